@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 
 from ampsq.base.bookmarks import Origin, recorded_by
 from ampsq.base.errors import DefinitionError
-from ampsq.protocol.entries import read_entry, source_in
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.entry_columns import own_columns, read_columns
 from ampsq.queues.query import as_json
 from ampsq.topics.message import document_of, is_message
 
@@ -31,24 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.expressions import Expression
+    from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.entry_columns import EntryColumns
     from ampsq.spark.logs import InstanceLog
 
 __all__ = [
     "LeasedColumns",
     "PageColumns",
-    "RawEntry",
     "check_schema",
     "queue_columns",
     "read_schema",
     "topic_columns",
 ]
 
-#: An ID, and names and values in turn, as the server gives them.
-RawEntry: TypeAlias = "list[Any]"
-_BODY, _ADDRESSED = FIELDS["body"].encode(), FIELDS["addressed"].encode()
-_HEADERS, _KEY = FIELDS["headers"].encode(), FIELDS["routing_key"].encode()
-_PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
-_SOURCE: Final = FIELDS["source"].encode()
 #: Up to so many digits a number of milliseconds is one of microseconds that 64 bits hold.
 _DIGITS: Final = 15
 _LAST_MOMENT: Final = 2**63 - 1
@@ -119,13 +113,13 @@ class PageColumns:
         """The messages among these entries as columns; None if there are none."""
         if self._expression is not None:
             entries = [entry for entry in entries if self._matches(entry)]
-        named = _named(entries)
-        if named is None:
+        found = own_columns(entries)
+        if found is None:
             entries = [entry for entry in entries if is_message(entry[1])]
-            named = _gathered(entries)
+            found = read_columns(entries)
         if not entries:
             return None
-        return self._made([entry[0] for entry in entries], named)
+        return self._made([entry[0] for entry in entries], found)
 
     def _matches(self, entry: RawEntry) -> bool:
         stream_id, flat = entry
@@ -133,20 +127,20 @@ class PageColumns:
         document = document_of((log.topic, stream_id, flat), log.origin, log.address.instance, log.type)
         return self._expression is not None and self._expression.matches(document)
 
-    def _made(self, ids: list[bytes], named: dict[bytes, Sequence[bytes | None]]) -> pa.RecordBatch:
+    def _made(self, ids: list[bytes], found: EntryColumns) -> pa.RecordBatch:
         number, texts = len(ids), pa.array(ids, pa.binary()).cast(pa.string())
         columns = [
             pa.repeat(pa.scalar(self._log.topic), number),
             pa.repeat(pa.scalar(self._log.address.instance), number),
-            pc.binary_join_element_wise(self._topic, self._sources(texts, named.get(_SOURCE)), pa.scalar("")),
-            _column(named.get(_KEY), number, pa.binary()),
-            pa.array(named[_BODY], pa.binary()),
+            pc.binary_join_element_wise(self._topic, self._sources(texts, found.sources), pa.scalar("")),
+            _column(found.keys, number, pa.binary()),
+            pa.array(_bodies(found), pa.binary()),
             _moments(texts),
-            _column(named.get(_PUBLISHER), number, pa.string()),
-            _column(named.get(_SEQUENCE), number, pa.int64()),
+            _column(found.publishers, number, pa.string()),
+            _column(found.sequences, number, pa.int64()),
         ]
         if self._has_headers:
-            headers = [_headers(each) for each in named.get(_HEADERS) or [None] * number]
+            headers = [_headers(each) for each in found.headers or [None] * number]
             columns.append(pa.array(headers, self._schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -170,40 +164,17 @@ class LeasedColumns(PageColumns):
 
     def leased(self, entries: Sequence[RawEntry], deliveries: Sequence[int]) -> pa.RecordBatch:
         """These entries, which are messages all, as columns, and how often each was delivered."""
-        plain = self._made([entry[0] for entry in entries], _named(entries) or _gathered(entries))
+        plain = self._made([entry[0] for entry in entries], own_columns(entries) or read_columns(entries))
         return pa.RecordBatch.from_arrays([*plain.columns, pa.array(deliveries, pa.int32())], schema=self._whole)
 
 
-def _named(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]] | None:
-    """Field -> its value in each entry, where all are messages of ours with the same fields; None elsewhere."""
-    flats = [entry[1] for entry in entries]
-    if len(set(map(len, flats))) != 1:
-        return None
-    columns = list(zip(*flats, strict=True))
-    named: dict[bytes, Sequence[bytes | None]] = {}
-    for place in range(0, len(columns), 2):
-        names = set(columns[place])
-        if len(names) != 1:
-            return None
-        named[names.pop()] = columns[place + 1]
-    is_ours = next(iter(named)) == _BODY and _ADDRESSED not in named
-    return named if is_ours and (_SOURCE not in named or all(map(source_in, flats))) else None
-
-
-def _gathered(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]]:
-    """The same of entries of any kind."""
-    found: dict[bytes, list[bytes | None]] = {
-        name: [None] * len(entries) for name in (_BODY, _HEADERS, _KEY, _PUBLISHER, _SEQUENCE)
-    }
-    sources: list[bytes | None] = [source_in(flat).encode() or None for _, flat in entries]
-    for number, (_, flat) in enumerate(entries):
-        if flat[0] != _BODY:
-            found[_BODY][number] = as_json(read_entry(flat)[0])
-            continue
-        for name, value in zip(flat[::2], flat[1::2], strict=True):
-            if name in found:
-                found[name][number] = value
-    return {**found, _SOURCE: sources}
+def _bodies(found: EntryColumns) -> Sequence[bytes | None]:
+    """The bodies of all entries; of one that somebody wrote without ampsq its fields, as JSON."""
+    if not found.foreign:
+        return found.bodies
+    return [
+        as_json(found.foreign[number]) if number in found.foreign else body for number, body in enumerate(found.bodies)
+    ]
 
 
 def _headers(text: bytes | None) -> list[tuple[str, str]] | None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError, EpochPast, Unavailable
-from ampsq.spark.job_calls import (
+from ampsq.protocol.calls.jobs import (
     Committed,
     commit_job,
     decided,
@@ -23,8 +23,8 @@ from ampsq.spark.job_calls import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.protocol.calls.jobs import StagedRows
     from ampsq.protocol.request import Call
-    from ampsq.spark.job_calls import StagedRows
     from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.runner import Store
 

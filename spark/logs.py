@@ -12,10 +12,9 @@ from ampsq.definitions.definition import nearest
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.reads.instance import catalog_version
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 from ampsq.spark.stores import store_of
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class Logs:
 
     def _of(self, instance: InstanceOrigin) -> list[InstanceLog]:
         store, name = self.store(instance.address), instance.address.instance
-        version = store.call(command(["HGET", key(name, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)))
+        version = store.call(catalog_version(name))
         if name not in self._known or self._known[name][0] != version:
             catalog = store.call(calls.catalog())
             logs = [

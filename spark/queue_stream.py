@@ -22,8 +22,7 @@ from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import Fault
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import entries_between, log_of
 from ampsq.queues.query import parse_query_filter
 from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
 from ampsq.spark.logs import InstanceLog
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from ampsq.spark.columns import RawEntry
+    from ampsq.protocol.entries import RawEntry
     from ampsq.transport.runner import Store
 
 __all__ = ["QueuePart", "QueueStreamOptions", "QueueStreamReader"]
@@ -208,12 +207,11 @@ def _number(stream_id: bytes) -> tuple[int, ...]:
 
 def _entries(store: Store, log: InstanceLog, ids: Sequence[bytes]) -> Iterator[RawEntry]:
     """Read entries by their IDs, in order: as pages, as large as others between them allow."""
-    name, wanted, count, at = key(store.instance, "log", log.topic), set(ids), _PAGE, 0
+    wanted, count, at = set(ids), _PAGE, 0
     while at < len(ids):
         count = max(min(count, len(ids) - at), 1)
-        page: list[RawEntry] = store.call(
-            command(["XRANGE", name, ids[at], ids[-1], "COUNT", count], lambda reply: reply)
-        )
+        first, last_wanted = ids[at].decode(), ids[-1].decode()
+        page = store.call(entries_between(store.instance, log_of(log.topic), first, last_wanted, count))
         own = [entry for entry in page if entry[0] in wanted]
         yield from own
         if len(page) < count:

@@ -6,15 +6,14 @@ import contextlib
 import gc
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 from ampsq.base.errors import Unavailable
 from ampsq.base.log_positions import Id, id_text, next_id
 from ampsq.protocol.calls import readers as reader_calls
-from ampsq.protocol.request import Call, command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.logs import read_log
 from ampsq.spark.columns import PageColumns
 from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.spark.columns import RawEntry
+    from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.request import Call
     from ampsq.spark.logs import InstanceLog
     from ampsq.spark.read_options import ReadOptions
     from ampsq.transport.pipeline import Pipeline
@@ -106,9 +106,9 @@ def read_part(part: InputPartition, options: ReadOptions, schema: StructType) ->
 
 def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> Iterator[pa.RecordBatch | None]:
     """A batch for each page, None for one that has no messages."""
-    log, count, is_full = key(part.log.address.instance, "log", part.log.topic), min(_FIRST_PAGE, most), True
+    count, is_full = min(_FIRST_PAGE, most), True
     with store.pipeline() as pipeline:
-        request = _page(log, id_text(part.after), part.last, count)
+        request = _page(part, id_text(part.after), count)
         _post(pipeline, request)
         while is_full:
             with _uncollected():
@@ -116,7 +116,7 @@ def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> It
                 is_full = len(page) >= count
                 if is_full:
                     count = min(_next_count(page), most, count * 10)
-                    request = _page(log, page[-1][0].decode(), part.last, count)
+                    request = _page(part, page[-1][0].decode(), count)
                     _post(pipeline, request)
                 batch = columns.batch(page) if page else None
                 del page
@@ -135,8 +135,8 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _page(log: str, after: str, last: Id, count: int) -> Call[list[Any]]:
-    return command(["XRANGE", log, f"({after}", id_text(last), "COUNT", count], lambda reply: reply)
+def _page(part: LogPart, after: str, count: int) -> Call[list[RawEntry]]:
+    return read_log(part.log.address.instance, part.log.topic, after, count, id_text(part.last))
 
 
 def _next_count(page: list[RawEntry]) -> int:
@@ -145,7 +145,7 @@ def _next_count(page: list[RawEntry]) -> int:
     return max(_PAGE_BYTES // max(size, 1), 1)
 
 
-def _post(pipeline: Pipeline, request: Call[list[Any]]) -> None:
+def _post(pipeline: Pipeline, request: Call[list[RawEntry]]) -> None:
     try:
         pipeline.post(request)
     except Unavailable:
@@ -153,7 +153,7 @@ def _post(pipeline: Pipeline, request: Call[list[Any]]) -> None:
         pipeline.close()
 
 
-def _collect(store: Store, pipeline: Pipeline, request: Call[list[Any]]) -> list[RawEntry]:
+def _collect(store: Store, pipeline: Pipeline, request: Call[list[RawEntry]]) -> list[RawEntry]:
     if pipeline.open_calls:
         try:
             return pipeline.collect()  # type: ignore[no-any-return]

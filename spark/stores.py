@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from ampsq.base.addresses import redacted
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def opened_store(address: SparkInstance, retry_timeout: float) -> Store:
     from ampsq.client.client import Client  # noqa: PLC0415 - workers do without
 
     store, opening = store_of(address, retry_timeout), (os.getpid(), address)
-    is_there = opening in _opened and store.call(command(["EXISTS", key(address.instance, "instance")], bool))
+    is_there = opening in _opened and store.call(is_opened(address.instance))
     if not is_there:
         with Client(address.url, instance=address.instance, retry_timeout=retry_timeout):
             _opened.add(opening)

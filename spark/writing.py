@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ampsq.base.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.jobs import last_epoch
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter
-from ampsq.spark.job_calls import last_epoch
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
 from ampsq.spark.write_options import BatchWriteOptions, WriteOptions
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ampsq.protocol.calls.jobs import StagedRows
     from ampsq.spark.instance_writers import InstanceWriter
-    from ampsq.spark.job_calls import StagedRows
 
 __all__ = ["BatchWriter", "StreamWriter"]
 

@@ -28,7 +28,6 @@ from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.operations.figures import measure
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
@@ -36,6 +35,19 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls.jobs import (
+    Committed,
+    PartitionProgress,
+    StagedRows,
+    commit_job,
+    drop_stages,
+    finish_job,
+    keep_stages,
+    record_stage,
+    stage_rows,
+    write_rows,
+)
+from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.requests import relay
 from ampsq.protocol.reads.log_index import complete, cuts
 from ampsq.protocol.reads.message_names import find_bookmark, name_message
@@ -51,18 +63,6 @@ from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer
-from ampsq.spark.job_calls import (
-    Committed,
-    PartitionProgress,
-    StagedRows,
-    commit_job,
-    drop_stages,
-    finish_job,
-    keep_stages,
-    record_stage,
-    stage_rows,
-    write_rows,
-)
 from ampsq.topics import retention
 from ampsq.transport.runner import Store
 
@@ -156,7 +156,7 @@ def look(work):
     work.run(explain(work.session, "work", bookmarks[0]))
     work.run(history(work.session, bookmarks[0]))
     work.run(work.session.topics())
-    work.store.call(measure("work"))
+    work.store.call(measure_ages("work"))
     for source in ("ready", "leases", "log orders"):
         work.store.call(calls.browse("work", source, "", "9-9" if "log" in source else "", ""))
     work.run(work.session.ack("work", None, "ack", "/id >= 0"))

@@ -14,17 +14,25 @@ from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.actions import (
+    count_failed,
+    failed_numbers,
+    read_failed,
+    read_failed_event,
+    read_progress,
+)
+from ampsq.protocol.reads.streams import Stream, log_of, stream_exists, stream_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.reads.actions import ActionProgress, StoredEvent
 
 __all__ = ["ActionState", "FailedEvent", "actions", "drop_failed", "failed_events", "retry_action"]
 
-_STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries", "happenings": "happenings"}
+#: The kinds of sources whose entries are counted.
+_STREAMS: Final = frozenset({"journal", "log", "deliveries", "happenings"})
 #: Failed events that one call reads or moves.
 _TOGETHER: Final = 100
 
@@ -98,35 +106,22 @@ async def actions(instance: str) -> dict[str, ActionState]:
 
 
 async def _state(instance: str, catalog: Catalog, action: Action) -> ActionState:
-    fields: Mapping[bytes, bytes] = await command(["HGETALL", key(instance, "action", action.name)], _paired)
-    failed = await command(["HLEN", key(instance, "failed", action.name)], int)
+    progress: ActionProgress = await read_progress(instance, action.name)
+    failed = await count_failed(instance, action.name)
     waiting: dict[str, int] = {}
     streams = [
-        (source.name, key(instance, _STREAMS[source.kind], *([source.of] if source.of else [])))
+        (source.name, Stream(source.kind, source.of))
         for source in sources_of(action, catalog)
         if source.kind in _STREAMS
     ]
     timed = [trigger.topic for trigger in action.on if isinstance(trigger, On.timeout)]
-    streams += [(track_name(topic), key(instance, "log", topic)) for topic in timed]
+    streams += [(track_name(topic), log_of(topic)) for topic in timed]
     for name, stream in streams:
-        read = int(fields.get(f"{FIELDS['read']} {name}".encode(), b"0"))
         added = 0
-        if await command(["EXISTS", stream], int):
-            added = await command(["XINFO", "STREAM", stream], lambda reply: int(_paired(reply)[b"entries-added"]))
-        waiting[name] = max(added - read, 0)
-    return ActionState(
-        action.name,
-        action,
-        sum(waiting.values()),
-        int(fields.get(FIELDS["done"].encode(), b"0")),
-        failed,
-        fields.get(FIELDS["error"].encode(), b"").decode(errors="replace"),
-        waiting,
-    )
-
-
-def _paired(flat: Sequence[Any]) -> dict[bytes, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+        if await stream_exists(instance, stream):
+            added = (await stream_facts(instance, stream)).added
+        waiting[name] = max(added - progress.read.get(name, 0), 0)
+    return ActionState(action.name, action, sum(waiting.values()), progress.done, failed, progress.error, waiting)
 
 
 async def failed_events(instance: str, name: str) -> list[FailedEvent]:
@@ -136,18 +131,17 @@ async def failed_events(instance: str, name: str) -> list[FailedEvent]:
         DefinitionError: there is no such action.
     """
     action = await _known(name)
-    failed = key(instance, "failed", name)
     numbers = await _numbers(instance, name, None)
     events = []
     for first in range(0, len(numbers), _TOGETHER):
         some = numbers[first : first + _TOGETHER]
-        texts = await command(["HMGET", failed, *some], list[bytes])
-        events += [_event(action, number, text) for number, text in zip(some, texts, strict=True) if text]
+        found = await read_failed(instance, name, some)
+        events += [_event(action, number, stored) for number, stored in zip(some, found, strict=True) if stored]
     return events
 
 
-def _event(action: Action, number: int, text: bytes) -> FailedEvent:
-    facts = json.loads(text.partition(b" ")[2])
+def _event(action: Action, number: int, stored: StoredEvent) -> FailedEvent:
+    facts = json.loads(stored.text)
     step = facts["step"]
     what = "if" if step < 0 else action.do[step].word if step < len(action.do) else "nothing"
     shown = {
@@ -168,8 +162,7 @@ async def retry_action(instance: str, name: str, events: Iterable[int] | int | N
     await _known(name)
     numbers = await _numbers(instance, name, events)
     for first in range(0, len(numbers), _TOGETHER):
-        some = [item for number in numbers[first : first + _TOGETHER] for item in (0, number)]
-        await command(["ZADD", key(instance, "retries", name), "XX", *some], int)
+        await action_calls.retry_at_once(instance, name, numbers[first : first + _TOGETHER])
     return len(numbers)
 
 
@@ -183,16 +176,15 @@ async def drop_failed(instance: str, name: str, events: Iterable[int] | int | No
     numbers = await _numbers(instance, name, events)
     dropped = 0
     for number in numbers:
-        found = await command(["HGET", key(instance, "failed", name), number], lambda reply: reply)
-        if found is not None:
-            revision = int(found.partition(b" ")[0])
-            dropped += await action_calls.redo(name, str(number), revision, b"", 0)
+        stored: StoredEvent | None = await read_failed_event(instance, name, number)
+        if stored is not None:
+            dropped += await action_calls.redo(name, str(number), stored.revision, b"", 0)
     return dropped
 
 
 async def _numbers(instance: str, name: str, events: Iterable[int] | int | None) -> list[int]:
     """Those of an action's failed events that are asked for, and are there."""
-    found = await command(["HKEYS", key(instance, "failed", name)], lambda reply: sorted(map(int, reply)))
+    found = await failed_numbers(instance, name)
     if events is None:
         return list(found)
     asked = {events} if isinstance(events, int) else set(list_of("events", events, "[1, 2]"))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-from ampsq.protocol.schema import INSTANCES, keepalive_channel, key
+from ampsq.protocol.reads.streams import log_of
+from ampsq.protocol.schema import INSTANCES, keepalive_channel
 from ampsq.protocol.scripts import names, script
 
 if TYPE_CHECKING:
@@ -280,6 +281,6 @@ def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
     beside = [f"~{tag}", f"~{INSTANCES}" if does.is_registrar else f"%R~{INSTANCES}"]
     if does.defines:
         return [f"~{tag}:*", *beside]
-    logs = [f"~{key(instance, 'log', topic)}" for topic in topics or ("*",)] if does.writes_logs else []
+    logs = [f"~{log_of(topic).key(instance)}" for topic in topics or ("*",)] if does.writes_logs else []
     # What is used most comes first.
     return [*(f"~{tag}:{part}" for part in _STATE), *logs, *beside, f"%R~{tag}:*"]

@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AmpsqError
-from ampsq.operations.figures import measure
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.queue_stats import QueueStats
-from ampsq.protocol.request import Collect, Post, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.instance import catalog_version
+from ampsq.protocol.reads.subscribers import count_subscriptions, subscription_facts, subscription_names
+from ampsq.protocol.request import Collect, Post
 from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ampsq.operations.figures import Ages
+    from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
     from ampsq.replication.report import LinkStatus
@@ -93,27 +95,31 @@ class Surveyor:
         if self._catalog is None:
             self._catalog = await calls.catalog()
         catalog = self._catalog
-        subscriptions = key(self._instance, "subscriptions")
         version, at, names, number, *figures = await _together(
             pipeline,
             [
-                command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)),
-                command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000),
-                command(["ZRANGE", subscriptions, 0, SUBSCRIPTIONS - 1], _texts),
-                command(["ZCARD", subscriptions], int),
+                catalog_version(self._instance),
+                server_time(),
+                subscription_names(self._instance, SUBSCRIPTIONS),
+                count_subscriptions(self._instance),
                 *map(calls.stats, catalog.queues),
             ],
         )
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
         more = await _together(
-            pipeline, [*map(measure, wanted), *(_subscription(self._instance, name) for name in names)]
+            pipeline, [*map(measure_ages, wanted), *(subscription_facts(self._instance, name) for name in names)]
         )
         ages, found = more[: len(wanted)], more[len(wanted) :]
         links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
-        there = [each for each in found if each is not None]
+        # One that is None ended between the two round trips.
+        there = [
+            SurveyedSubscription(each.name, each.client, each.queues, each.max_backlog, each.leased)
+            for each in found
+            if each is not None
+        ]
         return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
 
 
@@ -131,19 +137,3 @@ async def _together(pipeline: Pipeline, wanted: Sequence[Call[Any]]) -> list[Any
         pipeline.close()
         raise
     return replies
-
-
-def _subscription(instance: str, name: str) -> Call[SurveyedSubscription | None]:
-    def read(reply: list[bytes | None]) -> SurveyedSubscription | None:
-        client, queues, most, leased = ((text or b"").decode() for text in reply)
-        if not most:
-            # It ended between the two round trips.
-            return None
-        return SurveyedSubscription(name, client, tuple(queues.split(" ")), int(most), int(leased or 0))
-
-    fields = ("client", "queues", "max", "leased")
-    return command(["HMGET", key(instance, "subscription", name), *(FIELDS[field] for field in fields)], read)
-
-
-def _texts(reply: list[bytes]) -> list[str]:
-    return [text.decode() for text in reply]

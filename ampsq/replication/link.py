@@ -18,15 +18,13 @@ from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import replication as links
 from ampsq.protocol.calls import requests as request_calls
 from ampsq.protocol.entries import read_same_entry
+from ampsq.protocol.reads.logs import has_log, read_log_entry, read_log_facts
 from ampsq.protocol.reads.streams import (
     Stream,
-    entry_at,
     journal_of,
     last_id,
     log_of,
     read_streams,
-    stream_exists,
-    stream_facts,
     wait_for_streams,
 )
 from ampsq.replication.durability_gate import DurabilityGate
@@ -143,7 +141,7 @@ class Link:
         self.close()
         # Peers see only what the source cannot lose, and the source counts on what the destination cannot.
         gates: _Gates = self._make_gate(self._source), self._make_gate(self._destination)
-        sent = self._source.call(link_calls.read_sent(self._source.instance, self.name))
+        sent = self._source.call(link_calls.read_sent_places(self._source.instance, self.name))
         sent_before = sent.peer
         if sent_before != self.carried.destination.origin:
             self._source.call(link_calls.drop_sent(self._source.instance, self.name))
@@ -248,13 +246,12 @@ class Link:
             return False
         if self._source.call(link_calls.removed_up_to(self._source.instance, topic)) >= last_there:
             return False
-        return self._source.call(entry_at(self._source.instance, log_of(topic), id_text(last_there))) is None
+        return self._source.call(read_log_entry(self._source.instance, topic, id_text(last_there))) is None
 
     def _last_of(self, topic: str) -> Id:
         """The last ID that a log of the source ever had."""
-        log, instance = log_of(topic), self._source.instance
-        exists = self._source.call(stream_exists(instance, log))
-        return self._source.call(stream_facts(instance, log)).last_given if exists else FIRST
+        exists = self._source.call(has_log(self._source.instance, topic))
+        return self._source.call(read_log_facts(self._source.instance, topic)).last if exists else FIRST
 
     def _last_in(self, stream: Stream) -> str:
         """The ID of the last entry that a stream of the source has."""
@@ -379,7 +376,7 @@ class Link:
     def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
         """A message under another bookmark than its entry's; without its fields where it was trimmed."""
         same = read_same_entry(flat)
-        found = self._source.call(entry_at(self._source.instance, log_of(topic), same.here))
+        found = self._source.call(read_log_entry(self._source.instance, topic, same.here))
         entry = split_entry(topic, stream_id, found[1] if found else [], self.carried.source)
         return entry._replace(origin=same.origin, id=same.id, path=same.path, is_same=True)
 

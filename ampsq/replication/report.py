@@ -15,6 +15,8 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import LinkState
 from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.definitions import read_definitions
+from ampsq.protocol.reads.destinations import read_sync
 from ampsq.protocol.reads.log_index import complete, rank_of
 from ampsq.protocol.reads.streams import Stream, entries_behind, last_id
 from ampsq.replication.recovery import read_recovery
@@ -182,7 +184,7 @@ def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, 
 
 async def read_destinations(instance: str) -> list[Destination]:
     """The destinations that are defined, without all else that is."""
-    texts = await link_calls.read_destination_texts(instance)
+    texts = await read_definitions(instance, "destinations")
     return [Destination.from_json(text) for _, text in sorted(texts.items())]
 
 
@@ -194,7 +196,7 @@ async def read_links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
 
 async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
     said: LinkReports = await link_calls.read_link_reports(instance)
-    sync = await link_calls.read_sync_destinations(instance)
+    sync = await read_sync(instance)
     found = []
     for name, text in sorted(catalog.destinations.items()):
         definition = Destination.from_json(text)
@@ -214,7 +216,7 @@ async def linked_instances(instance: str) -> set[str]:
 
 async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tuple[int, float]:
     """What a destination lacks: how much, and for how many seconds the oldest of it has been here."""
-    sent: SentPlaces = await link_calls.read_sent(instance, definition.name)
+    sent: SentPlaces = await link_calls.read_sent_places(instance, definition.name)
     topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
     journals = [stream for stream in sent.places if stream.startswith("journal ") and "@" not in stream]
     number = 0

@@ -22,11 +22,11 @@ from ampsq.coordinator import Coordinator
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.views import Views
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.jobs import finish_job, record_stage
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import FORMAT, INSTANCES, KEYS
 from ampsq.replication import link_runner as running
 from ampsq.replication import recovery as recovering
-from ampsq.spark.job_calls import finish_job, record_stage
 
 NYC, LDN, TYO = "format4-nyc", "format4-ldn", "format4-tyo"
 

@@ -8,10 +8,10 @@ import pytest
 
 from ampsq import Client, Topic
 from ampsq.base.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
+from ampsq.protocol.calls.jobs import commit_job
 from ampsq.protocol.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter, drain
-from ampsq.spark.job_calls import commit_job
 from ampsq.transport.runner import Store
 
 pytestmark = pytest.mark.slow

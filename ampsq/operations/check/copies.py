@@ -2,82 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.log_positions import parse_id
+from ampsq.protocol.calls import check_copies as copy_calls
+from ampsq.protocol.calls.check_copies import OwnedMessage
+from ampsq.protocol.reads.journals import read_journal
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import BATCH, FIELDS, VALUES, key
+from ampsq.protocol.schema import BATCH
+from ampsq.protocol.transitions import MessageEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.base.bookmarks import Origin
     from ampsq.operations.check.messages import Findings
+    from ampsq.protocol.calls.check_copies import CopyFaults
+    from ampsq.protocol.reads.journals import QueueEntry
 
 __all__ = ["check_copies", "check_owners"]
 
-#: What `check_copies.lua` counts, in its order.
-_WORDS: Final = ("copy_missing", "received_behind", "told_in_vain", "counting_wrong", "request_stray")
 #: Entries of a journal that are read at a time.
 _PAGE: Final = 200
-_HOW, _REFS, _OWNER, _EPOCHS, _BOOKMARKS, _SOURCE = (
-    FIELDS[name].encode() for name in ("how", "refs", "owner", "epochs", "bookmarks", "source")
-)
-_TRANSFERRED, _GIVEN_BACK = str(VALUES["transferred"]).encode(), str(VALUES["given_back"]).encode()
 
 
 async def check_copies(instance: str, topics: Sequence[str], findings: Findings, *, repair: bool) -> None:
     """Check what is kept beside the logs of topics that have copies."""
     for topic in topics:
-        names = [key(instance, name, topic) for name in ("origins", "same", "deferred")]
-        after = "0-0" if (await command(["EXISTS", *names], bool)) else ""
+        after = "0-0" if (await copy_calls.has_copies(instance, topic)) else ""
         while after:
-            arguments: list[str | int] = ["", topic, after, int(repair)]
-            after, *numbers = await script_call("check_copies", arguments, _counts, repeatable=True)
-            for word, number in zip(_WORDS, numbers, strict=True):
+            faults: CopyFaults = await copy_calls.check_copies(topic, after, repair=repair)
+            for word, number in faults.counts.items():
                 findings.add(word, number)
+            after = faults.next
 
 
 async def check_owners(instance: str, queue: str, findings: Findings, *, repair: bool) -> None:
     """Check who owns the messages of a queue against the transfers that its journal has and that still count."""
-    if not (await command(["EXISTS", key(instance, "received"), key(instance, "destinations")], bool)):
+    if not (await copy_calls.has_links(instance)):
         return
-    rows = await _transfers(instance, queue)
-    for first in range(0, len(rows), BATCH):
-        arguments = ["", queue, int(repair), *(text for row in rows[first : first + BATCH] for text in row)]
-        findings.add("owner_missing", (await script_call("check_owners", arguments, len, repeatable=True)))
+    messages = await _transfers(instance, queue)
+    for first in range(0, len(messages), BATCH):
+        missing = await copy_calls.check_owners(queue, messages[first : first + BATCH], repair=repair)
+        findings.add("owner_missing", missing)
 
 
-async def _transfers(instance: str, queue: str) -> list[tuple[bytes, bytes, bytes, str, bytes]]:
+async def _transfers(instance: str, queue: str) -> list[OwnedMessage]:
     """Of each message and bookmark the highest transfer; not of what was settled since."""
     own: Origin = await read_origin(instance)
-    found: dict[bytes, dict[bytes, tuple[int, str, bytes]]] = {}
-    after = "-"
+    found: dict[bytes, dict[bytes, OwnedMessage]] = {}
+    after = "0-0"
     while after:
-        asked: list[str | int] = ["XRANGE", key(instance, "journal", queue), after, "+", "COUNT", _PAGE]
-        page: list[Any] = await command(asked, list)
-        for stream_id, flat in page:
-            facts = dict(zip(flat[::2], flat[1::2], strict=True))
-            refs = facts.get(_REFS, b"").split()
-            if facts.get(_HOW) == _TRANSFERRED:
-                by = facts.get(_SOURCE, own.at(parse_id(stream_id)).encode()).partition(b"~")[0].decode()
-                names = zip(refs, facts[_EPOCHS].split(), facts[_BOOKMARKS].split(), strict=True)
-                for ref, epoch, name in names:
+        page: list[QueueEntry] = await read_journal(instance, queue, after, _PAGE)
+        for entry in page:
+            if entry.how == MessageEvent.TRANSFERRED:
+                by = (entry.source or own.at(parse_id(entry.id))).partition("~")[0]
+                for ref, epoch, name in zip(entry.refs, entry.epochs, entry.bookmarks, strict=True):
                     source = name.partition(b"~")[2]
                     known = found.setdefault(ref, {}).get(source)
-                    if known is None or (int(epoch), by) > known[:2]:
-                        found[ref][source] = int(epoch), by, facts[_OWNER]
-            elif facts.get(_HOW) != _GIVEN_BACK:
-                for ref in refs:
+                    if known is None or (epoch, by) > (known.epoch, known.by):
+                        found[ref][source] = OwnedMessage(ref, entry.owner.encode(), epoch, by, source)
+            elif entry.how != MessageEvent.GIVEN_BACK:
+                for ref in entry.refs:
                     found.pop(ref, None)
-        after = f"({page[-1][0].decode()}" if len(page) == _PAGE else ""
-    return [
-        (ref, owner, b"%d" % epoch, by, source)
-        for ref, each in found.items()
-        for source, (epoch, by, owner) in each.items()
-    ]
-
-
-def _counts(reply: Any) -> tuple[Any, ...]:
-    return (reply[0].decode(), *reply[1:])
+        after = page[-1].id if len(page) == _PAGE else ""
+    return [message for each in found.values() for message in each.values()]

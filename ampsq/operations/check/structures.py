@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.recovery_points import count_between
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +26,6 @@ _FIRST: Final = 8
 _MOST: Final = 60
 _BYTES: Final = 500_000
 _SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "ahead", "owners")
-_NONE: Final = str(VALUES["none"])
 
 
 @dataclass(slots=True)
@@ -135,14 +132,11 @@ async def _count_in_steps(recheck: Recheck) -> None:
             recheck.findings.add("delayed_count", abs(before.delayed - delayed))
             recheck.findings.add("scheduled_count", abs(before.scheduled - scheduled))
             if recheck.repair:
-                name = key(recheck.instance, "queue", recheck.queue)
-                off = (
-                    (FIELDS["delayed"], delayed - before.delayed),
-                    (FIELDS["scheduled"], scheduled - before.scheduled),
-                )
-                for field_name, difference in off:
-                    if difference:
-                        await check_calls.add_to(name, field_name, difference)
+                instance, queue = recheck.instance, recheck.queue
+                if off := delayed - before.delayed:
+                    await check_calls.correct_delayed(instance, queue, off)
+                if off := scheduled - before.scheduled:
+                    await check_calls.correct_scheduled(instance, queue, off)
             return
     recheck.findings.undecided.append(
         "the numbers of delayed and scheduled messages: the timetable is long, and changed at every look"
@@ -178,9 +172,8 @@ async def _check_unread(recheck: Recheck, topic: str, gone: int) -> None:
 
 async def _filters(recheck: Recheck) -> list[str]:
     """The filters of a queue that judges its messages."""
-    name = key(recheck.instance, "queue", recheck.queue)
-    text = await command(["HGET", name, FIELDS["sorted"]], lambda reply: reply.decode() if reply else "")
-    return [each for each in text.split(" ") if each and each != _NONE]
+    names = await check_calls.index_names(recheck.instance, recheck.queue)
+    return [each for each in names if each != check_calls.NO_FILTER]
 
 
 async def _check_indexes(recheck: Recheck) -> None:
@@ -201,7 +194,7 @@ async def _check_indexes(recheck: Recheck) -> None:
 async def _check_subscriptions(recheck: Recheck, holders: Counter[str]) -> None:
     filters = await _filters(recheck)
     names: set[str] = set(holders)
-    for source in ("all", "members", f" {_NONE}", *(f" {each}" for each in filters)):
+    for source in ("all", "members", f" {check_calls.NO_FILTER}", *(f" {each}" for each in filters)):
         cursor = "0"
         while True:
             room = await check_calls.check_room(recheck.queue, source, cursor, repair=recheck.repair)

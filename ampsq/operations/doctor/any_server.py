@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import NotPermitted, Unavailable
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.server import ask_role
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
@@ -43,7 +43,7 @@ def open_any_server(url: str | Sequence[str], instance: str) -> Store:
                 kind(instance_address.url, instance_address.instance), instance_address.instance, retry_timeout=0.0
             )
             try:
-                store.call(command(["ROLE"], bool))
+                store.call(ask_role())
             except NotPermitted:
                 return store
             except Unavailable as error:

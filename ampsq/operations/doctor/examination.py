@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import FormatMismatch, NotPermitted, Unavailable
 from ampsq.base.suggestions import explain_missing_instance
-from ampsq.operations.doctor.instance_facts import Finding, life_sign, read_instance_facts, read_repeated_facts
+from ampsq.operations.doctor.instance_facts import Finding, read_instance_facts, read_repeated_facts
 from ampsq.operations.doctor.instance_rules import RULES
 from ampsq.operations.doctor.server_facts import read_server_facts, rules_of
 from ampsq.operations.doctor.server_rules import SERVER_RULES
+from ampsq.protocol.reads.instance import is_opened, life_sign
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.request import Pause
 
 if TYPE_CHECKING:
     from ampsq.transport.pipeline import Pipeline
@@ -60,7 +60,7 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
 
 
 async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, *, is_full: bool) -> list[Finding]:
-    if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+    if not (await is_opened(instance)):
         others, unknown = list[str](), ""
         try:
             others = await read_instances()

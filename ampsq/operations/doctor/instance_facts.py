@@ -9,14 +9,15 @@ from ampsq.base.bookmarks import ref_of
 from ampsq.definitions.action_parts import Do, On
 from ampsq.operations.figures import read_figures
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import Collect, Post, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.duties import due_until, duty_keepers
+from ampsq.protocol.reads.instance import life_sign
+from ampsq.protocol.reads.streams import latest_ids, log_of
+from ampsq.protocol.request import Collect, Post
 from ampsq.topics.retention import read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from redis.typing import EncodableT
 
     from ampsq.operations.figures import InstanceFigures
     from ampsq.transport.pipeline import Pipeline
@@ -29,7 +30,6 @@ __all__ = [
     "InstanceFacts",
     "RepeatedFacts",
     "dead_letter_topics",
-    "life_sign",
     "read_instance_facts",
     "read_repeated_facts",
 ]
@@ -116,13 +116,6 @@ class InstanceFacts:
     is_full: bool = False
 
 
-async def life_sign(instance: str) -> str:
-    """Read the life sign of coordinators; empty where none was ever at work."""
-    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
-    sign: str = await command(asked, lambda reply: (reply or b"").decode())
-    return sign
-
-
 async def read_repeated_facts(instance: str, pipeline: Pipeline) -> RepeatedFacts:
     """Read what is looked at twice; arguments as of `read_instance_facts`."""
     sign = await life_sign(instance)
@@ -137,23 +130,9 @@ async def read_instance_facts(instance: str, origin: str, pipeline: Pipeline) ->
         origin: as bookmarks have it.
         pipeline: for calls on their way together, of the store that runs this.
     """
-    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
-    asked: list[EncodableT] = [
-        "ZRANGE",
-        key(instance, "due"),
-        "-inf",
-        now,
-        "BYSCORE",
-        "LIMIT",
-        0,
-        _TIMETABLE,
-        "WITHSCORES",
-    ]
-    late = await command(asked, lambda reply: {member: int(float(at)) for member, at in _pairs(reply)})
-    keepers = await command(
-        ["HGETALL", key(instance, "keepers")],
-        lambda reply: {name: int(text.split(" ")[-1]) for name, text in _pairs(reply)},
-    )
+    now = await server_time()
+    late = await due_until(instance, now, _TIMETABLE)
+    keepers = await duty_keepers(instance)
     seen = await read_repeated_facts(instance, pipeline)
     letters = {}
     for topic in dead_letter_topics(seen.figures):
@@ -166,8 +145,7 @@ async def _count_dead_letters(
     instance: str, topic: str, now: int, figures: InstanceFigures, pipeline: Pipeline
 ) -> DeadLetterCounts:
     """Look where the latest letters of a topic are in the queues over it."""
-    asked: list[EncodableT] = ["XREVRANGE", key(instance, "log", topic), "+", now - RECENT, "COUNT", LETTERS]
-    ids: list[str] = await command(asked, lambda reply: [entry.decode() for entry, _ in reply])
+    ids = await latest_ids(instance, log_of(topic), now - RECENT, LETTERS)
     waiting = {}
     for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
         waiting[queue] = 0
@@ -190,7 +168,3 @@ def dead_letter_topics(figures: InstanceFigures) -> list[str]:
             if isinstance(step, Do.publish) and "{{" not in step.topic
         }
     )
-
-
-def _pairs(reply: list[bytes]) -> list[tuple[str, str]]:
-    return [(name.decode(), value.decode()) for name, value in zip(reply[::2], reply[1::2], strict=True)]

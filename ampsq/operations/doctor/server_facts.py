@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, NotPermitted
+from ampsq.protocol.reads.clock import exact_server_time, last_given_id
 from ampsq.protocol.reads.server import configuration, information, is_too_old, kind_and_version
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +108,7 @@ async def read_server_facts(instance: str) -> ServerFacts:
         settings = await configuration()
     # Why not is told by who looks at the instance.
     with contextlib.suppress(AmpsqError):
-        clock = await command(["GET", key(instance, "clock")], lambda reply: int(reply.split(b"-")[0]) if reply else 0)
+        clock, _ = await last_given_id(instance)
     return ServerFacts(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance))
 
 
@@ -118,7 +117,7 @@ async def _timed() -> tuple[int, float, float]:
     rounds = []
     for _ in range(_PINGS):
         began, ours = time.perf_counter(), time.time()
-        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) / 1000)
+        now = await exact_server_time()
         took = (time.perf_counter() - began) * 1000
         rounds.append((took, now, now - (ours * 1000 + took / 2)))
     rounds.sort()

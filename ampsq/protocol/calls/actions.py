@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,9 +17,14 @@ __all__ = [
     "SourcePosition",
     "advance",
     "count",
+    "drop_overdue",
+    "drop_retry",
     "emit_event",
+    "finish",
+    "note_error",
     "overdue",
     "redo",
+    "retry_at_once",
     "set_aside",
     "track",
 ]
@@ -72,6 +78,32 @@ def redo(
     """
     sent = letter or ("", b"", b"", "")
     return script_call("retry_event", ["", action, event, revision, value, at, count, *sent], bool, repeatable=True)
+
+
+def finish(action: str, event: str, revision: int, at: int) -> Call[bool]:
+    """Say that nothing is left to do of a failed event, which was done; False when somebody else wrote it before."""
+    return redo(action, event, revision, b"", at, count=FIELDS["done"])
+
+
+def retry_at_once(instance: str, action: str, numbers: Iterable[int]) -> Call[int]:
+    """Let failed events be tried again as soon as somebody looks; those that are not there any more are passed over."""
+    times = [item for number in numbers for item in (0, number)]
+    return command(["ZADD", key(instance, "retries", action), "XX", *times], int)
+
+
+def drop_retry(instance: str, action: str, number: int) -> Call[int]:
+    """Try a failed event no more, since it is not there."""
+    return command(["ZREM", key(instance, "retries", action), number], int)
+
+
+def note_error(instance: str, action: str, text: str) -> Call[int]:
+    """Write why an action waits."""
+    return command(["HSET", key(instance, "action", action), FIELDS["error"], text], int)
+
+
+def drop_overdue(instance: str, action: str, until: str) -> Call[int]:
+    """Remove the events before an ID of what matched for its time: they are done."""
+    return command(["XTRIM", key(instance, "overdue", action), "MINID", until], int)
 
 
 def count(action: str, place: str, sequence: int, counter: bytes) -> Call[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.protocol.request import Call, command, script_call
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "NO_FILTER",
     "Counts",
     "Entries",
     "LivePart",
@@ -22,7 +23,6 @@ __all__ = [
     "RecheckReply",
     "Room",
     "TimetablePart",
-    "add_to",
     "check_counts",
     "check_due",
     "check_index",
@@ -32,18 +32,24 @@ __all__ = [
     "check_queue",
     "check_room",
     "correct_count",
+    "correct_delayed",
+    "correct_scheduled",
     "count",
     "drop_before_recovery_point",
+    "index_names",
     "journal_page",
     "locate",
     "pause_queue",
     "rebuild",
+    "rebuilt_keys",
     "recheck",
     "resume_queue",
 ]
 
 #: A message and how much the journal settles it, as far as it was read.
 Claims = "Sequence[tuple[bytes, int]]"
+#: The name of the index that has all messages of a queue that judges them.
+NO_FILTER: Final = str(VALUES["none"])
 #: Entries of a journal that one step reads: they have up to 500 refs each.
 _JOURNAL_STEP: Final = 100
 
@@ -255,9 +261,25 @@ def check_queue(queue: str, topics: Sequence[str], *, repair: bool) -> Call[dict
     )
 
 
-def add_to(name: str, field: str, difference: int) -> Call[None]:
-    """Add to a number of a hash."""
-    return Call(None, ["HINCRBY", name, field, difference], lambda _: None)
+def correct_delayed(instance: str, queue: str, difference: int) -> Call[None]:
+    """Add to the number of delayed messages that a queue has noted."""
+    return _add(instance, queue, FIELDS["delayed"], difference)
+
+
+def correct_scheduled(instance: str, queue: str, difference: int) -> Call[None]:
+    """Add to the number of scheduled messages that a queue has noted."""
+    return _add(instance, queue, FIELDS["scheduled"], difference)
+
+
+def _add(instance: str, queue: str, field: str, difference: int) -> Call[None]:
+    return Call(None, ["HINCRBY", key(instance, "queue", queue), field, difference], lambda _: None)
+
+
+def index_names(instance: str, queue: str) -> Call[list[str]]:
+    """Read the names of the filters that a queue has an index for; none where it does not judge its messages."""
+    return command(
+        ["HGET", key(instance, "queue", queue), FIELDS["sorted"]], lambda reply: (reply or b"").decode().split()
+    )
 
 
 def correct_count(queue: str, topic: str, difference: int) -> Call[None]:
@@ -288,6 +310,11 @@ def count(topic: str, after: str, until: str) -> Call[tuple[str | None, int]]:
         lambda reply: (reply[0].decode() or None, int(reply[1])),
         repeatable=True,
     )
+
+
+def rebuilt_keys(instance: str, queue: str) -> list[str]:
+    """Name the keys of a queue that a rebuild makes of its journal and logs, for who loses them to measure that."""
+    return [key(instance, name, queue) for name in ("cursors", "ahead", "ready", "leases", "attempts", "behind")]
 
 
 def pause_queue(

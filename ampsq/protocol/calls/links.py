@@ -21,11 +21,9 @@ __all__ = [
     "copied_origins",
     "drop_sent",
     "incoming_instances",
-    "read_destination_texts",
     "read_link_reports",
     "read_link_state",
-    "read_sent",
-    "read_sync_destinations",
+    "read_sent_places",
     "removed_up_to",
     "write_link_state",
 ]
@@ -147,19 +145,6 @@ def write_link_state(instance: str, state: LinkState, *, is_incoming: bool = Fal
     return command(["HSET", key(instance, "links"), name, state.text()], int)
 
 
-def read_destination_texts(instance: str) -> Call[dict[str, str]]:
-    """Read the definitions of destinations, JSON, by name, without all else that is defined."""
-    return command(["HGETALL", key(instance, "destinations")], texts)
-
-
-def read_sync_destinations(instance: str) -> Call[dict[str, int | None]]:
-    """Read the destinations that are configured as sync, and since when, ms, each is not waited for; None: it is."""
-    return command(
-        ["HGETALL", key(instance, "sync")],
-        lambda reply: {name: int(since) if since else None for name, since in texts(reply).items()},
-    )
-
-
 class SentPlaces(NamedTuple):
     """How far a destination has what it is sent.
 
@@ -175,7 +160,7 @@ class SentPlaces(NamedTuple):
     filters: dict[str, str]
 
 
-def read_sent(instance: str, destination: str) -> Call[SentPlaces]:
+def read_sent_places(instance: str, destination: str) -> Call[SentPlaces]:
     """Read how far a destination has what it is sent."""
     return command(["HGETALL", key(instance, "sent", destination)], _read_sent)
 

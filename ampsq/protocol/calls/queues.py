@@ -44,6 +44,7 @@ __all__ = [
     "resume",
     "scan_foreign_entries",
     "settle",
+    "show_life",
     "stats",
     "subscribe",
     "sweep",
@@ -353,11 +354,20 @@ def heartbeat(session_timeout: int, subscriptions: Sequence[str]) -> Call[list[s
     )
 
 
-def sweep() -> Call[tuple[bool, float | None]]:
-    """Do what is due; gives whether more is due already, and the seconds until the next entry, if any."""
+def show_life(instance: str, sign: str) -> Call[int]:
+    """Show that a coordinator is at work, by another sign than the last one."""
+    return command(["HSET", schema.key(instance, "instance"), schema.FIELDS["attended"], sign], int)
+
+
+def sweep(now: int | str = "") -> Call[tuple[bool, float | None]]:
+    """Do what is due; gives whether more is due already, and the seconds until the next entry, if any.
+
+    Args:
+        now: milliseconds; default the server's time.
+    """
     return script_call(
         "sweep",
-        [""],
+        [now],
         lambda reply: (bool(reply[0]), None if reply[1] < 0 else reply[1] / 1000),
         repeatable=True,
     )

@@ -12,7 +12,15 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["DefinitionKind", "read_definition", "read_definitions", "read_queue", "read_topic", "read_view"]
+__all__ = [
+    "DefinitionKind",
+    "definition_names",
+    "read_definition",
+    "read_definitions",
+    "read_queue",
+    "read_topic",
+    "read_view",
+]
 
 #: Kinds of definitions, as a `Catalog` names them.
 DefinitionKind: TypeAlias = Literal[
@@ -28,6 +36,11 @@ def read_definition(instance: str, kind: DefinitionKind, name: str) -> Call[byte
 def read_definitions(instance: str, kind: DefinitionKind) -> Call[dict[str, str]]:
     """Read all definitions of a kind, JSON, by name."""
     return command(["HGETALL", key(instance, kind)], texts)
+
+
+def definition_names(instance: str, kind: DefinitionKind) -> Call[list[str]]:
+    """Read the names of all that is defined of a kind."""
+    return command(["HKEYS", key(instance, kind)], lambda reply: [name.decode() for name in reply])
 
 
 def read_queue(instance: str, name: str) -> Call[Queue | None]:

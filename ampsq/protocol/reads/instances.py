@@ -7,6 +7,7 @@ is a hint: nobody needs it to open an instance, and it is not waited for as long
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, Unavailable
@@ -16,7 +17,7 @@ from ampsq.protocol.schema import INSTANCES
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["list_instance", "read_instances"]
+__all__ = ["list_instance", "list_instances", "read_instances"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds for which the list is asked for.
@@ -51,4 +52,9 @@ async def read_instances() -> list[str]:
 
 
 def _read() -> Call[list[str]]:
-    return command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply), patience=_PATIENCE)
+    return replace(list_instances(), patience=_PATIENCE)
+
+
+def list_instances() -> Call[list[str]]:
+    """Read the list, in order, as patiently as anything else; `read_instances` is not."""
+    return command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply))

@@ -34,8 +34,8 @@ RETENTION: Final = str(VALUES["retention"])
 _HOW, _REFS, _REASON, _BY, _SOURCE, _OWNER, _CAUSE, _CLIENT = (
     FIELDS[name].encode() for name in ("how", "refs", "reason", "by", "source", "owner", "cause", "client")
 )
-_ATTEMPTS, _RETURNS, _EPOCHS, _CONSUMER_REASON = (
-    FIELDS[name].encode() for name in ("attempts", "returns", "epochs", "consumer_reason")
+_ATTEMPTS, _RETURNS, _EPOCHS, _BOOKMARKS, _CONSUMER_REASON = (
+    FIELDS[name].encode() for name in ("attempts", "returns", "epochs", "bookmarks", "consumer_reason")
 )
 
 
@@ -107,6 +107,16 @@ class QueueEntry:
     def refs(self) -> list[bytes]:
         """The messages."""
         return self.fields.get(_REFS, b"").split()
+
+    @property
+    def epochs(self) -> list[int]:
+        """Of transferred messages how often each has changed its owner."""
+        return [int(epoch) for epoch in self.fields.get(_EPOCHS, b"").split()]
+
+    @property
+    def bookmarks(self) -> list[bytes]:
+        """Of transferred messages the bookmark that each was named by."""
+        return self.fields.get(_BOOKMARKS, b"").split()
 
     def number_of(self, ref: bytes) -> int:
         """Find a message's number in the batch; -1 where it is not in it."""

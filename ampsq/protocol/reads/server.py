@@ -19,6 +19,7 @@ __all__ = [
     "FlushFacts",
     "Server",
     "ServerRun",
+    "ask_role",
     "configuration",
     "connected_replicas",
     "examine",
@@ -208,6 +209,11 @@ async def examine_flushing(instance: str) -> Server:
         if server.appendfsync or not server.appends or time.monotonic() >= until:
             return server
         await Pause(_LOOK)
+
+
+def ask_role() -> Call[bool]:
+    """Ask a server for its role, which it answers in nearly every state; only whether it answers counts."""
+    return command(["ROLE"], bool)
 
 
 def ping() -> Call[bool]:

@@ -27,7 +27,6 @@ __all__ = [
     "StreamFacts",
     "entries_behind",
     "entries_between",
-    "entry_at",
     "events_of",
     "find_news",
     "first_entry",
@@ -59,7 +58,7 @@ class Stream:
         return f"{self.kind} {self.of}" if self.of else self.kind
 
     def key(self, instance: str) -> str:
-        """Its key, for calls of this room."""
+        """Its key: for calls of this room, for rules of rights, and for what is compared with plain commands."""
         return key(instance, self.kind, self.of) if self.of else key(instance, self.kind)
 
 
@@ -104,13 +103,6 @@ def entries_behind(instance: str, stream: Stream, after: str, count: int, *, unt
 def entries_between(instance: str, stream: Stream, first: str, last: str, count: int) -> Call[list[RawEntry]]:
     """Read the first entries from one ID up to another."""
     return command(["XRANGE", stream.key(instance), first, last, "COUNT", count], _entries)
-
-
-def entry_at(instance: str, stream: Stream, stream_id: str) -> Call[RawEntry | None]:
-    """Read the entry that has an ID; None where the stream has none of it any more."""
-    return command(
-        ["XRANGE", stream.key(instance), stream_id, stream_id], lambda reply: _entries(reply)[0] if reply else None
-    )
 
 
 def last_id(instance: str, stream: Stream) -> Call[Id]:

@@ -1,9 +1,10 @@
-"""What a job asks of an instance: one function a script, with its reply read."""
+"""The calls of jobs that write whole partitions; see `ampsq.protocol.calls.queues`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ampsq.protocol.replies import pairs
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import key
 
@@ -126,16 +127,16 @@ def commit_job(job: str, epoch: int, lanes: Sequence[StagedRows]) -> Call[Commit
 
 
 def decided(instance: str, job: str) -> Call[set[tuple[str, str]]]:
-    """Lanes of all instances that were committed and are not recorded yet, each with the attempt that counts."""
+    """Read the lanes of all instances that are committed and not recorded yet, each with the attempt that counts."""
 
-    def read(reply: list[bytes]) -> set[tuple[str, str]]:
-        return {(lane.decode(), noted.split()[0].decode()) for lane, noted in zip(reply[::2], reply[1::2], strict=True)}
+    def read(reply: Any) -> set[tuple[str, str]]:
+        return {(lane.decode(), noted.split()[0].decode()) for lane, noted in pairs(reply)}
 
     return command(["HGETALL", key(instance, "manifest", job)], read)
 
 
 def last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
-    """The last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
+    """Read the last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
 
     def read(reply: bytes | None) -> tuple[int, int]:
         epoch, highest = (reply or b"-1 -1").split()[:2]

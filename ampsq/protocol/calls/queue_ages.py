@@ -1,0 +1,47 @@
+"""How old what is in a queue is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ampsq.protocol.request import Call, script_call
+
+__all__ = ["Ages", "measure_ages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How long the oldest messages of a queue have been there, in seconds; None where there is none.
+
+    Attributes:
+        message: the oldest message that may be delivered, since it was recorded here. Of a queue with priorities: of
+            the next hundred, and the oldest of the least priority.
+        leased: the oldest leased message, since it was recorded here.
+        lease: the oldest lease, since it was made or last extended; None where leases never lapse. Of more than a
+            thousand leases both are of a thousand, by chance.
+        deferred: not an age: what other instances told of messages of the queue's topics that are not here yet.
+        proxied: not an age: whether this instance may act for owners out of reach.
+    """
+
+    message: float | None
+    leased: float | None
+    lease: float | None
+    deferred: int
+    proxied: bool
+
+    @property
+    def behind(self) -> float:
+        """The oldest message that is not settled; 0 where there is none: AMPS's ``seconds_behind``."""
+        return max(self.message or 0.0, self.leased or 0.0)
+
+
+def measure_ages(queue: str) -> Call[Ages]:
+    """Read how old the oldest of a queue's messages and leases are."""
+
+    def read(reply: list[Any]) -> Ages:
+        now, *moments = (int(value) if value else None for value in reply[:4])
+        message, leased, lease = (None if ms is None else max((now or 0) - ms, 0) / 1000 for ms in moments)
+        return Ages(message, leased, lease, int(reply[4]), bool(reply[5]))
+
+    return script_call("measure_ages", ["", queue], read, repeatable=True)

@@ -1,0 +1,134 @@
+"""Who subscribes to queues: which subscriptions there are, until when each counts as alive, and what each holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.protocol.replies import pairs, text
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, keepalive_channel, key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.protocol.request import Call
+
+__all__ = [
+    "SubscriptionFacts",
+    "count_listeners",
+    "count_subscriptions",
+    "has_subscription",
+    "inbox_deliveries",
+    "known_clients",
+    "queue_members",
+    "subscription_client",
+    "subscription_deadline",
+    "subscription_deadlines",
+    "subscription_facts",
+    "subscription_names",
+]
+
+_FACTS: Final = ("client", "queues", "max", "leased", "tree")
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFacts:
+    """A subscription to queues.
+
+    Attributes:
+        name: its name.
+        client: whose it is, with the request that made it behind a slash.
+        queues: their names.
+        max_backlog: unacknowledged messages at most.
+        leased: messages that it holds.
+        filter: the tree of its filter, JSON; "" for none.
+    """
+
+    name: str
+    client: str
+    queues: tuple[str, ...]
+    max_backlog: int
+    leased: int
+    filter: str
+
+
+def subscription_names(instance: str, most: int = 0) -> Call[list[str]]:
+    """Read the names of subscriptions, those first that were alive least lately; `most`: so many, 0: all."""
+    return command(
+        ["ZRANGE", key(instance, "subscriptions"), 0, most - 1], lambda reply: [name.decode() for name in reply]
+    )
+
+
+def count_subscriptions(instance: str) -> Call[int]:
+    """Count all subscriptions to queues."""
+    return command(["ZCARD", key(instance, "subscriptions")], int)
+
+
+def subscription_deadlines(instance: str) -> Call[dict[str, float]]:
+    """Read until when, ms, each subscription counts as alive."""
+    return command(
+        ["ZRANGE", key(instance, "subscriptions"), 0, -1, "WITHSCORES"],
+        lambda reply: {name.decode(): float(at) for name, at in pairs(reply)},
+    )
+
+
+def subscription_deadline(instance: str, name: str) -> Call[float]:
+    """Read until when, ms, one subscription counts as alive; 0 where it is not there."""
+    return command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
+
+
+def queue_members(instance: str, queue: str, most: int) -> Call[list[str]]:
+    """Read the names of a queue's subscriptions, about so many of them, in no order."""
+    return command(
+        ["SSCAN", key(instance, "members", queue), 0, "COUNT", most],
+        lambda reply: [name.decode() for name in reply[1]],
+    )
+
+
+def subscription_facts(instance: str, name: str) -> Call[SubscriptionFacts | None]:
+    """Read what a subscription asks for and holds; None where it has ended."""
+
+    def read(reply: Sequence[bytes | None]) -> SubscriptionFacts | None:
+        client, queues, most, leased, tree = ((value or b"").decode(errors="backslashreplace") for value in reply)
+        if not most:
+            return None
+        return SubscriptionFacts(name, client, tuple(queues.split(" ")), int(most), int(leased or 0), tree)
+
+    return command(["HMGET", key(instance, "subscription", name), *(FIELDS[field] for field in _FACTS)], read)
+
+
+def subscription_client(instance: str, name: str) -> Call[str]:
+    """Read whose a subscription is, with the request that made it behind a slash; "" where it has ended."""
+    return command(["HGET", key(instance, "subscription", name), FIELDS["client"]], text)
+
+
+def has_subscription(instance: str, name: str) -> Call[bool]:
+    """Ask whether a subscription is there."""
+    return command(["EXISTS", key(instance, "subscription", name)], bool)
+
+
+def inbox_deliveries(instance: str, name: str) -> Call[int]:
+    """Count the leased messages that were pushed to a subscription, and that it has not picked up yet."""
+    return command(["LRANGE", key(instance, "inbox", name), 0, -1], _count_leased)
+
+
+def _count_leased(reply: Sequence[bytes]) -> int:
+    # Heads and bodies in turn; a head's third word is the delivery, 0 of a barrier, which has no lease.
+    return sum(head.split(b" ", 3)[2] != b"0" for head in reply[::2])
+
+
+def known_clients(instance: str) -> Call[list[str]]:
+    """Read the clients that came while an action asks for it, and have not gone."""
+    return command(["HKEYS", key(instance, "clients")], lambda reply: [name.decode() for name in reply])
+
+
+def count_listeners(instance: str, clients: Sequence[str]) -> Call[list[int]]:
+    """Count for each client who listens on its keepalive channel: nobody where it is gone."""
+    channels = [keepalive_channel(instance, client) for client in clients]
+
+    def read(reply: Any) -> list[int]:
+        counts = {name: int(number) for name, number in pairs(reply)}
+        return [counts.get(channel.encode(), 0) for channel in channels]
+
+    return command(["PUBSUB", "NUMSUB", *channels], read)
