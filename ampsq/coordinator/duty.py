@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.instance import catalog_version
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
@@ -37,8 +36,7 @@ class Definitions:
 
     def read(self, store: Store) -> Catalog:
         """The catalog as it stands; one small read while nothing changes."""
-        instance = key(store.instance, "instance")
-        version = store.call(command(["HGET", instance, "catalog"], lambda reply: int(reply or -1)))
+        version = store.call(catalog_version(store.instance))
         if self._catalog is None or self._catalog.version != version:
             self._catalog = store.call(calls.catalog())
         return self._catalog

@@ -9,8 +9,7 @@ from ampsq.base.values import is_name
 from ampsq.catalog.first_use import add_recorded
 from ampsq.coordinator.duty import Definitions
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.duties import scan_logs
 
 if TYPE_CHECKING:
     from ampsq.transport.runner import Store
@@ -24,6 +23,8 @@ _PAUSE_PER_TOPIC = 0.0005
 #: Least rounds between two looks for logs of topics that nobody has published to through ampsq; where the server has
 #: many keys, as many rounds as the look takes steps.
 _SCAN_EVERY = 10
+#: Keys that one step of that look goes over, about.
+_STEP = 1000
 #: Topics of one call: each costs the server about 2 us while nothing is new.
 _TOPICS = 250
 
@@ -55,19 +56,11 @@ class ForeignEntries:
     def _find_topics(self, store: Store) -> int:
         """Look through the names of all keys; gives how many steps of a thousand that took."""
         catalog = self._definitions.read(store)
-        prefix = key(store.instance, "log", "")
-        cursor, logs, steps = b"0", set(), 0
-        while True:
+        cursor, logs, steps = "0", set[str](), 0
+        while not steps or cursor != "0":
             steps += 1
-            cursor, found = store.call(
-                command(
-                    ["SCAN", cursor, "MATCH", _escaped(prefix) + "*", "COUNT", 1000, "TYPE", "stream"],
-                    lambda reply: (reply[0], reply[1]),
-                )
-            )
-            logs |= {name.decode(errors="replace").removeprefix(prefix) for name in found}
-            if cursor == b"0":
-                break
+            cursor, found = store.call(scan_logs(store.instance, cursor, _STEP))
+            logs |= found
         for topic in sorted(logs - catalog.topics.keys()):
             if is_name(topic):
                 _log.log(logging.WARNING if catalog.defined_only else logging.INFO, "topic %s appeared", topic)
@@ -76,8 +69,3 @@ class ForeignEntries:
             if is_name(topic):
                 self._seen.setdefault(topic, "")
         return steps
-
-
-def _escaped(text: str) -> str:
-    """Protect what SCAN's patterns give a meaning to."""
-    return "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in text)

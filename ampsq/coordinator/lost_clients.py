@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import keepalive_channel, key
+from ampsq.protocol.reads.clock import exact_server_time
+from ampsq.protocol.reads.server import server_run
+from ampsq.protocol.reads.subscribers import (
+    count_listeners,
+    known_clients,
+    subscription_client,
+    subscription_deadlines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +46,7 @@ class LostClients:
 
     def __init__(self, grace: float = _GRACE) -> None:
         self._grace = grace
-        self._run_id = b""
+        self._run_id = ""
         self._clock: float | None = None
         self._trusted_from = 0.0
         self._returning: set[str] = set()
@@ -50,17 +56,12 @@ class LostClients:
 
     def run_once(self, store: Store) -> float:
         """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
-        now = store.call(command(["TIME"], lambda reply: int(reply[0]) + int(reply[1]) / 1e6))
-        subscriptions = store.call(
-            command(
-                ["ZRANGE", key(store.instance, "subscriptions"), 0, -1, "WITHSCORES"],
-                lambda reply: {reply[i].decode(): float(reply[i + 1]) for i in range(0, len(reply), 2)},
-            )
-        )
+        now = store.call(exact_server_time())
+        subscriptions = store.call(subscription_deadlines(store.instance))
         self._clients = {name: client for name, client in self._clients.items() if name in subscriptions}
         self._watch_server(store, now, subscriptions)
         judged = {name: deadline for name, deadline in subscriptions.items() if name not in self._returning}
-        for name in [name for name, deadline in judged.items() if deadline < now * 1000]:
+        for name in [name for name, deadline in judged.items() if deadline < now]:
             self._end(store, name, "its heartbeat stopped")
             del judged[name]
         absent = self._absent(store, list(judged))
@@ -77,31 +78,26 @@ class LostClients:
         if time.monotonic() < self._trusted_from:
             self._left.clear()
             return
-        known = store.call(
-            command(["HKEYS", key(store.instance, "clients")], lambda reply: [c.decode() for c in reply])
-        )
+        known = store.call(known_clients(store.instance))
         there = set(self._clients.values())
         gone: set[str] = set()
         for first in range(0, len(known), _BATCH):
             some = [client for client in known[first : first + _BATCH] if client not in there]
-            channels = [keepalive_channel(store.instance, client) for client in some]
-            counts = store.call(
-                command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
-            )
-            gone |= {client for client, where in zip(some, channels, strict=True) if not counts.get(where.encode())}
+            counts = store.call(count_listeners(store.instance, some))
+            gone |= {client for client, number in zip(some, counts, strict=True) if not number}
         for client in gone & self._left:
             store.call(action_calls.emit_event("disconnect", client))
         self._left = gone - self._left
 
     def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
         """After the server's start, or a jump of its clock, give those that were there before time to come back."""
-        run_id, uptime = store.call(command(["INFO", "server"], _run_id_and_uptime))
-        clock, self._clock = self._clock, now - time.monotonic()
+        run = store.call(server_run())
+        clock, self._clock = self._clock, now / 1000 - time.monotonic()
         grace = 0.0
-        if run_id != self._run_id:
+        if run.id != self._run_id:
             # Those that our first look finds may have been there long before a start that we did not see.
-            grace = self._grace if self._run_id else self._grace - uptime
-            self._run_id = run_id
+            grace = self._grace if self._run_id else self._grace - run.uptime
+            self._run_id = run.id
         elif clock is not None and abs(self._clock - clock) > _JUMP:
             _log.warning("the server's clock jumped by %.0f s", self._clock - clock)
             grace = self._grace
@@ -116,18 +112,14 @@ class LostClients:
         absent: list[str] = []
         for first in range(0, len(subscriptions), _BATCH):
             some = subscriptions[first : first + _BATCH]
-            channels = [keepalive_channel(store.instance, self._client(store, name)) for name in some]
-            counts = store.call(
-                command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
-            )
-            absent += [name for name, where in zip(some, channels, strict=True) if not counts.get(where.encode())]
+            counts = store.call(count_listeners(store.instance, [self._client(store, name) for name in some]))
+            absent += [name for name, number in zip(some, counts, strict=True) if not number]
         return absent
 
     def _client(self, store: Store, subscription: str) -> str:
         # A subscription never changes its client: it is read once.
         if subscription not in self._clients:
-            field = key(store.instance, "subscription", subscription)
-            found = store.call(command(["HGET", field, "client"], lambda reply: (reply or b"").decode()))
+            found = store.call(subscription_client(store.instance, subscription))
             self._clients[subscription] = found.rpartition("/")[0]
         return self._clients[subscription]
 
@@ -136,8 +128,3 @@ class LostClients:
         self._clients.pop(subscription, None)
         while store.call(calls.unsubscribe(subscription, {})):
             pass
-
-
-def _run_id_and_uptime(reply: bytes) -> tuple[bytes, float]:
-    facts = dict(line.split(b":", 1) for line in reply.splitlines() if b":" in line)
-    return facts[b"run_id"], float(facts[b"uptime_in_seconds"])

@@ -20,8 +20,7 @@ from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import SweepDue
 from ampsq.coordinator.views import Views
 from ampsq.coordinator.wanted_names import WantedNames
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import INSTANCES
+from ampsq.protocol.reads.instances import list_instances
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class Coordinator:
     def _find(self, store: Store) -> Sequence[str]:
         """The instances that clients have opened on this server; as they were, where nobody can say it."""
         try:
-            found = store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)))
+            found = store.call(list_instances())
         except AmpsqError as error:
             is_gone = isinstance(error, Unavailable) and self._servers.wait(store, self._stopping)
             if not is_gone and not self._stopping.is_set() and str(error) != self._search_fault:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, Rebuilding
 from ampsq.operations.check.queue import check
 from ampsq.protocol.context import InstanceContext
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.duties import rebuilds
+from ampsq.protocol.reads.origin import read_origin
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ class Rebuilds:
     def run_once(self, store: Store) -> float:
         """Look whether something is left over; one small read while nothing is."""
         if self._thread is None or not self._thread.is_alive():
-            queues = store.call(command(["ZRANGE", key(store.instance, "rebuilding"), 0, -1, "WITHSCORES"], list))
+            queues = store.call(rebuilds(store.instance))
             if queues:
-                now = store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
-                late = [name.decode() for name, at in zip(queues[::2], queues[1::2], strict=True) if float(at) <= now]
+                now = store.call(server_time())
+                late = [name for name, at in queues.items() if at <= now]
                 if late:
                     self._thread = threading.Thread(
                         target=_take_over, args=(store.url, store.instance, late), daemon=True
@@ -51,8 +52,7 @@ def _take_over(url: str, instance: str, queues: Sequence[str]) -> None:
         for queue in queues:
             _log.warning("the rebuild of queue %s was not ended; beginning anew", queue)
             try:
-                field = ["HGET", key(instance, "instance"), FIELDS["origin"]]
-                origin = store.call(command(field, lambda reply: str(reply.decode())))
+                origin = store.call(read_origin(instance))
                 store.run(check(InstanceContext(instance, origin), [queue], repair=True))
             except Rebuilding:
                 _log.info("somebody else rebuilds queue %s", queue)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import ServerFull
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from ampsq.transport.runner import Store
@@ -29,7 +27,7 @@ class SweepDue:
         """Sweep until nothing more is due, at most a hundred bounded calls."""
         # A full server refuses the sign, and then consumers sweep too, which does no harm; sweeping itself it allows.
         with contextlib.suppress(ServerFull):
-            store.call(command(["HSET", key(store.instance, "instance"), "attended", secrets.token_hex(4)], int))
+            store.call(calls.show_life(store.instance, secrets.token_hex(4)))
         for _ in range(100):
             more, pause = store.call(calls.sweep())
             if not more:

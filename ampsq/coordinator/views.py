@@ -19,14 +19,13 @@ from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.queue import View
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import views as view_calls
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.reads.publishers import read_last_sequence
 from ampsq.protocol.reads.views import read_rows
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
+from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.views.upkeep import (
-    MADE,
-    PENDING,
-    STATE,
     Follower,
     RowChange,
     fingerprint,
@@ -132,17 +131,16 @@ class _Kept:
     def __init__(self, store: Store, view: View, text: str, catalog: Catalog) -> None:
         self._view, self._text = view, text
         self._over_queue = is_over_queue(catalog, view)
-        self._hash = key(store.instance, "view", view.name)
         self._publisher = f"view:{view.name}"
         self._publish_at = 0.0
         self._complete = False
         self._left_out = 0
         self.renew_at, self.lost = 0.0, False
         # Until everything was read here, the rows written down are those of whoever kept the view before.
-        store.call(command(["HDEL", self._hash, STATE], int))
+        store.call(view_calls.begin_rows(store.instance, view.name))
         self._sequence = self._last_sequence(store)
         self._finish_pending(store)
-        origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
+        origin = store.call(read_origin(store.instance))
         given = store.run(read_rows(store.instance, view.name))
         self._follower = Follower(InstanceContext(store.instance, origin), view, catalog, given)
         self._knows_rows = self._mark_rows(store, bool(given))
@@ -150,11 +148,11 @@ class _Kept:
     def _mark_rows(self, store: Store, has_rows: bool) -> bool:  # noqa: FBT001
         """Say whether this definition made all rows that there are, and note it while it is so."""
         mark = fingerprint(self._view)
-        made = store.call(command(["HGET", self._hash, MADE], lambda reply: reply))
+        made = store.call(view_calls.read_maker(store.instance, self._view.name))
         if has_rows and made != mark.encode():
-            store.call(command(["HDEL", self._hash, MADE], int))
+            store.call(view_calls.forget_maker(store.instance, self._view.name))
             return False
-        store.call(command(["HSET", self._hash, MADE, mark], int))
+        store.call(view_calls.note_maker(store.instance, self._view.name, mark))
         return True
 
     def is_of(self, catalog: Catalog, text: str) -> bool:
@@ -181,8 +179,7 @@ class _Kept:
         self._note_left_out(store)
         self._publish_at = time.monotonic() + _CONFLATE
         if not self._complete:
-            mark = fingerprint(self._view)
-            store.call(command(["HSET", self._hash, STATE, mark, MADE, mark], int))
+            store.call(view_calls.note_complete(store.instance, self._view.name, fingerprint(self._view)))
             self._complete = self._knows_rows = True
         return more
 
@@ -200,14 +197,11 @@ class _Kept:
         self._left_out = count
 
     def _last_sequence(self, store: Store) -> int:
-        publishers = key(store.instance, "publishers")
-        return store.call(
-            command(["HGET", publishers, self._publisher], lambda reply: int(reply.split(b" ")[0]) if reply else 0)
-        )
+        return store.call(read_last_sequence(store.instance, self._publisher))
 
     def _finish_pending(self, store: Store) -> None:
         """Publish what somebody had begun to publish; what was recorded then is not recorded again."""
-        pending = store.call(command(["HGET", self._hash, PENDING], lambda reply: reply))
+        pending = store.call(view_calls.read_pending(store.instance, self._view.name))
         if pending is not None:
             first, changes = _read_pending(pending)
             self._publish(store, first, changes)
@@ -216,7 +210,7 @@ class _Kept:
     def _tell(self, store: Store, changes: list[RowChange]) -> bool:
         """Publish a batch of changes and write them down; False when somebody else has published under its numbers."""
         first = self._sequence + 1
-        store.call(command(["HSET", self._hash, PENDING, _write_pending(first, changes)], int))
+        store.call(view_calls.note_pending(store.instance, self._view.name, _write_pending(first, changes)))
         if not self._publish(store, first, changes):
             return False
         self._write_down(store, changes)
@@ -238,14 +232,11 @@ class _Kept:
 
     def _write_down(self, store: Store, changes: list[RowChange]) -> None:
         """Write what was published; after this, it is not published again."""
-        rows: list[str | bytes] = []
-        for change in changes:
-            if not change.gone:
-                rows += [change.key, change.text]
+        rows = {change.key: change.text for change in changes if not change.gone}
         if rows:
-            store.call(command(["HSET", self._hash, *rows], int))
+            store.call(view_calls.write_rows(store.instance, self._view.name, rows))
         gone = [change.key for change in changes if change.gone]
-        store.call(command(["HDEL", self._hash, PENDING, *gone], int))
+        store.call(view_calls.end_rows(store.instance, self._view.name, gone))
 
 
 def _unsaid(change: RowChange) -> RowChange:

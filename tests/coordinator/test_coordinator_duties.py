@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from mortal import Died, die
@@ -15,7 +16,7 @@ from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.clock import exact_server_time
 from ampsq.protocol.schema import BYTES, key
 
 LONG = 3_600.0
@@ -246,7 +247,8 @@ def test_a_jump_of_the_server_s_clock_gives_time_to_come_back(  # noqa: PLR0917 
     look(duty, store, 1)
     # When the server's clock jumps
     ask = store.call
-    later = command(["TIME"], lambda reply: int(reply[0]) + int(reply[1]) / 1e6 + jump)
+    time = exact_server_time()
+    later = replace(time, read=lambda reply: time.read(reply) + jump * 1000)
     monkeypatch.setattr(store, "call", lambda call: ask(later if call.arguments == ["TIME"] else call))
     look(duty, store, 4)
     # Then nothing counts for those that were there, but for who comes later; a little drift is no jump

@@ -15,10 +15,9 @@ from ampsq.coordinator.actions.follow import Followed
 from ampsq.coordinator.actions.webhooks import OutsidePermissions
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.action import Action
+from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
@@ -147,7 +146,7 @@ class Actions:
         self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
         _log.warning("action %s waits, trying again in %.0f s: %s", name, _AFTER_FAILURE, error)
         try:
-            store.call(command(["HSET", key(store.instance, "action", name), FIELDS["error"], str(error)], int))
+            store.call(action_calls.note_error(store.instance, name, str(error)))
         except AmpsqError as fault:
             _log.debug("action %s: %s", name, fault)
 

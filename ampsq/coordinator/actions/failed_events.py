@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import Unavailable, UnknownTopic
 from ampsq.catalog.apply import add_topic
 from ampsq.coordinator.actions.event import ActionEvent, iso_time
-from ampsq.coordinator.actions.follow import back_off, server_ms
+from ampsq.coordinator.actions.follow import back_off
 from ampsq.coordinator.actions.run import TRANSIENT, named_topic
 from ampsq.definitions.action_parts import Do
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.actions import StoredEvent, due_retries, first_retry, read_failed_event
+from ampsq.protocol.reads.clock import server_time
 
 if TYPE_CHECKING:
     from ampsq.coordinator.actions.follow import Followed
@@ -36,26 +36,25 @@ def retry_failed(store: Store, followed: Followed) -> bool:
     Any number of coordinators may do it at once: each step ends with a script that moves the event on from where it was
     seen, publishing in the same step, so that the second one to come changes nothing.
     """
-    retries = key(store.instance, "retries", followed.action.name)
-    looking = command(["ZRANGE", retries, 0, 0, "WITHSCORES"], lambda reply: float(reply[1]) if reply else None)
-    first = store.call(looking)
+    action = followed.action.name
+    first = store.call(first_retry(store.instance, action))
     if first is None:
         return False
-    now, until = server_ms(store), time.monotonic() + _BUDGET
+    now, until = store.call(server_time()), time.monotonic() + _BUDGET
     if first > now:
         return False
-    due = store.call(command(["ZRANGE", retries, "-inf", now, "BYSCORE", "LIMIT", 0, _BATCH], list[bytes]))
+    due = store.call(due_retries(store.instance, action, now, _BATCH))
     for number in due:
         if time.monotonic() >= until:
             return True
-        _Retry(store, followed, number.decode()).make(now)
+        _Retry(store, followed, number).make(now)
     return len(due) == _BATCH
 
 
 class _Retry:
     """One failed event while it is tried again."""
 
-    def __init__(self, store: Store, followed: Followed, number: str) -> None:
+    def __init__(self, store: Store, followed: Followed, number: int) -> None:
         self._store, self._followed, self._action, self._number = store, followed, followed.action, number
         self._revision = 0
         self._facts: dict[str, Any] = {}
@@ -63,14 +62,11 @@ class _Retry:
 
     def make(self, now: int) -> None:
         """Go on where it failed, as far as that is possible now."""
-        failed = key(self._store.instance, "failed", self._action.name)
-        found = self._store.call(command(["HGET", failed, self._number], lambda reply: reply))
+        found = self._read()
         if found is None:
-            retries = key(self._store.instance, "retries", self._action.name)
-            self._store.call(command(["ZREM", retries, self._number], int))
+            self._store.call(action_calls.drop_retry(self._store.instance, self._action.name, self._number))
             return
-        revision, _, text = found.partition(b" ")
-        self._revision, self._facts = int(revision), json.loads(text)
+        self._revision, self._facts = found.revision, json.loads(found.text)
         event = ActionEvent.from_facts(self._facts)
         # First comes the claim: whoever makes it tries, and the others see that it was tried.
         self._at = now + back_off(self._facts["tries"] + 1)
@@ -87,6 +83,10 @@ class _Retry:
             _log.debug("event %s of action %s failed again: %s", self._number, self._action.name, error)
             self._facts["error"] = str(error)
             self._write(event)
+
+    def _read(self) -> StoredEvent | None:
+        """The event as it is stored now."""
+        return self._store.call(read_failed_event(self._store.instance, self._action.name, self._number))
 
     def _go_on(self, event: ActionEvent) -> None:
         if event.step < 0:
@@ -130,17 +130,13 @@ class _Retry:
         """Write where the event is; False when somebody else did."""
         meta = {name: self._facts[name] for name in ("error", "tries", "failed", "next", "by")}
         value = event.to_json(**meta)
-        call = action_calls.redo(self._action.name, self._number, self._revision, value, self._at, letter=letter)
+        call = action_calls.redo(self._action.name, str(self._number), self._revision, value, self._at, letter=letter)
         done = self._store.call(call)
         if not done and call.repeated:
             # Its first run may have done it; what is there says whose it is.
-            failed = key(self._store.instance, "failed", self._action.name)
-            found = self._store.call(command(["HGET", failed, self._number], lambda reply: reply))
-            done = found == b"%d " % (self._revision + 1) + value
+            done = self._read() == StoredEvent(self._revision + 1, value)
         self._revision += done
         return done
 
     def _end(self) -> None:
-        self._store.call(
-            action_calls.redo(self._action.name, self._number, self._revision, b"", self._at, count=FIELDS["done"])
-        )
+        self._store.call(action_calls.finish(self._action.name, str(self._number), self._revision, self._at))

@@ -17,7 +17,8 @@ from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, On
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls.actions import SourcePosition
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.streams import read_streams
 from ampsq.protocol.schema import BYTES, FAILED
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from ampsq.coordinator.actions.webhooks import OutsidePermissions
     from ampsq.definitions.action import Action
     from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.reads.streams import Stream
     from ampsq.transport.runner import Store
 
-__all__ = ["Followed", "back_off", "server_ms"]
+__all__ = ["Followed", "back_off"]
 
 _log = logging.getLogger("ampsq.actions")
 
@@ -55,11 +57,6 @@ _LAST_SEQUENCE: Final = 2**64 - 1
 def back_off(tries: int) -> int:
     """Milliseconds until an event is tried again that failed so often."""
     return int(min(_AGAIN * 2 ** min(tries - 1, 20), _AGAIN_AT_MOST))
-
-
-def server_ms(store: Store) -> int:
-    """The server's time."""
-    return store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
 
 
 class Followed:
@@ -114,21 +111,17 @@ class Followed:
         streams = [source for source in self._sources if source.kind != "clock"]
         for first in range(0, len(streams), _STREAMS):
             some = streams[first : first + _STREAMS]
-            starts: dict[str, str] = {}
+            starts: dict[Stream, str] = {}
             for source in some:
                 if source.name not in self._cursors:
                     self._place(source)
                 stream, start = self._stream(source), _whole(self._cursors[source.name])
                 starts[stream] = min(start, starts.get(stream, start), key=_order)
-            looking = command(
-                ["XREAD", "COUNT", 1, "STREAMS", *starts, *starts.values()],
-                lambda reply: {stream.decode() for stream, _ in reply or ()},
-            )
-            news = self._store.call(looking)
+            news = self._store.call(read_streams(self._store.instance, starts, 1))
             yield from (source for source in some if self._stream(source) in news)
 
-    def _stream(self, source: ActionSource) -> str:
-        return stream_of(self._store.instance, self.action.name, source)
+    def _stream(self, source: ActionSource) -> Stream:
+        return stream_of(self.action.name, source)
 
     def _place(self, source: ActionSource) -> SourcePosition:
         """Where the action is in a source, wherever it was seen last."""
@@ -150,12 +143,13 @@ class Followed:
                 return True
             place = settled
         if source.kind == "overdue" and entries:
-            self._store.call(command(["XTRIM", self._stream(source), "MINID", _whole(place.cursor)], int))
+            until_done = _whole(place.cursor)
+            self._store.call(action_calls.drop_overdue(self._store.instance, self.action.name, until_done))
         return len(entries) == count
 
     def _tick(self, source: ActionSource) -> bool:
         """Act when it is time: once, however many times were missed."""
-        place, now = self._place(source), server_ms(self._store)
+        place, now = self._place(source), self._store.call(server_time())
         if "-" in place.cursor:
             self._advance(source, place, SourcePosition(str(now), place.sequence, place.read), 0)
             return False
@@ -200,7 +194,7 @@ class Followed:
 
     def _set_aside(self, source: ActionSource, place: SourcePosition, slot: Slot, failure: Failure) -> int:
         """Put an event among those that failed; or see which of its steps somebody has made, and go on behind them."""
-        event, now = failure.event, server_ms(self._store)
+        event, now = failure.event, self._store.call(server_time())
         event.step = failure.step
         steps = [
             index for index, step in enumerate(self.action.do) if isinstance(step, Do.publish) and index >= failure.step

@@ -14,7 +14,8 @@ from ampsq.expressions import Document, parse
 from ampsq.expressions.values import read_number, text_of
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls.records import is_end
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.streams import log_of
+from ampsq.protocol.schema import FIELDS
 from ampsq.queues.dead_letters import embedded
 from ampsq.records.query import key_parts
 
@@ -74,7 +75,7 @@ class LastingConditions:
     def _read(self, watched: _Watched) -> bool:
         topic = watched.trigger.topic
         place = place_of(self._store, self._action, track_name(topic))
-        entries = read_entries(self._store, key(self._store.instance, "log", topic), place.cursor, _ENTRIES)
+        entries = read_entries(self._store, log_of(topic), place.cursor, _ENTRIES)
         if not entries:
             return False
         changes = [change for entry in entries for change in self._changes(watched, entry)]

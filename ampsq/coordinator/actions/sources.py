@@ -14,9 +14,11 @@ from ampsq.expressions.unparse import show
 from ampsq.protocol.calls.actions import SourcePosition
 from ampsq.protocol.calls.records import is_end
 from ampsq.protocol.entries import bookmark_of, read_entry
+from ampsq.protocol.reads.actions import read_source_position
+from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import name_message
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.streams import Stream, entries_behind, entries_between
+from ampsq.protocol.schema import FIELDS
 from ampsq.queues.dead_letters import embedded
 from ampsq.queues.returns import last_reason, read_returns
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.action import Action
     from ampsq.definitions.action_parts import Trigger
     from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.entries import RawEntry
     from ampsq.transport.runner import Store
 
 __all__ = ["EventReader", "Slot", "SourceEntry", "place_of", "read_entries", "stream_of"]
@@ -37,7 +40,6 @@ _HEADERS: Final = FIELDS["headers"].encode()
 _PUBLISHER: Final = FIELDS["publisher"].encode()
 #: Messages that are asked for before the first answer is read.
 _TOGETHER: Final = 100
-_STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries"}
 #: How a message leaves a queue, as its journal says it, and what follows that.
 _LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delivered")}
 
@@ -65,27 +67,24 @@ class Slot(NamedTuple):
     place: SourcePosition
 
 
-def stream_of(instance: str, action: str, source: ActionSource) -> str:
-    """The key of the stream that a source is read from."""
-    if source.kind == "overdue":
-        return key(instance, "overdue", action)
-    if source.kind == "happenings":
-        return key(instance, "happenings")
-    return key(instance, _STREAMS[source.kind], source.of)
+def stream_of(action: str, source: ActionSource) -> Stream:
+    """The stream that a source is read from."""
+    return Stream(source.kind, action if source.kind == "overdue" else source.of)
 
 
-def read_entries(store: Store, stream: str, cursor: str, count: int) -> list[SourceEntry]:
+def read_entries(store: Store, stream: Stream, cursor: str, count: int) -> list[SourceEntry]:
     """The entries behind a cursor; if a part of one is done, that one first."""
-    start = cursor.partition("+")[0] if "+" in cursor else f"({cursor}"
-    found = store.call(command(["XRANGE", stream, start, "+", "COUNT", count], list[tuple[bytes, list[bytes]]]))
+    whole, is_partly, _ = cursor.partition("+")
+    if is_partly:
+        found = store.call(entries_between(store.instance, stream, whole, "+", count))
+    else:
+        found = store.call(entries_behind(store.instance, stream, cursor, count))
     return [SourceEntry(stream_id.decode(), *read_entry(flat)) for stream_id, flat in found]
 
 
 def place_of(store: Store, action: str, source: str) -> SourcePosition:
     """Where an action is in a source; at the beginning of one that it has not seen yet."""
-    names = [f"{FIELDS[field]} {source}" for field in ("cursor", "sequence_of", "read")]
-    cursor, sequence, read = store.call(command(["HMGET", key(store.instance, "action", action), *names], list[bytes]))
-    return SourcePosition(cursor.decode() if cursor else "0-0", int(sequence or 0), int(read or 0))
+    return store.call(read_source_position(store.instance, action, source))
 
 
 class EventReader:
@@ -273,14 +272,10 @@ class EventReader:
         with self._store.pipeline() as pipeline:
             for ref in refs:
                 topic, stream_id = parse_ref(ref)
-                log = key(self._store.instance, "log", topic)
-                pipeline.post(command(["XRANGE", log, stream_id, stream_id], _only))
+                pipeline.post(read_log_entry(self._store.instance, topic, stream_id))
             while pipeline.open_calls:
-                yield pipeline.collect()
-
-
-def _only(reply: list[tuple[bytes, list[bytes]]]) -> tuple[dict[bytes, bytes], str]:
-    return read_entry(reply[0][1] if reply else [])
+                found: RawEntry | None = pipeline.collect()
+                yield read_entry(found[1] if found else [])
 
 
 def _linked(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
