@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.expressions.unparse import show
 from ampsq.protocol.encoding import decode_body
-from ampsq.protocol.entries import read_entry
+from ampsq.protocol.entries import body_in, headers_in, read_entry
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import find_bookmark
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.subscribers import queue_members, subscription_deadline, subscription_facts
 from ampsq.queues.browse import Walker
 from ampsq.queues.query import SowMessage, parse_query_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Browsed
     from ampsq.protocol.context import InstanceContext
+    from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.reads.subscribers import SubscriptionFacts
 
 __all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
 
@@ -31,7 +32,6 @@ _SUBSCRIBERS: Final = 100
 #: Characters of a body in a table, and on its own page.
 _SHORT: Final = 160
 _LONG: Final = 65_536
-_HELD: Final = ("leased", "max", "client", "filter", "tree", "queues")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,18 +170,17 @@ async def read_body(context: InstanceContext, text: Bookmark | str, message_type
         DefinitionError: it is no bookmark.
     """
     named = await find_bookmark(context.origin, text)
-    entries: list[Any] = []
+    entry: RawEntry | None = None
     if named.id:
-        log = key(context.instance, "log", named.bookmark.topic)
-        entries = await command(["XRANGE", log, named.id, named.id], list)
-    if not entries:
+        entry = await read_log_entry(context.instance, named.bookmark.topic, named.id)
+    if entry is None:
         return Body(named.bookmark, None, 0, {})
-    fields, _ = read_entry(entries[0][1])
-    raw = fields.get(FIELDS["body"].encode())
+    fields, _ = read_entry(entry[1])
+    raw = body_in(fields)
     if raw is None:
         told = {_text(name): _text(value) for name, value in fields.items()}
         return Body(named.bookmark, _json(told, 2), sum(map(len, fields.values())), {})
-    headers = fields.get(FIELDS["headers"].encode())
+    headers = headers_in(fields)
     data = decode_body(raw, message_type)
     return Body(named.bookmark, long_text(raw, data), len(raw), json.loads(headers) if headers else {})
 
@@ -192,20 +191,17 @@ def _text(value: bytes) -> str:
 
 async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
     """Read the subscriptions of a queue, a hundred at most, those that hold most first."""
-    members = key(instance, "members", queue)
-    names: list[bytes] = await command(["SSCAN", members, 0, "COUNT", _SUBSCRIBERS], lambda reply: list(reply[1]))
-    now: int = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
+    names = await queue_members(instance, queue, _SUBSCRIBERS)
+    now = await server_time()
     found = []
     for name in sorted(names)[:_SUBSCRIBERS]:
-        subscription = key(instance, "subscription", name.decode())
-        values = await command(["HMGET", subscription, *(FIELDS[field] for field in _HELD)], list)
-        heartbeat = await command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
-        if values[0] is not None:
-            found.append(_subscriber(name.decode(), values, is_silent=heartbeat < now))
+        facts: SubscriptionFacts | None = await subscription_facts(instance, name)
+        deadline = await subscription_deadline(instance, name)
+        if facts is not None:
+            found.append(_subscriber(facts, is_silent=deadline < now))
     return sorted(found, key=lambda each: (-each.leased, each.name))
 
 
-def _subscriber(name: str, values: Sequence[bytes | None], *, is_silent: bool) -> Subscriber:
-    leased, room, client, _, tree, queues = (_text(value or b"") for value in values)
-    text = show(json.loads(tree)) if tree else ""
-    return Subscriber(name, client, int(leased), int(room), len(queues.split(" ")), text, is_silent)
+def _subscriber(facts: SubscriptionFacts, *, is_silent: bool) -> Subscriber:
+    text = show(json.loads(facts.filter)) if facts.filter else ""
+    return Subscriber(facts.name, facts.client, facts.leased, facts.max_backlog, len(facts.queues), text, is_silent)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
 from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.instances import read_instances
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.server import ping
 from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
 
@@ -97,7 +97,7 @@ class _Observed:
         with self._lock:
             if self._client is None:
                 # A client would make an instance that is not there, which is not for whoever looks.
-                if not self._finder.call(command(["EXISTS", key(self._instance, "instance")], bool)):
+                if not self._finder.call(is_opened(self._instance)):
                     raise DefinitionError(
                         f"instance {self._instance!r} is not on this server; a client that opens it makes it, as does "
                         "ampsq apply"
@@ -193,7 +193,7 @@ class Observer:
 
     def ping(self) -> None:
         """Ask the server whether it is there; raises `Unavailable`."""
-        self._finder.call(command(["PING"], bool))
+        self._finder.call(ping())
 
     def instances(self) -> list[str]:
         """The names of those that it reads, in order, as the server said them last.

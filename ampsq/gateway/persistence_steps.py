@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.protocol.request import Collect, Post, command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.server import ping, wait_for_replicas, write_marker
+from ampsq.protocol.request import Collect, Post
 from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class PersistenceSteps:
     """
 
     def __init__(self, channel: Any, instance: str) -> None:
-        self._channel, self._marker = channel, key(instance, "marker")
+        self._channel, self._instance = channel, instance
         self._acknowledged = SyncAcknowledgement(instance)
         self.flushed: FlushWatch | None = None
 
     async def connect(self) -> None:
         """Have the connection open before something is recorded."""
-        await _asked(self._channel, command(["PING"], bool))
+        await _asked(self._channel, ping())
 
     async def look(self, wanted: PersistenceWait, topic: str) -> bool:
         """Return whether what was recorded in a topic is where it is to be; else `wanted.lacking` has the reason."""
@@ -86,10 +86,10 @@ class PersistenceSteps:
     async def _is_replicated(self, wanted: PersistenceWait) -> bool:
         if not wanted.is_behind:
             # A server waits for the last write of a connection: this one, behind what was recorded.
-            await _asked(self._channel, command(["SET", self._marker, "1"], bool))
+            await _asked(self._channel, write_marker(self._instance))
             wanted.is_behind = True
         number = wanted.level.replicas
-        count = await _asked(self._channel, command(["WAIT", number, _STEP], int, blocks=_STEP / 1000))
+        count = await _asked(self._channel, wait_for_replicas(number, _STEP))
         wanted.lacking = f"{count} of {number} replicas have it"
         return bool(count >= number)
 

@@ -32,8 +32,7 @@ from ampsq.gateway.rules_reload import RulesFile
 from ampsq.gateway.server_probe import Probe
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.calls.queues import wait_for_push
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -129,9 +128,10 @@ async def _may_serve(client: GatewayClient) -> None:
     Raises:
         NotPermitted: what to do.
     """
-    asked: list[str | int] = ["BLMPOP", "0.001", 1, key(client.instance, "inbox", "s00000000"), "LEFT"]
+    # No subscription has that name: nothing is ever pushed to it.
+    asked = wait_for_push(client.instance, "s00000000", 1, 0.001)
     try:
-        await client._store.call(command(asked, lambda _: None, blocks=0.001))  # noqa: SLF001  (it has no method for it)
+        await client._store.call(asked)  # noqa: SLF001  (it has no method for it)
     except NotPermitted as error:
         raise NotPermitted(
             f"{error}. A gateway needs a user with the rights of `ampsq acl gateway`; inside a coordinator, those of "
