@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.schema import key
+from ampsq.protocol.calls.check import rebuilt_keys
 
 if TYPE_CHECKING:
     from ampsq.client.client import Client
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["Rebuild"]
 
 #: Keys of a queue's delivery state.
-_STATE: Final = ("cursors", "ahead", "ready", "leases", "attempts", "behind")
 
 
 class Rebuild(Stage):
@@ -37,7 +36,7 @@ class Rebuild(Stage):
             checked = client.check("work")[0]
         out["check"] = _figures(count, checked.seconds, times)
         before = client.queue_stats("work")
-        self.redis.delete(*[key(client.instance, name, "work") for name in _STATE])
+        self.redis.delete(*rebuilt_keys(client.instance, "work"))
         self.progress("rebuilding it")
         with self.timed_calls() as times:
             rebuilt = client.rebuild("work")

@@ -14,7 +14,7 @@ from ampsq.bench import raw
 from ampsq.bench.setup import Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Topic
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import log_of
 from ampsq.topics.bookmark_store import RedisBookmarkStore, SqliteBookmarkStore
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Replay(Stage):
         with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
             file = SqliteBookmarkStore(Path(folder, "places"))
             ways: dict[str, Callable[[], float]] = {
-                "raw": lambda: raw_replay(self.redis, key(client.instance, "log", "orders"), count),
+                "raw": lambda: raw_replay(self.redis, log_of("orders").key(client.instance), count),
                 "one_topic": lambda: _replay(client, "orders", count),
                 "ten_topics": lambda: _replay(client, "^many-", count),
                 "filter": lambda: _replay(client, "orders", count, filter="/price > 10"),

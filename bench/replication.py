@@ -18,7 +18,7 @@ from ampsq.bench.server import private_server
 from ampsq.client.client import Client
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue, Topic
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import log_of
 from ampsq.publishing.memory_store import MemoryPublishStore
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Pair:
             time.sleep(0.005)
 
     def length(self, name: str) -> int:
-        return int(self.servers[name].xlen(key(name, "log", "orders")))
+        return int(self.servers[name].xlen(log_of("orders").key(name)))
 
     def caught_up(self) -> None:
         """Wait until b has all of a."""
@@ -98,7 +98,7 @@ class _Pair:
     def copies(self, after: str) -> Iterator[tuple[int, int]]:
         """Of each copy at b behind an ID: ms when a recorded it, ms when b did."""
         while True:
-            rows: Any = self.servers["b"].xrange(key("b", "log", "orders"), f"({after}", count=5_000)
+            rows: Any = self.servers["b"].xrange(log_of("orders").key("b"), f"({after}", count=5_000)
             for stream_id, fields in rows:
                 after = stream_id.decode()
                 yield _milliseconds(fields[b"s"].rpartition(b"~")[2]), _milliseconds(stream_id)
@@ -107,7 +107,7 @@ class _Pair:
 
     def last(self) -> tuple[str, int]:
         """The newest copy at b: its ID, and ms when a recorded it."""
-        rows: Any = self.servers["b"].xrevrange(key("b", "log", "orders"), count=1)
+        rows: Any = self.servers["b"].xrevrange(log_of("orders").key("b"), count=1)
         if not rows:
             return "0-0", 0
         return rows[0][0].decode(), _milliseconds(rows[0][1][b"s"].rpartition(b"~")[2])

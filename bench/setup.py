@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.client.client import Client
-from ampsq.protocol.schema import INSTANCES, key
+from ampsq.protocol.reads.logs import log_key
+from ampsq.protocol.schema import INSTANCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,10 +80,10 @@ class Stage:
 
     def held(self, client: Client) -> int:
         """Bytes of the instance's keys, without its logs."""
-        logs = key(client.instance, "log", "")
+        logs = log_key(client.instance, "")
         total = 0
         for name in self.redis.scan_iter("{" + client.instance + "}:*", count=1000):
-            if not name.decode().startswith(logs):
+            if not name.startswith(logs):
                 total += int(self.redis.memory_usage(name, samples=0) or 0)
         return total
 

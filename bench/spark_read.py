@@ -13,7 +13,7 @@ from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import PROCESSES, SparkStage
 from ampsq.definitions.queue import Topic
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class SparkRead(SparkStage):
                 writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
                 return self.timed(count, lambda: _run(writer.trigger(availableNow=True)))
 
-        log = key(client.instance, "log", "orders")
+        log = log_of("orders").key(client.instance)
         parts = {"minPartitions": str(PROCESSES), "maxRowsPerPartition": str(count)}
         ways: dict[str, Callable[[], Measured]] = {
             "raw": lambda: self.timed(count, lambda: raw_read(pool, self.url, log)),

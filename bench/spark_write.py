@@ -22,7 +22,7 @@ from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import PROCESSES, SparkStage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Topic
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ class SparkWrite(SparkStage):
             "plain Python": lambda instance: plain(pool, self.url, instance, count),
             "staged": lambda instance: self._write(rows, instance, "staged"),
             "sequence": lambda instance: self._write(rows, instance, "sequence"),
-            "foreachPartition, XADD": lambda instance: added(rows, self.url, key(instance, "log", "orders")),
+            "foreachPartition, XADD": lambda instance: added(rows, self.url, log_of("orders").key(instance)),
         }
         return self.in_turn({name: partial(self._measured, write, count) for name, write in ways.items()})
 
@@ -70,7 +70,7 @@ class SparkWrite(SparkStage):
 
         def work() -> int:
             write(client.instance)
-            return int(self.redis.xlen(key(client.instance, "log", "orders")))
+            return int(self.redis.xlen(log_of("orders").key(client.instance)))
 
         measured = self.timed(count, work)
         self.remove(client)

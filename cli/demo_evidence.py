@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.journals import read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,18 +32,16 @@ class Journal:
     def __init__(self, queue: str, origin: str) -> None:
         self.ways: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.places: dict[str, int] = {}
-        self._queue, self._origin, self._cursor, self._entries = queue, origin, "0", 0
+        self._queue, self._origin, self._cursor, self._entries = queue, origin, "0-0", 0
 
     def follow(self, store: Store) -> None:
         """Read what is new."""
-        journal = key(store.instance, "journal", self._queue)
         while True:
-            entries = store.call(command(["XRANGE", journal, f"({self._cursor}", "+", "COUNT", _ENTRIES], list[Any]))
-            for entry_id, flat in entries:
-                self._cursor = entry_id.decode()
-                fields: dict[bytes, bytes] = dict(zip(flat[::2], flat[1::2], strict=True))
-                refs = map(parse_ref, fields[b"refs"].decode().split())
-                self.note(fields[b"how"].decode(), [Bookmark.of(topic, self._origin, found) for topic, found in refs])
+            entries = store.call(read_journal(store.instance, self._queue, self._cursor, _ENTRIES))
+            for entry in entries:
+                self._cursor = entry.id
+                refs = [parse_ref(ref.decode()) for ref in entry.refs]
+                self.note(entry.how, [Bookmark.of(topic, self._origin, found) for topic, found in refs])
             if len(entries) < _ENTRIES:
                 return
 

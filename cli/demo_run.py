@@ -15,8 +15,12 @@ from ampsq.cli.demo_check import DemoOutcome, check_outcome
 from ampsq.cli.demo_crew import Crew, DemoFailed
 from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import BARRIER
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.subscribers import (
+    has_subscription,
+    inbox_deliveries,
+    subscription_facts,
+    subscription_names,
+)
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -208,25 +212,15 @@ class _Demo:
 
     def _held_by(self, child: DemoProcess) -> tuple[str, int]:
         """A process's subscription, and the leases that it has picked up."""
-        prefix = f"{socket.gethostname()}-{child.process.pid}-".encode()
-        names = self._store.call(
-            command(["ZRANGE", self._key("subscriptions"), 0, -1], lambda reply: [name.decode() for name in reply])
-        )
-        for name in names:
-            client, leased = self._store.call(
-                command(["HMGET", self._key("subscription", name), "client", "leased"], list[Any])
-            )
-            if client and client.startswith(prefix):
-                inbox = self._store.call(command(["LRANGE", self._key("inbox", name), 0, -1], list[bytes]))
-                # Heads and bodies in turn; a head's third word is the delivery, 0 of a barrier, which has no lease.
-                return name, int(leased) - sum(head.split(b" ", 3)[2] != b"0" for head in inbox[::2])
+        prefix, instance = f"{socket.gethostname()}-{child.process.pid}-", self._store.instance
+        for name in self._store.call(subscription_names(instance)):
+            facts = self._store.call(subscription_facts(instance, name))
+            if facts and facts.client.startswith(prefix):
+                return name, facts.leased - self._store.call(inbox_deliveries(instance, name))
         return "", 0
 
     def _is_there(self, subscription: str) -> bool:
-        return self._store.call(command(["EXISTS", self._key("subscription", subscription)], bool))
-
-    def _key(self, name: str, *parameters: str) -> str:
-        return key(self._store.instance, name, *parameters)
+        return self._store.call(has_subscription(self._store.instance, subscription))
 
     # -- the end
 

@@ -21,7 +21,7 @@ import redis
 
 from ampsq import Action, Queue, Topic
 from ampsq.cli.demo_worker import Spec
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.server import ping
 from ampsq.protocol.schema import INSTANCES
 from ampsq.server import supervisor
 from ampsq.server.embedded import acquire
@@ -192,7 +192,7 @@ def _await_end(folder: Path) -> None:
 def _reach(url: str) -> None:
     """Ask once: a client waits for a server that is away, who watches a demo wants to know it."""
     with contextlib.closing(Store(url, "", retry_timeout=0.0)) as store:
-        store.call(command(["PING"], bool))
+        store.call(ping())
 
 
 def _tidy_up(url: str, instance: str) -> None:

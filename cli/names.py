@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import click
+
+    from ampsq.protocol.reads.definitions import DefinitionKind
 
 __all__ = ["names"]
 
@@ -19,7 +21,7 @@ _MOMENT: Final = 1.0
 _DATA_DIR: Final = ".ampsq"
 
 
-def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+def names(*kinds: DefinitionKind | Literal["instances"]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Make what completes an argument.
 
     Args:
@@ -38,11 +40,10 @@ def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[s
     return complete
 
 
-def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
+def _ask(ctx: click.Context, kinds: tuple[DefinitionKind | Literal["instances"], ...], found: list[str]) -> None:
     from ampsq.base.errors import AmpsqError
+    from ampsq.protocol.reads.definitions import definition_names
     from ampsq.protocol.reads.instances import read_instances
-    from ampsq.protocol.request import command
-    from ampsq.protocol.schema import key
     from ampsq.transport.instances import parse_instances
     from ampsq.transport.runner import Store
 
@@ -57,9 +58,9 @@ def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
         for kind in kinds:
             if kind == "instances":
                 found += store.run(read_instances())
-                continue
-            asked = ["HKEYS", key(instance_address.instance, kind)]
-            found += store.call(command(asked, lambda reply: [name.decode() for name in reply]))
+            else:
+                there = store.call(definition_names(instance_address.instance, kind))
+                found += there
     except AmpsqError:
         # There is nowhere to say it: what a shell completes with is all that it shows.
         return

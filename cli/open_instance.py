@@ -15,9 +15,8 @@ import click
 from ampsq.base.errors import Unavailable
 from ampsq.base.suggestions import explain_missing_instance
 from ampsq.base.values import parse_name
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.instances import read_instances
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.runner import Store
 
@@ -88,13 +87,11 @@ def find_instance(url: str, instance: str | None, *, patient: bool = False) -> O
         # Scripts are not needed for this: it is asked what roles of all kinds may ask.
         with contextlib.closing(Store(instance_address.url, instance_address.instance, retry_timeout=0.0)) as store:
             try:
-                format_ = store.call(
-                    command(["HGET", key(instance_address.instance, "instance"), FIELDS["format"]], bool)
-                )
+                is_there = store.call(is_opened(instance_address.instance))
             except Unavailable as error:
                 failures.append(error)
                 continue
-            if format_:
+            if is_there:
                 return Opening(instance_address, is_there=True)
             try:
                 return Opening(instance_address, others=store.run(read_instances()))
