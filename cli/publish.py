@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 import click
 
-from ampsq.base.errors import NotPersisted
+from ampsq.base.errors import AmpsqError, NotPersisted
 from ampsq.base.values import shown
 from ampsq.cli.names import names
 from ampsq.cli.options import FILE, INTERVAL, CommandSettings, connection_options
@@ -262,7 +262,8 @@ def _publish_lines(
             good, wrong = (lines, None) if text else _checked(lines)
             bodies = [line for line in good if line]
             if bodies:
-                client.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
+                with _telling_of_those_before(done):
+                    client.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
             done, number = done + len(bodies), number + len(good)
             if wrong is not None:
                 before = f"the {done} before it were published" if done else "nothing was published"
@@ -275,6 +276,17 @@ def _publish_lines(
         json_line({"published": done, "seconds": round(seconds, 3)})
     else:
         print(f"published {done} to {topic} in {seconds:.2f} s ({done / max(seconds, 1e-6):,.0f} a second)")
+
+
+@contextlib.contextmanager
+def _telling_of_those_before(done: int) -> Iterator[None]:
+    """Say at a failure how many lines are published, those of earlier calls with them."""
+    try:
+        yield
+    except AmpsqError as error:
+        done += sum(each is not None for each in error.published)
+        note(f"{done} of the lines were published" if done else "no line is known to be published")
+        raise
 
 
 def _flush(client: Client) -> None:

@@ -1,7 +1,7 @@
 """Every error that ampsq raises, and how a script's answer becomes one.
 
     AmpsqError
-    ├─ DefinitionError          a definition or argument is wrong; nothing was sent
+    ├─ DefinitionError          a definition or argument is wrong, and was not sent
     │   ├─ ExpressionError      an expression cannot be read or is not allowed there; carries the column
     │   └─ TopicNotDefined      nobody defined the topic, and the instance takes messages for defined ones alone
     ├─ EmbeddedServerError      the embedded server cannot be started or reached
@@ -149,9 +149,13 @@ class AmpsqError(Exception):
 
     Attributes:
         definition: the one of those that were to be applied that is refused; None of other errors.
+        published: of `publish_many`, for the first messages what it would have returned: each one's bookmark, or its
+            sequence where a publish store took it; None where a message is not recorded, and one behind it is. Empty
+            where nothing is known to be recorded, and of other calls.
     """
 
     definition: Any = None
+    published: Sequence[str | int | None] = ()
 
 
 class DefinitionError(AmpsqError, ValueError):
@@ -326,7 +330,10 @@ class DestinationAhead(AmpsqError):
 
 
 class ServerFull(AmpsqError):
-    """The server is out of memory and refused a publish; acknowledging still works and makes room."""
+    """The server is out of memory and refused a publish; acknowledging still works and makes room.
+
+    Of a `publish_many` earlier batches may be recorded: `published` says which.
+    """
 
 
 class BookmarkNotFound(AmpsqError):
@@ -350,7 +357,7 @@ class PublishStoreError(AmpsqError):
 class PublishStoreFull(PublishStoreError):
     """The publish store holds as much as it may, and the server did not persist any of it in time.
 
-    The message was not taken: nothing of it is stored or sent.
+    The message was not taken: nothing of it is stored or sent. Of a `publish_many`, `published` has what was taken.
     """
 
 
@@ -401,6 +408,11 @@ class Rejected(AmpsqError):
         other.args = (other.explanation,)
         other.definition = self.definition
         return other
+
+    def renumber(self, message: int) -> None:
+        """Name the refused message by another number, where its call was a part of a larger one."""
+        self.detail["message"] = message
+        self.args = (self._text(),)
 
     def _text(self) -> str:
         meaning = (self.__doc__ or "").strip().split("\n", 1)[0]
@@ -534,21 +546,22 @@ class StageLost(Rejected):
 
 
 class MissingKey(Rejected):
-    """The topic has a key, and this message does not have one value there; nothing of its call was recorded.
+    """The topic has a key, and this message does not have one value there; nothing of its batch was recorded.
 
-    `detail`: ``key``, the identifier, and ``message``, which one of the call, from 0.
+    `detail`: ``key``, the identifier, and ``message``, which one of the whole call, from 0. Of a `publish_many`,
+    `published` has what is recorded of other batches.
     """
 
     code = "AMPSQ_MISSING_KEY"
 
 
 class UnreadBody(Rejected):
-    """The topic has a key, and this body is more than the server reads to find it; nothing of its call was recorded.
+    """The topic has a key, and this body is more than the server reads to find it; nothing of its batch was recorded.
 
     It is larger than the topic's `expression_limit`, or reading it would take too many steps (docs/expressions.md).
 
     `detail`: ``bytes`` of the body, or of the record that a change of one would become, ``beyond``, ``limit`` or
-    ``steps``, and ``message``, which one of the call, from 0.
+    ``steps``, and ``message``, which one of the whole call, from 0; `published` as of `MissingKey`.
     """
 
     code = "AMPSQ_UNREAD_BODY"

@@ -6,13 +6,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
-from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.async_admin import AsyncAdministration
-from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope, refuse_arguments
 from ampsq.publishing.publishers import Sequences
+from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,23 +95,26 @@ class AsyncPublication(AsyncAdministration):
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in encode_batches(messages, batch, await self._store.run(self._session.learn_type(topic))):
-                self._session.note_large(topic, bodies)
-                sequences.add(await self._take(partial(self._guaranteed.publish, topic, bodies, envelope)), len(bodies))
+            message_type = await self._store.run(self._session.learn_type(topic))
+            with telling_of_taken(sequences):
+                for bodies in encode_batches(messages, batch, message_type):
+                    self._session.note_large(topic, bodies)
+                    first = await self._take(partial(self._guaranteed.publish, topic, bodies, envelope))
+                    sequences.add(first, len(bodies))
             await self._store.run(self._session.warn_of_unread())
             return sequences
-        bookmarks = Bookmarks(self.origin)
+        noted = PublishingBatches(self.origin)
         async with self._publishing:
             await self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, envelope)
-            for call in calls:
-                self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
-                break
-            with partly_recorded():
-                async for published in self._store.stream(calls):
-                    self._session.note(bookmarks, published)
+            calls = self._session.batches(topic, messages, batch, envelope, noted)
+            with noted.telling():
+                for call in calls:
+                    self._session.note(noted, await self._store.run(self._session.publish_first(topic, call)))
+                    break
+                async for answer in self._store.stream(calls):
+                    self._session.note(noted, answer)
             await self._store.run(self._session.warn_of_unread())
-        return bookmarks
+        return noted.bookmarks
 
     async def _take(self, take: Callable[[], int]) -> int:
         """Let the store take something in the order of the calls, without holding the event loop up."""

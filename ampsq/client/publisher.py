@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never
 
-from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.admin import Administration
-from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope, refuse_arguments
 from ampsq.publishing.publishers import Sequences
+from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
 
 if TYPE_CHECKING:
     import threading
@@ -150,30 +149,36 @@ class Publication(Administration):
             Their bookmarks, in order, made when they are looked at; with a `publish_store` their sequences.
 
         Raises:
-            Unavailable: no answer; where `may_have_run`, some of them may be recorded, the first ones first.
+            Unavailable: no answer; where `may_have_run`, some of them are recorded, or may be, the first ones first.
+            ServerFull: the server's memory is full. MissingKey, UnreadBody: as of `publish`; nothing of their batch is
+                recorded.
+            DefinitionError: a message cannot be encoded. PublishStoreFull, PublishStoreError, NameInUse: as of
+                `publish`. Whichever error it is, its `published` has what is recorded, or taken, of other batches.
         """
         if unknown:
             refuse_arguments("publish_many", unknown)
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in encode_batches(messages, batch, self._store.run(self._session.learn_type(topic))):
-                self._session.note_large(topic, bodies)
-                sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
+            message_type = self._store.run(self._session.learn_type(topic))
+            with telling_of_taken(sequences):
+                for bodies in encode_batches(messages, batch, message_type):
+                    self._session.note_large(topic, bodies)
+                    sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
             self._store.run(self._session.warn_of_unread())
             return sequences
-        bookmarks = Bookmarks(self.origin)
+        noted = PublishingBatches(self.origin)
         with self._publishing:
             self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, envelope)
-            for call in calls:
-                self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
-                break
-            with partly_recorded():
-                for published in self._store.stream(calls):
-                    self._session.note(bookmarks, published)
+            calls = self._session.batches(topic, messages, batch, envelope, noted)
+            with noted.telling():
+                for call in calls:
+                    self._session.note(noted, self._store.run(self._session.publish_first(topic, call)))
+                    break
+                for answer in self._store.stream(calls):
+                    self._session.note(noted, answer)
             self._store.run(self._session.warn_of_unread())
-        return bookmarks
+        return noted.bookmarks
 
     @property
     def last_persisted(self) -> int:

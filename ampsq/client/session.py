@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.base.bookmarks import Bookmarks
     from ampsq.catalog.apply import Outcome, Planned
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.request import Call
     from ampsq.publishing.envelope import Envelope
     from ampsq.publishing.guarantee_options import Guarantee
+    from ampsq.publishing.publishing_batches import PublishingBatches
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.query import Query, SowMessage
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from ampsq.transport.route import Route
     from ampsq.views.upkeep import Follower
 
-__all__ = ["Session", "partly_recorded"]
+__all__ = ["Session"]
 
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
@@ -246,8 +246,12 @@ class Session:
         """Log a warning, once a topic, where a body that was noted is larger than expressions read there."""
         while self._large:
             topic, largest = self._large.popitem()
-            definition = await read_definition(self.instance, "topics", topic)
-            limit = await instance_reads.expression_limit(self.instance)
+            try:
+                definition = await read_definition(self.instance, "topics", topic)
+                limit = await instance_reads.expression_limit(self.instance)
+            except Unavailable:
+                # What it would warn of may be recorded already: a publish does not fail for it.
+                return
             limit = MessageType.of_definition(definition, limit).expression_limit
             if largest > limit:
                 self._warned.add(topic)
@@ -312,20 +316,24 @@ class Session:
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
         return publish_calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
 
-    def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
+    def batches(
+        self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope, noted: PublishingBatches
+    ) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
         check_text("topic", topic)
         for bodies in encode_batches(messages, size, self._types.get(topic, JSON)):
             self.note_large(topic, bodies)
-            yield self._publish_call(topic, bodies, envelope, None)
+            call = self._publish_call(topic, bodies, envelope, None)
+            noted.begin(len(bodies))
+            yield call
+            if noted.is_over:
+                return
 
-    def note(self, bookmarks: Bookmarks, published: Published) -> None:
-        """Add what became of one call."""
-        for duplicate in published.duplicates:
-            bookmarks.add(duplicate or Bookmark.of(published.topic, self.origin, ""))
-        if published.number:
-            self.confirmed_id = published.first_id
-            bookmarks.add_run(published.topic, published.first_id, published.number)
+    def note(self, noted: PublishingBatches, answer: Published | AmpsqError) -> None:
+        """Note what became of one call."""
+        noted.add(answer)
+        if not isinstance(answer, AmpsqError) and answer.number:
+            self.confirmed_id = answer.first_id
 
     # -- settling and looking
 
@@ -489,16 +497,6 @@ class Session:
     async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
         """Remove what a topic's retention gives up; see `Client.trim`."""
         return await trim(self.instance, topic, age, dry_run=dry_run)
-
-
-@contextlib.contextmanager
-def partly_recorded() -> Iterator[None]:
-    """Within `publish_many`, once its first batch is recorded: after a failure that must not be published again."""
-    try:
-        yield
-    except Unavailable as error:
-        error.may_have_run = True
-        raise
 
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:

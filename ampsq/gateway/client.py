@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.limits import limits
 from ampsq.client.async_client import AsyncClient
 from ampsq.gateway.deletion import PublisherSequence, delete_records
 from ampsq.gateway.persistence_waits import Persisting
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.encoding import encode_batches
+from ampsq.publishing.publishing_batches import PublishingBatches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,21 +64,22 @@ class GatewayClient(AsyncClient):
         store, session = self._store, self._session
         # What cannot be written is refused before anything is recorded.
         batches = list(encode_batches(data, _TOGETHER, await store.run(session.learn_type(topic))))
-        bookmarks: list[Bookmark | None] = []
+        noted = PublishingBatches(self.origin)
         publisher, number = numbered if numbered is not None else ("", 0)
         duplicates = 0
-        for bodies in batches:
-            limits().check_bodies(bodies)
-            headers = [envelope.headers] * len(bodies) if envelope.headers else []
-            call = publish_calls.publish(topic, bodies, headers, publisher, number, times=envelope.times, delta=delta)
-            published = await store.run(session.publish_first(topic, call))
-            topic, duplicates = published.topic, duplicates + len(published.duplicates)
-            bookmarks += published.duplicates
-            if published.number:
-                run = Bookmarks(self.origin)
-                session.note(run, replace(published, duplicates=[]))
-                bookmarks += run
-            number += len(bodies)
+        with noted.telling():
+            for bodies in batches:
+                limits().check_bodies(bodies)
+                headers = [envelope.headers] * len(bodies) if envelope.headers else []
+                call = publish_calls.publish(
+                    topic, bodies, headers, publisher, number, times=envelope.times, delta=delta
+                )
+                noted.begin(len(bodies))
+                published = await store.run(session.publish_first(topic, call))
+                session.note(noted, published)
+                topic, duplicates = published.topic, duplicates + len(published.duplicates)
+                number += len(bodies)
+        bookmarks = [bookmark if bookmark.id else None for bookmark in noted.bookmarks]
         return PublishResult(bookmarks, duplicates, numbered is not None, topic)
 
     async def delete(

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from ampsq.transport.connection_pool import AsyncConnection, Connection
     from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["AsyncCallRunner", "AsyncPipeline", "CallRunner", "PinnedPipeline", "Pipeline", "pack_request"]
+__all__ = ["REFUSALS", "AsyncCallRunner", "AsyncPipeline", "CallRunner", "PinnedPipeline", "Pipeline", "pack_request"]
 
 T = TypeVar("T")
+#: Say that one call did nothing, and nothing of the others in flight.
+REFUSALS: Final = (Rejected, ServerFull)
 #: Characters of a refused text that an error shows.
 _SHOWN: Final = 60
 #: What a request is made of.
@@ -114,7 +116,7 @@ class _CallsInFlight:
         ours = translate_error(error, call, "")
         if isinstance(ours, Unavailable):
             return ours.may_have_run
-        return not isinstance(error, redis.exceptions.NoScriptError) and not isinstance(ours, (Rejected, ServerFull))
+        return not isinstance(error, redis.exceptions.NoScriptError) and not isinstance(ours, REFUSALS)
 
     def _out_of_turn(self, error: redis.ResponseError, place: ServerAddress) -> Unavailable:
         """What to raise then."""
@@ -137,6 +139,10 @@ class _CallsInFlight:
             if place is not None:
                 self._route.failed(place, ours)
         return ours
+
+    def forget_refused(self) -> None:
+        """Drop the calls that did not run and were to be sent again; those in flight are still answered."""
+        self._refused.clear()
 
     def _forget(self) -> None:
         self._sent.clear()
@@ -203,7 +209,7 @@ class Pipeline(_CallsInFlight):
             if ours is None:
                 return self._send_again(self._connection, error)
             self._sent.popleft()
-            if not isinstance(ours, Rejected):
+            if not isinstance(ours, REFUSALS):
                 # The outcome of all that is in flight is unknown to whoever posted: none of it may be read as something
                 # else.
                 self.close()
@@ -255,7 +261,7 @@ class Pipeline(_CallsInFlight):
         """Run a call by itself, as patiently as single calls are; what waits behind it comes afterwards."""
         try:
             return self._store.call(call)
-        except Rejected:
+        except REFUSALS:
             raise
         except BaseException:
             self.close()
@@ -380,7 +386,7 @@ class AsyncPipeline(_CallsInFlight):
             if ours is None:
                 return await self._send_again(self._connection, error)
             self._sent.popleft()
-            if not isinstance(ours, Rejected):
+            if not isinstance(ours, REFUSALS):
                 # The outcome of all that is in flight is unknown to whoever posted: none of it may be read as something
                 # else.
                 await self.close()
@@ -432,7 +438,7 @@ class AsyncPipeline(_CallsInFlight):
         """Run a call by itself, as patiently as single calls are; what waits behind it comes afterwards."""
         try:
             return await self._store.call(call)
-        except Rejected:
+        except REFUSALS:
             raise
         except BaseException:
             await self.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import redis
 
@@ -20,7 +20,7 @@ from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post
 from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.errors import may_repeat, translate_error
-from ampsq.transport.pipeline import AsyncPipeline, PinnedPipeline, Pipeline, pack_request
+from ampsq.transport.pipeline import REFUSALS, AsyncPipeline, PinnedPipeline, Pipeline, pack_request
 from ampsq.transport.route import Route
 
 if TYPE_CHECKING:
@@ -98,6 +98,31 @@ def _elsewhere(call: Call[Any]) -> Call[Any]:
 
 def _route_to(where: str | Sequence[str] | Route, instance: str) -> Route:
     return where if isinstance(where, Route) else Route(where, instance)
+
+
+class _Upcoming(Generic[T]):
+    """The calls of a stream, up to where making them fails: that is raised when those before it are answered."""
+
+    def __init__(self, calls: Iterable[Call[T]]) -> None:
+        self._calls = iter(calls)
+        self._failure: Exception | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Call[T]:
+        try:
+            return next(self._calls)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = error
+            raise StopIteration from error
+
+    def raise_failure(self) -> None:
+        """Raise what ended the calls, if that was not their end."""
+        if self._failure is not None:
+            raise self._failure
 
 
 class Store:
@@ -180,22 +205,35 @@ class Store:
         """Open a channel whose calls run on one connection or not at all."""
         return PinnedPipeline(self)
 
-    def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
+    def stream(self, calls: Iterable[Call[T]]) -> Iterator[T | AmpsqError]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.
 
-        They run in order on one connection. A failure ends the stream; calls already sent may have taken effect. Calls
-        that are repeated after a lost reply are not sent ahead: one that overtook another would make it look recorded.
+        They run in order on one connection. A call that the server refuses gives its error in the place of its reply:
+        whoever gives the calls should give no more then; those on their way are still answered. What `calls` raises is
+        raised when all before are answered. A lost connection ends the stream; calls already sent may have taken
+        effect. Calls that are repeated after a lost reply are not sent ahead: one that overtook another would make it
+        look recorded.
         """
+        upcoming = _Upcoming(calls)
         with self.pipeline() as pipeline:
-            for call in calls:
+            for call in upcoming:
                 if call.repeatable:
                     yield self.call(call)
                     continue
                 pipeline.post(call)
                 if pipeline.open_calls > _AHEAD:
-                    yield pipeline.collect()
+                    yield self._answer(pipeline)
             while pipeline.open_calls:
-                yield pipeline.collect()
+                yield self._answer(pipeline)
+        upcoming.raise_failure()
+
+    @staticmethod
+    def _answer(pipeline: Pipeline) -> Any:
+        try:
+            return pipeline.collect()
+        except REFUSALS as refusal:
+            pipeline.forget_refused()
+            return refusal
 
     def _step(self, step: Step) -> Any:
         if isinstance(step, Call):
@@ -298,18 +336,29 @@ class AsyncStore:
         """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
         return AsyncPipeline(self, follows=follows)
 
-    async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
+    async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T | AmpsqError]:
         """Send calls one after the other without waiting for each reply; see `Store.stream`."""
+        upcoming = _Upcoming(calls)
         async with self.pipeline() as pipeline:
-            for call in calls:
+            for call in upcoming:
                 if call.repeatable:
-                    yield await self.call(call)
+                    reply: T = await self.call(call)
+                    yield reply
                     continue
                 await pipeline.post(call)
                 if pipeline.open_calls > _AHEAD:
-                    yield await pipeline.collect()
+                    yield await self._answer(pipeline)
             while pipeline.open_calls:
-                yield await pipeline.collect()
+                yield await self._answer(pipeline)
+        upcoming.raise_failure()
+
+    @staticmethod
+    async def _answer(pipeline: AsyncPipeline) -> Any:
+        try:
+            return await pipeline.collect()
+        except REFUSALS as refusal:
+            pipeline.forget_refused()
+            return refusal
 
     async def _step(self, step: Step) -> Any:
         if isinstance(step, Call):
