@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageTypeName
     from ampsq.client.client import Client
-    from ampsq.protocol.request import Call
 
 __all__ = ["Hostile", "hostile_bodies"]
 
@@ -78,20 +77,21 @@ class Hostile(Stage):
     def _each_call(self, client: Client) -> Iterator[list[float]]:
         """Gives a list of the seconds that the server worked in each call that is waited for."""
         store, spent = client._store, [0.0]  # noqa: SLF001  (no option asks for it)
-        call = store.call
+        # Each request: what is refused as too much to read is sent again in parts.
+        send = store._send  # noqa: SLF001
 
-        def measured(asked: Call[Any]) -> Any:
+        def measured(*request: Any, **how: Any) -> Any:
             began = self._worked()
             try:
-                return call(asked)
+                return send(*request, **how)
             finally:
                 spent.append(self._worked() - began)
 
-        vars(store)["call"] = measured
+        vars(store)["_send"] = measured
         try:
             yield spent
         finally:
-            del vars(store)["call"]
+            del vars(store)["_send"]
 
     def _worked(self) -> float:
         """Seconds that the server's main thread has worked."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import DefinitionError, EpochPast, Unavailable
+from ampsq.base.errors import DefinitionError, EpochPast, TooMuchToRead, Unavailable
 from ampsq.protocol.calls.jobs import (
     Committed,
     commit_job,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.protocol.calls.jobs import StagedRows
-    from ampsq.protocol.request import Call
     from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.runner import Store
 
@@ -124,12 +123,12 @@ def _record_lanes(store: Store, job: str, committed: Committed) -> None:
     lanes = sorted(committed.lanes, key=lambda lane: int(lane.lane.rpartition("/")[2]))
     with store.pipeline() as pipeline:
         for lane in lanes:
-            _record_lane(store, pipeline, record_stage(job, committed.epoch, lane.lane))
+            _record_lane(store, pipeline, job, committed.epoch, lane.lane)
 
 
-def _record_lane(store: Store, pipeline: Pipeline, step: Call[int]) -> None:
+def _record_lane(store: Store, pipeline: Pipeline, job: str, epoch: int, lane: str) -> None:
     """Record one lane: calls are in flight while it has more, and one too many does nothing."""
-    left = 1
+    step, left = record_stage(job, epoch, lane), 1
     while left > 0 or pipeline.open_calls:
         try:
             while left > 0 and pipeline.open_calls < _PIPELINE:
@@ -137,3 +136,5 @@ def _record_lane(store: Store, pipeline: Pipeline, step: Call[int]) -> None:
             left = pipeline.collect()
         except Unavailable:
             left = store.call(step)
+        except TooMuchToRead as refusal:
+            left = store.call(record_stage(job, epoch, lane, refusal.detail["read"]))

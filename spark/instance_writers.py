@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
-from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, Unavailable, UnknownTopic
+from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls.jobs import PartitionProgress, StagedRows, stage_rows, write_rows
 from ampsq.protocol.schema import BYTES
@@ -69,10 +69,14 @@ class _Chunk:
 
 
 class _Cutter:
-    """Cuts values into chunks of whole rows: so many rows, or about as many bytes as a call may have."""
+    """Cuts values into chunks of whole rows: so many rows, or about as many bytes as a call may have.
+
+    Attributes:
+        rows: of a chunk at most; fewer where the server reads them, and refused as many.
+    """
 
     def __init__(self, width: int, rows: int) -> None:
-        self._width, self._rows = width, rows
+        self._width, self.rows = width, rows
         self._open: list[bytes] = []
 
     def cut(self, values: list[bytes]) -> list[list[bytes]]:
@@ -91,7 +95,7 @@ class _Cutter:
     def _step(self, values: list[bytes]) -> int:
         """Values of a chunk: a call's bytes are the server's time, so large rows make small ones while they come."""
         size = max(max(map(len, values), default=0) * self._width, 1)
-        return max(min(BYTES // size, self._rows), 1) * self._width
+        return max(min(BYTES // size, self.rows), 1) * self._width
 
 
 def _checksum(values: list[bytes], before: int) -> int:
@@ -208,7 +212,7 @@ class SequencedWriter:
             return
         try:
             there: PartitionProgress = self._calls.collect()
-        except (Unavailable, SequenceGap, RowsDiffer, UnknownTopic):
+        except (Unavailable, SequenceGap, RowsDiffer, UnknownTopic, TooMuchToRead):
             self._settle()
             return
         if there != self._sent[0].after:
@@ -228,13 +232,17 @@ class SequencedWriter:
     def _write_one(self, values: list[bytes]) -> None:
         self._there = self._ask()
         while values := self._pass_over(values, len(values) // self._width):
-            after = self._after(values)
-            there = _with_topics(self._store, self._call(_Chunk(values, self._here, after)))
+            some = values[: self._cutter.rows * self._width]
+            after = self._after(some)
+            try:
+                there = _with_topics(self._store, self._call(_Chunk(some, self._here, after)))
+            except TooMuchToRead as refusal:
+                self._cutter.rows = refusal.detail["read"]
+                continue
             # Where another attempt was quicker just now, what it wrote is compared.
             self._there = there
             if there == after:
-                self._here = after
-                return
+                self._here, values = after, values[len(some) :]
 
 
 class StagedWriter:
@@ -253,8 +261,9 @@ class StagedWriter:
         self._calls = store.pipeline()
         # Tasks' own numbers begin anew with each driver: the names of what another one left behind.
         self._attempt = uuid.uuid4().hex
+        # Rows that were taken, and how long the list is with all that is under way.
         self._rows = self._length = 0
-        self._sent: deque[Call[int]] = deque()
+        self._sent: deque[list[bytes]] = deque()
 
     def write(self, values: list[bytes]) -> None:
         """Take rows."""
@@ -272,22 +281,25 @@ class StagedWriter:
         return StagedRows(self._lane, self._attempt, self._rows, self._length) if self._rows else None
 
     def _write(self, values: list[bytes]) -> None:
+        call = self._call(values)
+        self._rows += len(values) // self._width
+        self._length += len(values) + 1
+        self._sent.append(values)
+        try:
+            self._calls.post(call)
+        except Unavailable:
+            self._settle()
+        while len(self._sent) >= self._job.pipeline:
+            self._collect()
+
+    def _call(self, values: list[bytes]) -> Call[int]:
         job = self._job
-        call = stage_rows(
+        return stage_rows(
             *(job.name, self._lane, self._attempt, self._length, job.ttl),
             topic=job.topic,
             shape=job.shape,
             values=values,
         )
-        self._rows += len(values) // self._width
-        self._length += len(values) + 1
-        self._sent.append(call)
-        try:
-            self._calls.post(call)
-        except Unavailable:
-            self._settle()
-        while len(self._sent) >= job.pipeline:
-            self._collect()
 
     def _collect(self) -> None:
         if not self._calls.open_calls:
@@ -295,7 +307,7 @@ class StagedWriter:
             return
         try:
             self._calls.collect()
-        except (Unavailable, SequenceGap, UnknownTopic):
+        except (Unavailable, SequenceGap, UnknownTopic, TooMuchToRead):
             self._settle()
             return
         self._sent.popleft()
@@ -303,8 +315,19 @@ class StagedWriter:
     def _settle(self) -> None:
         """Send what is under way again, one by one: what is there is not put there twice."""
         drain(self._calls)
+        self._length -= sum(len(values) + 1 for values in self._sent)
         while self._sent:
-            _with_topics(self._store, self._sent.popleft())
+            self._write_one(self._sent.popleft())
+
+    def _write_one(self, values: list[bytes]) -> None:
+        while values:
+            some = values[: self._cutter.rows * self._width]
+            try:
+                self._length = _with_topics(self._store, self._call(some))
+            except TooMuchToRead as refusal:
+                self._cutter.rows = refusal.detail["read"]
+                continue
+            values = values[len(some) :]
 
 
 def drain(calls: Pipeline) -> None:

@@ -35,6 +35,7 @@
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ MissingKey           the topic has a key, and the message does not
     │   ├─ UnreadBody           the topic has a key, and the message is more than the server reads
+    │   ├─ TooMuchToRead        the topic has a key, and a call has more messages than are read at once: make several
     │   ├─ DeltaNotJson         a change of a record whose messages are not JSON
     │   ├─ NoRecords            the topic has no key, so that it keeps no records
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
@@ -127,6 +128,7 @@ __all__ = [
     "StillLoading",
     "TlsFailed",
     "TooManyFilters",
+    "TooMuchToRead",
     "TopicNotDefined",
     "Unavailable",
     "UnknownDestination",
@@ -565,6 +567,18 @@ class UnreadBody(Rejected):
     """
 
     code = "AMPSQ_UNREAD_BODY"
+
+
+class TooMuchToRead(Rejected):
+    """This call has too much to read, since the topic has a key; send its messages in several calls, in their order.
+
+    Nothing of it was recorded. Clients, the gateway and jobs send it again in parts by themselves. A call of one
+    message is never refused for this.
+
+    `detail`: ``topic``, and ``read``, how many of such messages one call may have.
+    """
+
+    code = "AMPSQ_TOO_MUCH_TO_READ"
 
 
 class DeltaNotJson(Rejected):

@@ -299,6 +299,9 @@ class Session:
             self._types.pop(topic, None)
             await add_published(topic)
             published = await call
+        if published.rest:
+            # Too much to read in one call: the topic was given a key since its type was asked for.
+            self._types.clear()
         if published.number:
             self.confirmed_id = published.first_id
         return published
@@ -332,8 +335,13 @@ class Session:
     def note(self, noted: PublishingBatches, answer: Published | AmpsqError) -> None:
         """Note what became of one call."""
         noted.add(answer)
-        if not isinstance(answer, AmpsqError) and answer.number:
-            self.confirmed_id = answer.first_id
+        if isinstance(answer, AmpsqError):
+            return
+        if answer.rest:
+            self._types.clear()
+        for part in answer.parts:
+            if part.number:
+                self.confirmed_id = part.first_id
 
     # -- settling and looking
 

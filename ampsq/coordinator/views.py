@@ -228,7 +228,7 @@ class _Kept:
             store.run(add_topic(self._view.name))
             published = store.call(call)
         self._sequence = max(self._sequence, first + len(bodies) - 1)
-        return not published.duplicates or call.repeated
+        return call.repeated or not any(part.duplicates for part in published.parts)
 
     def _write_down(self, store: Store, changes: list[RowChange]) -> None:
         """Write what was published; after this, it is not published again."""

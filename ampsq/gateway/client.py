@@ -77,7 +77,7 @@ class GatewayClient(AsyncClient):
                 noted.begin(len(bodies))
                 published = await store.run(session.publish_first(topic, call))
                 session.note(noted, published)
-                topic, duplicates = published.topic, duplicates + len(published.duplicates)
+                topic, duplicates = published.topic, duplicates + sum(len(part.duplicates) for part in published.parts)
                 number += len(bodies)
         bookmarks = [bookmark if bookmark.id else None for bookmark in noted.bookmarks]
         return PublishResult(bookmarks, duplicates, numbered is not None, topic)

@@ -13,12 +13,26 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ampsq.base.errors import TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.protocol import scripts
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT
 
-__all__ = ["Call", "Collect", "Flow", "ForeignStep", "Pause", "Post", "Step", "ask", "command", "script_call"]
+__all__ = [
+    "Call",
+    "CallParts",
+    "Collect",
+    "Flow",
+    "ForeignStep",
+    "Pause",
+    "Post",
+    "Step",
+    "ask",
+    "command",
+    "run_in_parts",
+    "script_call",
+]
 
 T = TypeVar("T")
 _NOT_RUN: Final = "a flow was awaited by an event loop; write `await store.run(flow)`, which sends its calls"
@@ -47,6 +61,19 @@ class _Awaited:
             raise TypeError(_NOT_RUN) from error
 
 
+@dataclass(frozen=True, slots=True)
+class CallParts(Generic[T]):
+    """How a call is made in several, where the server has too much to read in one.
+
+    Attributes:
+        cut: gives calls that do the same one after the other, each with at most so many messages.
+        join: makes one result of theirs.
+    """
+
+    cut: Callable[[int], list[Call[T]]]
+    join: Callable[[list[T]], T]
+
+
 @dataclass(slots=True)
 class Call(_Awaited, Generic[T]):
     """One request.
@@ -59,6 +86,7 @@ class Call(_Awaited, Generic[T]):
         blocks: seconds that the server may hold the answer back.
         patience: seconds for which it is repeated, where that is less than what the client has for others.
         repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
+        parts: how it is made in several; None: it cannot be.
     """
 
     script: scripts.Script | None
@@ -68,6 +96,7 @@ class Call(_Awaited, Generic[T]):
     blocks: float = 0.0
     patience: float = math.inf
     repeated: bool = False
+    parts: CallParts[T] | None = None
 
     @property
     def only_reads(self) -> bool:
@@ -111,6 +140,31 @@ async def ask(pipeline: Any, call: Call[T]) -> T:
     await Post(pipeline, call)
     reply: T = await Collect(pipeline)
     return reply
+
+
+async def run_in_parts(call: Call[T], refusal: TooMuchToRead) -> T:
+    """Make a call in several, in their order, after it was refused since the server has too much to read in one.
+
+    Raises:
+        TooMuchToRead: it cannot be made in several.
+        Unavailable: `may_have_run` where parts of it have.
+    """
+    if call.parts is None:
+        raise refusal
+    done: list[T] = []
+    for part in call.parts.cut(refusal.detail["read"]):
+        try:
+            done.append(await part)
+        except Unavailable as error:
+            error.may_have_run = error.may_have_run or bool(done)
+            raise
+        except UnknownTopic as error:
+            if not done:
+                raise
+            # Whoever makes a topic that is not there, and repeats the call, would do twice what is done.
+            raise Unavailable(f"the topic was removed when a part of this call had run: {error}") from error
+        call.repeated = call.repeated or part.repeated
+    return call.parts.join(done)
 
 
 def script_call(

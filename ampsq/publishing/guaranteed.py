@@ -27,6 +27,7 @@ from ampsq.base.errors import (
     SequenceGap,
     ServerFull,
     ServerUnsuitable,
+    TooMuchToRead,
     Unavailable,
     UnknownTopic,
 )
@@ -120,6 +121,8 @@ class GuaranteedPublisher:
         self._number = 0
         # Refused for good up to here, and to be sent one by one up to there.
         self._refused = self._single_until = 0
+        # Bytes of a call to a topic, where the server reads what is published and had too much of it.
+        self._limits: dict[bytes, int] = {}
         # A session at another instance is not one that went on.
         self._is_elsewhere = False
         self._former_stores: list[Store] = []
@@ -358,7 +361,7 @@ class GuaranteedPublisher:
     def _log_on(self) -> PublishSession:
         """Open a session. What was answered and not confirmed is proved, or sent again, by it."""
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
-        session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
+        session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level, self._limits)
         try:
             is_same = again and not self._is_elsewhere
             found = session.log_on(first, self._progress.answered if is_same else None, self._number if is_same else 0)
@@ -472,7 +475,7 @@ class GuaranteedPublisher:
         return isinstance(error, (FormatMismatch, ServerUnsuitable, PublishStoreError))
 
     def _after_refusal(self, entry: StoreEntry, reason: AmpsqError) -> float:
-        """Make the topic, let its records come to the end of its log, find out which message it is, or let go of it."""
+        """Make the topic, let its records catch up, send less at once, find out which message it is, or let it go."""
         if isinstance(reason, (UnknownTopic, RecordsBehind)):
             try:
                 self._store.run(
@@ -487,6 +490,10 @@ class GuaranteedPublisher:
                 reason = refusal
             else:
                 return 0.0
+        if isinstance(reason, TooMuchToRead):
+            first = entry.part(entry.sequence, entry.sequence + reason.detail["read"] - 1)
+            self._limits[bytes(entry.arguments[0])] = first.size
+            return 0.0
         if entry.number > 1:
             self._single_until = entry.last
         else:

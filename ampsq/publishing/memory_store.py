@@ -56,6 +56,19 @@ class StoreEntry(NamedTuple):
         some = values[(start - self.sequence) * width : (end - self.sequence + 1) * width]
         return StoreEntry(start, end - start + 1, self.kind, [topic, shape, *some])
 
+    def first(self, size: int) -> StoreEntry:
+        """Its first messages, one at least and then as many as have that size together."""
+        if self.number == 1 or self.size <= size:
+            return self
+        topic, shape, *values = self.arguments
+        width, total, number = len(shape), len(topic) + len(shape), 0
+        while number < self.number:
+            total += sum(map(len, values[number * width : (number + 1) * width]))
+            if number and total > size:
+                break
+            number += 1
+        return self.part(self.sequence, self.sequence + number - 1)
+
 
 class PublishStore(ABC):
     """What every publish store does, and how much it may hold.

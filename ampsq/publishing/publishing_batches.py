@@ -52,10 +52,11 @@ class PublishingBatches:
             self._behind.extend([None] * number)
             return
         bookmarks = self.bookmarks if self._refusal is None else Bookmarks(self._origin)
-        for duplicate in answer.duplicates:
-            bookmarks.add(duplicate or Bookmark.of(answer.topic, self._origin, ""))
-        if answer.number:
-            bookmarks.add_run(answer.topic, answer.first_id, answer.number)
+        for part in answer.parts:
+            for duplicate in part.duplicates:
+                bookmarks.add(duplicate or Bookmark.of(part.topic, self._origin, ""))
+            if part.number:
+                bookmarks.add_run(part.topic, part.first_id, part.number)
         if self._refusal is not None:
             self._behind.extend(bookmarks)
 

@@ -80,6 +80,8 @@ class PublishSession:
         store: opens the connections.
         kept: what is to be sent.
         level: what persisted means.
+        limits: bytes that one call may have, by topic as it was published to, where the server has more than that to
+            read; of others it has as many as ever.
 
     Attributes:
         number: given by the server; a later logon ends this one.
@@ -90,8 +92,15 @@ class PublishSession:
         topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
     """
 
-    def __init__(self, store: Store, identity: Identity, kept: PublishStore, level: PersistenceLevel) -> None:
-        self._store, self._identity, self._kept, self._level = store, identity, kept, level
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        kept: PublishStore,
+        level: PersistenceLevel,
+        limits: Mapping[bytes, int],
+    ) -> None:
+        self._store, self._identity, self._kept, self._level, self._limits = store, identity, kept, level, limits
         self._sending, self._confirming = store.pinned(), store.pinned()
         self._in_flight: deque[StoreRun] = deque()
         self._flushed: FlushWatch | None = None
@@ -186,6 +195,9 @@ class PublishSession:
         first = entries[0].part(self.sent + 1, entries[0].last)
         if first.sequence <= single_until:
             return self._run(first.part(first.sequence, first.sequence))
+        most = self._limits.get(bytes(first.arguments[0]), BYTES)
+        if most < BYTES and first.size > most:
+            return self._run(first.first(most))
         arguments, last, size = list(first.arguments), first.last, first.size
         for entry in entries[1:]:
             size += entry.size
@@ -193,7 +205,7 @@ class PublishSession:
                 first.kind != "publish"
                 or (entry.kind, entry.arguments[:2]) != (first.kind, first.arguments[:2])
                 or entry.last - first.sequence >= BATCH
-                or size > BYTES
+                or size > most
             ):
                 break
             arguments += entry.arguments[2:]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 import hiredis
 import redis
 
-from ampsq.base.errors import DefinitionError, Rejected, ServerFull, Unavailable
+from ampsq.base.errors import DefinitionError, Rejected, ServerFull, TooMuchToRead, Unavailable
 from ampsq.base.values import shown
 from ampsq.protocol.reads.server import load_script
 from ampsq.transport.errors import is_slot_moving, translate_error
@@ -101,6 +101,8 @@ class _CallsInFlight:
         if isinstance(error, redis.exceptions.NoScriptError):
             return None
         ours = translate_error(error, self._sent[0], place.url)
+        if isinstance(ours, TooMuchToRead) and self._follows and self._sent[0].parts is not None:
+            return None
         if isinstance(ours, Unavailable):
             if self._follows and not ours.may_have_run:
                 return None
@@ -121,7 +123,8 @@ class _CallsInFlight:
     def _out_of_turn(self, error: redis.ResponseError, place: ServerAddress) -> Unavailable:
         """What to raise then."""
         ours = translate_error(error, self._sent[0], place.url)
-        text = str(ours) if isinstance(ours, Unavailable) else f"{place}: the server forgot its scripts"
+        is_forgotten = isinstance(error, redis.exceptions.NoScriptError)
+        text = f"{place}: the server forgot its scripts" if is_forgotten else str(ours)
         return Unavailable(f"{text}; meanwhile it ran what was sent later")
 
     def _hold_back(self) -> Call[Any]:
@@ -153,7 +156,7 @@ class Pipeline(_CallsInFlight):
     """Calls in flight on one connection, answered in order. After a failure it is empty and usable again.
 
     What a server refuses before it runs is done as single calls do it: `MOVED` is followed, `ASK` and `TRYAGAIN` are
-    waited out; then all that was in flight is sent again, in order.
+    waited out, and what has too much to read is sent in parts; then all that was in flight is sent again, in order.
 
     Args:
         store: opens connections, and makes single calls.

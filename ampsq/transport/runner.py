@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import redis
 
-from ampsq.base.errors import AmpsqError, Closed, Unavailable
-from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post
+from ampsq.base.errors import AmpsqError, Closed, TooMuchToRead, Unavailable
+from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post, run_in_parts
 from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.errors import may_repeat, translate_error
@@ -163,21 +163,24 @@ class Store:
         if self._closed:
             raise Closed("this client was closed")
         attempts = _Attempts(call, self.route, self.retry_timeout)
-        while True:
-            connection = None
-            try:
-                connection = self._connections.take()
-                return call.read(self._send(connection, call, whole=attempts.whole))
-            except redis.exceptions.MovedError as error:
-                if connection is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(self._aside(_detour(self.route, connection.server, error, call), call))
-                pause = attempts.after(error, connection.server if connection else None)
-            except (redis.RedisError, OSError, Unavailable) as error:
-                pause = attempts.after(error, connection.server if connection else None)
-            if pause:
-                time.sleep(pause)
-                if self._revive is not None:
-                    self._revive()
+        try:
+            while True:
+                connection = None
+                try:
+                    connection = self._connections.take()
+                    return call.read(self._send(connection, call, whole=attempts.whole))
+                except redis.exceptions.MovedError as error:
+                    if connection is not None and error.slot_id != slot_of(self.instance):
+                        return call.read(self._aside(_detour(self.route, connection.server, error, call), call))
+                    pause = attempts.after(error, connection.server if connection else None)
+                except (redis.RedisError, OSError, Unavailable) as error:
+                    pause = attempts.after(error, connection.server if connection else None)
+                if pause:
+                    time.sleep(pause)
+                    if self._revive is not None:
+                        self._revive()
+        except TooMuchToRead as refusal:
+            return self.run(run_in_parts(call, refusal))
 
     def _send(self, connection: Connection, call: Call[Any], *, whole: bool) -> Any:
         try:
@@ -295,21 +298,24 @@ class AsyncStore:
         if self._closed:
             raise Closed("this client was closed")
         attempts = _Attempts(call, self.route, self.retry_timeout)
-        while True:
-            connection = None
-            try:
-                connection = await self._connections.take()
-                return call.read(await self._send(connection, call, whole=attempts.whole))
-            except redis.exceptions.MovedError as error:
-                if connection is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(await self._aside(_detour(self.route, connection.server, error, call), call))
-                pause = attempts.after(error, connection.server if connection else None)
-            except (redis.RedisError, OSError, Unavailable) as error:
-                pause = attempts.after(error, connection.server if connection else None)
-            if pause:
-                await asyncio.sleep(pause)
-                if self._revive is not None:
-                    await asyncio.to_thread(self._revive)
+        try:
+            while True:
+                connection = None
+                try:
+                    connection = await self._connections.take()
+                    return call.read(await self._send(connection, call, whole=attempts.whole))
+                except redis.exceptions.MovedError as error:
+                    if connection is not None and error.slot_id != slot_of(self.instance):
+                        return call.read(await self._aside(_detour(self.route, connection.server, error, call), call))
+                    pause = attempts.after(error, connection.server if connection else None)
+                except (redis.RedisError, OSError, Unavailable) as error:
+                    pause = attempts.after(error, connection.server if connection else None)
+                if pause:
+                    await asyncio.sleep(pause)
+                    if self._revive is not None:
+                        await asyncio.to_thread(self._revive)
+        except TooMuchToRead as refusal:
+            return await self.run(run_in_parts(call, refusal))
 
     async def _send(self, connection: AsyncConnection, call: Call[Any], *, whole: bool) -> Any:
         try:

@@ -1,6 +1,6 @@
 --- stage_rows: put the next rows of one attempt at a job's partition aside, to be recorded when the job is committed.
 --- ARGV now, name, job, lane, attempt, length, ttl, shape, values...
---- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, UNREAD_BODY, RECORDS_BEHIND, DELTA_NOT_JSON
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, UNREAD_BODY, TOO_MUCH_TO_READ, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES how long the attempt's list is
 --- @include clock, fail, job_rows
 -- lane: `<instance>/<partition>`. length: how long the list is before these; ttl: ms for which they are kept if nobody commits

@@ -1,6 +1,6 @@
 --- write_rows: record the next rows of a job's partition, unless another attempt at it recorded them before.
 --- ARGV now, name, job, partition, epoch, rows, sum, sum_after, shape, values...
---- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, ROWS_DIFFER, OTHER_PROTOCOL, MISSING_KEY, UNREAD_BODY, RECORDS_BEHIND, DELTA_NOT_JSON
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, ROWS_DIFFER, OTHER_PROTOCOL, MISSING_KEY, UNREAD_BODY, TOO_MUCH_TO_READ, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES {rows that the partition has in this epoch, their checksum}; {-1, ''} of an epoch that a later one followed
 --- @include clock, fail, job_rows
 -- rows, sum: how many rows of this partition and epoch come before these, and their checksum; sum_after: with these. Where

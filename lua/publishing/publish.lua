@@ -1,6 +1,6 @@
 --- publish: record messages of one topic and push what somebody is free for.
 --- ARGV now, name, publisher, sequence, shape, values...
---- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, UNREAD_BODY, RECORDS_BEHIND, DELTA_NOT_JSON
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, UNREAD_BODY, TOO_MUCH_TO_READ, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES {topic, duplicates, first ID, number, bookmark of each duplicate or ''...}
 --- @include clock, fail, publish_target, log_rights, recording, publisher_sequences()
 -- shape: a letter for each value of a message: `b` its body, or `m` one that is merged into the record of its key, `h` its

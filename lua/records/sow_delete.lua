@@ -1,9 +1,9 @@
 --- sow_delete: delete records of a topic, and tell it in the topic's log; no queue is touched.
 --- ARGV now, topic, publisher, sequence, filter, after, how, values...
---- FAIL NO_RECORDS, RECORDS_BEHIND, MISSING_KEY, UNREAD_BODY, NAME_IN_USE, SEQUENCE_GAP
+--- FAIL NO_RECORDS, RECORDS_BEHIND, MISSING_KEY, UNREAD_BODY, TOO_MUCH_TO_READ, NAME_IN_USE, SEQUENCE_GAP
 --- GIVES {`after` of the next call or '', number, 1 if it was done before else 0}
 --- FLAGS allow-oom
---- @include clock, fail, required_records, record_ends, record_walk, publisher_sequences()
+--- @include clock, fail, required_records, key_reading, record_ends, record_walk, publisher_sequences()
 -- how: `keys`, whose records go, or `data`, messages that have the keys, 500 at most; `filter`, whose tree all that match go, in
 -- steps; `keys` with a filter are those of them that match, in steps, too. A named publisher numbers this like a message
 -- (publishers/lib/publisher_sequences), and what it did before is not done again.
@@ -15,14 +15,7 @@ if numbers then number, known = numbers.admit_sequences(publisher, sequence, 1) 
 if known[1] then return {'', 0, 1} end
 if not is_log_read(records) then fail(E.RECORDS_BEHIND, {topic = topic}) end
 if how == 'data' then
-  for i = values_from, #ARGV do
-    local key, lacking, unread = key_in(records, {F.body, ARGV[i]})
-    if unread then
-      fail(E.UNREAD_BODY, {topic = topic, message = i - values_from, beyond = unread, bytes = #ARGV[i]})
-    end
-    if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i - values_from}) end
-    ARGV[i] = key
-  end
+  for i = values_from, #ARGV do ARGV[i] = read_message_key(records, ARGV[i], i - values_from) end
 end
 
 local keys, found, following = {}, {}, ''

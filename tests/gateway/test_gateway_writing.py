@@ -217,3 +217,16 @@ def test_a_topic_that_nobody_defined_is_refused_with_the_names_that_the_user_may
     assert "ledger-uk" not in client.topics()
     client.apply(Topic(name="ledger-uk"))
     assert clerk.once("/v1/publish_many", ("p", 1), topic="ledger-uk", messages=[{"data": 1}]).status_code == 200
+
+
+@pytest.mark.parametrize("key", [None, ("p", 1)])
+def test_a_batch_that_is_too_much_to_read_at_once_is_recorded_in_parts_in_its_order(audit, client, key):
+    client.apply(Topic(name="prices"))
+    audit.once("/v1/publish_many", ("first", 1), topic="prices", messages=[{"data": {"id": -1}}])
+    # The gateway has asked for the topic's type, and does not know of its key.
+    client.apply(Topic(name="prices", key="/id"))
+    messages = [{"data": {"id": n, "l": [[1]] * 1_000}} for n in range(60)]
+    ask = audit.once if key else lambda path, _, **body: audit.post(path, **body)
+    answer = ask("/v1/publish_many", key, topic="prices", messages=messages).json()
+    assert len(set(answer["bookmarks"])) == 60
+    assert [row["id"] for row in data_of(client, "prices")] == list(range(-1, 60))

@@ -12,6 +12,7 @@ from ampsq.base.errors import (
     RowsDiffer,
     SequenceGap,
     StageLost,
+    TooMuchToRead,
     UnknownTopic,
 )
 
@@ -206,8 +207,39 @@ def commit(world, *lanes, epoch=1):
     return world.run("commit_job", world.now, "job", epoch, *lanes)
 
 
-def record(world, *, number=0, epoch=1):
-    return world.run("record_stage", world.now, "job", epoch, lane(world, number))
+def record(world, *, number=0, epoch=1, most=""):
+    return world.run("record_stage", world.now, "job", epoch, lane(world, number), most)
+
+
+@pytest.mark.parametrize("put", ["write", "stage"])
+def test_rows_that_are_too_much_to_read_are_refused_and_nothing_is_changed(world, put):
+    world.keyed("orders")
+    rows = [f'{{"id": {i}, "l": [{"[1]," * 1_000}1]}}' for i in range(40)]
+    world.mark()
+    with pytest.raises(TooMuchToRead) as refusal:
+        {"write": write, "stage": stage}[put](world, *rows)
+    assert world.changes() == {}
+    assert {"write": write, "stage": stage}[put](world, *rows[: refusal.value.detail["read"]])
+
+
+def test_rows_put_aside_before_their_topic_had_a_key_are_recorded_in_parts_of_a_call(world):
+    world.topic("orders")
+    rows = [f'{{"id": {i}, "l": [{"[1]," * 1_000}1]}}' for i in range(40)]
+    stage(world, *rows)
+    stage(world, '{"id": 40}', length=41)
+    commit(world, lane(world), "a", 41)
+    world.keyed("orders")
+    world.sweep_all()
+    world.mark()
+    with pytest.raises(TooMuchToRead) as refusal:
+        record(world)
+    assert world.changes() == {}
+    read, left = refusal.value.detail["read"], 41
+    while left > 1:
+        left = record(world, most=read)
+    assert (left, record(world), record(world)) == (1, 0, 0)
+    assert bodies(world) == [*rows, '{"id": 40}']
+    assert finish(world, 0) == 0
 
 
 def finish(world, *numbers, epoch=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.base.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, RecordsBehind, SequenceGap
+from ampsq.base.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, RecordsBehind, SequenceGap, TooMuchToRead
 
 
 def record(stream_id, body, ends=0, others=""):
@@ -65,6 +65,64 @@ def test_a_message_without_one_value_for_its_key_is_refused_and_changes_nothing(
 
     assert refusal.value.detail == {"topic": "orders", "key": "/id", "message": 1}
     assert world.changes() == {}
+
+
+HEAVY = [f'{{"id": {i}, "l": [{"[1]," * 1_000}1]}}' for i in range(40)]
+
+
+def too_much(world, call, *arguments, **more):
+    """A call that is refused as too much to read and changes nothing; gives how many it may have."""
+    world.mark()
+    with pytest.raises(TooMuchToRead) as refusal:
+        call(*arguments, **more)
+    assert world.changes() == {}
+    assert refusal.value.detail["topic"] == "orders"
+    return refusal.value.detail["read"]
+
+
+@pytest.mark.parametrize("named", [{}, {"publisher": "p", "sequence": 1}])
+def test_a_call_with_too_much_to_read_is_refused_and_changes_nothing_and_what_it_says_is_taken(world, named):
+    world.keyed("orders", queues=())
+    world.queue("work", "orders")
+    world.subscribe("work", asked=10)
+    world.publish("orders", HEAVY[0])
+
+    read = too_much(world, world.publish, "orders", *HEAVY, **named)
+
+    assert 5 < read < 20
+    assert too_much(world, world.publish, "orders", *HEAVY[: read + 1], **named) == read
+    assert world.publish("orders", *HEAVY[:read], **named)[3] == read
+    assert set(world.records("orders")) == {str(i) for i in range(read)}
+
+
+def test_what_is_read_counts_over_all_of_a_call_and_one_message_is_never_too_much(world):
+    world.keyed("orders")
+    large = f'{{"id": 1, "l": [{"1," * 25_000}1]}}'
+    assert world.publish("orders", large)[3] == 1
+    assert world.publish("orders", '{"id": 2}', large)[3] == 2
+    assert too_much(world, world.publish, "orders", large, '{"id": 2}') == 1
+    assert too_much(world, world.delete, "orders", "data", *HEAVY) > 5
+    assert world.delete("orders", "data", large) == 1
+
+
+def test_changes_of_a_large_record_count_with_what_they_are_merged_into(world):
+    world.keyed("orders")
+    world.publish("orders", f'{{"id": 1, "x": "{"y" * 20_000}"}}')
+    changes = [f'{{"id": 1, "n": {n}}}' for n in range(10)]
+    read = too_much(world, world.publish, "orders", *changes, delta=True)
+    assert 1 <= read < 5
+    assert world.publish("orders", *changes[:read], delta=True)[3] == read
+
+
+def test_records_follow_what_costs_much_to_read_in_steps(world):
+    world.topic("orders")
+    world.publish("orders", *HEAVY)
+    world.keyed("orders")
+    steps = 1
+    while world.run("catch_up_records", "orders")[0]:
+        steps += 1
+    assert steps >= 3
+    assert len(world.records("orders")) == len(HEAVY)
 
 
 def test_a_delta_is_merged_into_the_record_and_the_whole_message_logged_and_queued(world):
@@ -220,9 +278,9 @@ def test_deleting_by_key_and_filter_removes_those_of_them_that_match(world):
 
 def test_deleting_by_key_and_filter_goes_on_in_steps_until_all_keys_were_looked_at(world):
     world.keyed("orders")
-    for first in range(0, 500, 100):
+    for first in range(0, 500, 20):
         world.publish(
-            "orders", *(f'{{"id": {i}, "odd": {i % 2}, "x": "{"y" * 2000}"}}' for i in range(first, first + 100))
+            "orders", *(f'{{"id": {i}, "odd": {i % 2}, "x": "{"y" * 2000}"}}' for i in range(first, first + 20))
         )
     world.mark()
 

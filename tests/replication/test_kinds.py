@@ -7,6 +7,7 @@ from observing import eventually
 from sites import to
 
 from ampsq import Action, LocalQueue, Queue, Topic
+from ampsq.protocol.calls.publish import publish
 from ampsq.protocol.schema import key
 
 
@@ -145,3 +146,15 @@ def test_why_a_message_ended_is_told_at_every_instance_and_why_it_came_back_wher
     assert [event.event for event in b.history(waits).events if event.queue] == []
     reasons = [event.details["consumer_reason"] for event in a.history(waits).events if event.queue]
     assert reasons == ["not now", "not yet"]
+
+
+def test_what_costs_much_to_read_comes_over_a_link_in_order_and_records_follow_in_bounded_steps(pair):
+    a, b = pair(Topic(name="prices", key="/id"))
+    bodies = [f'{{"id": {number}, "l": [{"[1]," * 1_000}1]}}'.encode() for number in range(300)]
+    a._store.call(publish("prices", bodies, [], "", 0))
+
+    eventually(lambda: len(b.sow("prices")) == 300, 60)
+
+    assert [fields[b"b"] for fields in log_of(a, "prices")] == bodies
+    assert [fields[b"b"] for fields in log_of(b, "prices")] == bodies
+    assert sorted(row.data["id"] for row in b.sow("prices")) == list(range(300))

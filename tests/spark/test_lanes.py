@@ -316,3 +316,33 @@ def test_what_was_decided_stays_where_another_instance_does_not_know_it_yet(valk
         for each in (store, other):
             assert not each.redis.keys(key(each.instance, "stage", "*", "*", "*"))
     other.close()
+
+
+# -- topics with a key, whose rows the server reads
+
+
+def heavy(number):
+    return [f'{{"id": {i}, "l": [{"[1]," * 1_000}1]}}'.encode() for i in range(number)]
+
+
+def test_rows_that_are_too_many_to_read_in_one_call_are_written_in_several_in_their_order(client, store):
+    client.apply(Topic(name="prices", key="/id"))
+    in_sequence(store, heavy(300), topic="prices", chunk=50)
+    in_sequence(store, heavy(300), topic="prices", chunk=50)
+    assert recorded(store, "prices") == heavy(300)
+
+
+def test_rows_that_are_too_many_to_read_in_one_call_are_put_aside_in_several_and_recorded(client, store):
+    client.apply(Topic(name="prices", key="/id"))
+    done = staged(store, heavy(300), topic="prices", chunk=50)
+    assert done.rows == 300
+    commit([store], "job", 0, [done])
+    assert recorded(store, "prices") == heavy(300)
+
+
+def test_rows_whose_topic_has_a_key_since_they_were_put_aside_are_recorded(client, store):
+    done = staged(store, heavy(300), chunk=50)
+    assert done.length == 306
+    client.apply(Topic(name="orders", key="/id"))
+    commit([store], "job", 0, [done])
+    assert recorded(store) == heavy(300)

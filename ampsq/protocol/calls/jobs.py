@@ -145,9 +145,10 @@ def last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
     return command(["HGET", key(instance, "jobs"), job], read)
 
 
-def record_stage(job: str, epoch: int, lane: str) -> Call[int]:
-    """Record the next rows of a lane; gives how many are left."""
-    return script_call("record_stage", ["", job, epoch, lane], int, repeatable=True)
+def record_stage(job: str, epoch: int, lane: str, most: int | None = None) -> Call[int]:
+    """Record the next rows of a lane, those of one call and `most` at most; gives how many are left."""
+    arguments: list[EncodableT] = ["", job, epoch, lane, "" if most is None else most]
+    return script_call("record_stage", arguments, int, repeatable=True)
 
 
 def finish_job(job: str, epoch: int, lanes: Sequence[str]) -> Call[int]:

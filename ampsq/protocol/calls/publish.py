@@ -5,11 +5,11 @@ See `ampsq.protocol.calls.queues`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark
-from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.request import Call, CallParts, script_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,12 +56,28 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs."""
+    """What became of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs.
+
+    Attributes:
+        rest: where it was made in several calls, what became of the later ones, in order.
+    """
 
     topic: str
     duplicates: list[Bookmark | None]
     first_id: str
     number: int
+    rest: tuple[Published, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[Published]) -> Published:
+        """What became of the calls that a batch was made in."""
+        flat = [each for part in parts for each in part.parts]
+        return replace(flat[0], rest=tuple(flat[1:]))
+
+    @property
+    def parts(self) -> list[Published]:
+        """What became of each call that it was made in."""
+        return [replace(self, rest=()), *self.rest] if self.rest else [self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +125,27 @@ def publish(
         times: how long all of them live and when they are due.
         delta: the bodies are merged into the records of their keys, where the topic has a key.
     """
+
+    def cut(most: int) -> list[Call[Published]]:
+        return [
+            publish(
+                topic,
+                bodies[i : i + most],
+                headers[i : i + most],
+                publisher,
+                sequence + i,
+                times=times,
+                delta=delta,
+            )
+            for i in range(0, len(bodies), most)
+        ]
+
     shape, values = pack_messages(bodies, headers, times, delta=delta)
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
-    return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+    call = script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+    if len(bodies) > 1:
+        call.parts = CallParts(cut, Published.joined)
+    return call
 
 
 def pack_messages(

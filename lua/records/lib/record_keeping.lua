@@ -1,9 +1,10 @@
 --- record_keeping: what a publish to a topic with a key does for its records. Included as `record_keeping()`.
---- @include fail, records
+--- @include fail, key_reading
 
 -- A record with a change merged into it; its size is bounded as that of what is published.
 local function merged_body(records, base, change, message)
   local beyond = merge_excess(base, records.topic) or merge_excess(change, records.topic)
+  charge_reading(2 * (#base + #change))
   local merged = not beyond and merge_json(base, change) or base
   if #merged > V.small_body and #merged > body_limit(records.topic) then beyond = 'limit' end
   if beyond then fail(E.UNREAD_BODY, {topic = records.topic, message = message, beyond = beyond, bytes = #merged}) end
@@ -22,9 +23,7 @@ local function open_keeping(topic, shape, values, first, from, to, now)
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
   for i = from, to do
     local body = values[first + i * #shape]
-    local key, lacking, unread = key_in(records, {F.body, body})
-    if unread then fail(E.UNREAD_BODY, {topic = topic, message = i, beyond = unread, bytes = #body}) end
-    if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i}) end
+    local key = read_message_key(records, body, i)
     if merges then
       local former = not latest[key] and record_of(records, key, now)
       local base = latest[key] or former and body_of_record(former)

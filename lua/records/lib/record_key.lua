@@ -23,12 +23,15 @@ local function compile_key(paths)
 end
 
 -- The text of an entry's key; or nil, the first identifier that it lacks, and what reading it went beyond if it is not read. format: nil of
--- JSON. Parts are joined by `|`, which is written `\|` within one, as `\` is `\\`; a key of one part is that part. The work comes last.
+-- JSON. Parts are joined by `|`, which is written `\|` within one, as `\` is `\\`; a key of one part is that part. The work comes last:
+-- what JSON holds that is not large is not counted, so it is what its bytes may cost at the most.
 local function key_of(key, topic, format, fields)
   local document, parts = {topic = topic, fields = fields, format = format, work = 0}, {}
   for i = 1, #fields, 2 do
     if fields[i] == F.body then document.body = fields[i + 1] end
   end
+  local body = document.body
+  if body and not format and #body <= V.small_body then document.work = #body end
   for i = 1, #key do
     local part = evaluate(key[i].compiled, document, key_text)
     if part == nil then return nil, key[i].text, document.unread, document.work end
