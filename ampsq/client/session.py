@@ -324,9 +324,12 @@ class Session:
     ) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
         check_text("topic", topic)
-        for bodies in encode_batches(messages, size, self._types.get(topic, JSON)):
+        kind = self._types.get(topic, JSON)
+        for bodies in encode_batches(messages, size, kind):
             self.note_large(topic, bodies)
             call = self._publish_call(topic, bodies, envelope, None)
+            # Of JSON a batch is never too much to read; of others it depends on what is in it.
+            call.is_sent_ahead = not kind.is_read_whole or kind.name == "json"
             noted.begin(len(bodies))
             yield call
             if noted.is_over:

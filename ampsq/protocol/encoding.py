@@ -36,8 +36,6 @@ __all__ = [
 _JSON_KINDS: Final = (b"b", b"f")
 #: Characters of a body that a representation has.
 _SHOWN: Final = 80
-#: Bytes of other messages than JSON that a call to a topic with a key has: each may be a value, which is what it costs.
-_VALUES: Final = 6_000
 JSON_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 encode = JSON.encode
 """Turn what a user publishes into a body of JSON; see `MessageType.encode`."""
@@ -49,8 +47,8 @@ decode = JSON.decode
 def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
-    Where the server reads each body, for the topic's key, a run has no more than may be read in one call, whatever it
-    holds, so that it is not refused after others were sent behind it.
+    Where the server reads each body, for the topic's key, a run has about as much as one body that is read whatever it
+    holds, so that the server rarely has too much to read in it, and never of JSON.
 
     Raises:
         DefinitionError: the size is none, these are no messages, or one cannot be encoded.
@@ -62,9 +60,7 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
             f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
         )
     bodies: list[bytes] = []
-    total, most = 0, BYTES
-    if message_type.is_read_whole:
-        most = SMALL_BODY if message_type.name == "json" else _VALUES
+    total, most = 0, SMALL_BODY if message_type.is_read_whole else BYTES
     for data in messages:
         body = data if type(data) is bytes else message_type.encode(data)
         bodies.append(body)

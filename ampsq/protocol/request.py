@@ -87,6 +87,7 @@ class Call(_Awaited, Generic[T]):
         patience: seconds for which it is repeated, where that is less than what the client has for others.
         repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
         parts: how it is made in several; None: it cannot be.
+        is_sent_ahead: False: it may be refused as too much to read, so that nothing is sent behind it before its reply.
     """
 
     script: scripts.Script | None
@@ -97,6 +98,7 @@ class Call(_Awaited, Generic[T]):
     patience: float = math.inf
     repeated: bool = False
     parts: CallParts[T] | None = None
+    is_sent_ahead: bool = True
 
     @property
     def only_reads(self) -> bool:

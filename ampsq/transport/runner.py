@@ -215,12 +215,12 @@ class Store:
         whoever gives the calls should give no more then; those on their way are still answered. What `calls` raises is
         raised when all before are answered. A lost connection ends the stream; calls already sent may have taken
         effect. Calls that are repeated after a lost reply are not sent ahead: one that overtook another would make it
-        look recorded.
+        look recorded. Nor is anything sent behind one that may have to be made in parts.
         """
         upcoming = _Upcoming(calls)
         with self.pipeline() as pipeline:
             for call in upcoming:
-                if call.repeatable:
+                if call.repeatable or not call.is_sent_ahead:
                     yield self.call(call)
                     continue
                 pipeline.post(call)
@@ -347,7 +347,7 @@ class AsyncStore:
         upcoming = _Upcoming(calls)
         async with self.pipeline() as pipeline:
             for call in upcoming:
-                if call.repeatable:
+                if call.repeatable or not call.is_sent_ahead:
                     reply: T = await self.call(call)
                     yield reply
                     continue

@@ -41,17 +41,17 @@ def record_of_refusals(monkeypatch):
 
 @pytest.mark.parametrize(
     ("key", "kind", "most"),
-    [('"key":["/id"],', "json", SMALL_BODY), ('"key":["/id"],', "msgpack", 6_000), ("", "json", BYTES)],
+    [('"key":["/id"],', "json", SMALL_BODY), ('"key":["/id"],', "msgpack", SMALL_BODY), ("", "json", BYTES)],
 )
 def test_a_call_to_a_topic_with_a_key_has_no_more_than_is_read_whatever_it_holds(key, kind, most):
     made = list(encode_batches(BODIES, 500, MessageType.of_definition(f'{{{key}"message_type":"{kind}"}}')))
     assert [body for bodies in made for body in bodies] == BODIES
-    assert len(made) == {SMALL_BODY: 5, 6_000: 20, BYTES: 1}[most]
+    assert len(made) == {SMALL_BODY: 5, BYTES: 1}[most]
     assert max(sum(map(len, bodies[:-1])) for bodies in made) < most
 
 
 @pytest.mark.parametrize("kind", ["json", "msgpack", "nvfix"])
-def test_all_of_a_batch_become_records_and_none_is_refused(either, kind, monkeypatch):
+def test_all_of_a_batch_become_records_and_none_of_json_is_refused(either, kind, monkeypatch):
     cuts = record_of_refusals(monkeypatch)
     either.apply(Topic(name="prices", key="/id", message_type=kind))
     heavy = {
@@ -61,7 +61,9 @@ def test_all_of_a_batch_become_records_and_none_is_refused(either, kind, monkeyp
     }[kind]
     assert len(either.publish_many("prices", heavy)) == 40
     assert {int(record.data["id"]) for record in either.sow("prices")} == set(NUMBERS)
-    assert cuts == []
+    with either.subscribe("prices", bookmark="[epoch:now)") as messages:
+        assert [int(message.data["id"]) for message in messages] == NUMBERS
+    assert bool(cuts) is (kind != "json")
 
 
 @pytest.mark.parametrize("publisher", ["", "till-1"])
