@@ -83,11 +83,12 @@ end
 -- wanted: most messages; from_log: most of them from the logs. read: ref -> fields of what was read in this call, so that
 -- it is not read again when it is delivered. What was ready passed the queue's filter when it came from the log.
 -- All that is read is judged, whatever work it turns out to be, so the bytes of one step are few, and the fewer the more filters there
--- are; values of MessagePack may be a byte each.
+-- are; values of MessagePack may be a byte each. Later steps of a call are as large as the work of the former one allows.
 -- Returns how many were read and whether the end of every log was seen.
 local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
+  local weight, before = plan.weight or (queue.format and 150 or 50) * (1 + #plan.filters), plan.spent.work
   local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
-    weight = (queue.format and 80 or 20) * (1 + #plan.filters), barrier = barrier})
+    weight = weight, barrier = barrier})
   local found, trees = empty_finds(plan), plan.trees
   for i, ref in ipairs(messages.refs) do
     local fields, returned = messages.fields[i], i <= messages.returned
@@ -111,6 +112,10 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
       read[ref] = fields
     end
     charge_work(plan, document, #plan.filters + 2)
+  end
+  if messages.bytes > 0 then
+    local left = math.max(V.sort_work - plan.spent.work, 50)
+    plan.weight = math.max(20, (plan.spent.work - before) / left * V.bytes * weight / messages.bytes)
   end
   plan.entered = plan.entered + found.entered
   call_in_batches('HDEL', K.places(queue.name), {unpack(messages.refs, 1, messages.returned)})
