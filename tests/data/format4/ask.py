@@ -13,8 +13,8 @@ from datetime import datetime
 
 from ampsq import Client, RedisBookmarkStore
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.schema import key
 from ampsq.protocol.calls.jobs import decided, last_epoch
+from ampsq.protocol.schema import key
 from ampsq.topics.bookmark_store import SubscriptionName
 
 __all__ = ["ask", "plain"]

@@ -12,7 +12,7 @@ from ampsq.checking import check_calls
 from ampsq.coordinator.actions import Actions, Powers
 from ampsq.definitions.action_parts import If
 from ampsq.publishing import publish_calls
-from ampsq.protocol.calls.jobs import Staged, Written, commit_job, finish_job, record_stage, stage_rows, write_rows
+from ampsq.spark.job_calls import Staged, Written, commit_job, finish_job, record_stage, stage_rows, write_rows
 
 __all__ = ["fill_others"]
 
