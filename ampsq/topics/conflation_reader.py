@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
+    from ampsq.topics.replay import LogReader
+    from ampsq.topics.slow_reader import LimitedReader
     from ampsq.topics.subscription_core import Handed
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 
@@ -113,16 +115,16 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
     async def _look(self, pipeline: Any, wait: float) -> None:
         if self._reader is None:
             return
-        if self._reader.completed:
+        if self._is_read:
             self._waiting.release()
         elif self._waiting.is_full:
             await Pause(min(wait, _STEP))
         else:
-            entries = await self._reader.read(pipeline, wait)
-            await self._find_keys()
-            await self._chart(self._reader)
-            self._receive(entries)
-            await self._reader.read_ahead(pipeline)
+            await self._read(self._reader, pipeline, wait)
+
+    async def _learn_topics(self, reader: LogReader | LimitedReader) -> None:
+        await self._find_keys()
+        await super()._learn_topics(reader)
 
     def _receive(self, entries: list[Entry]) -> None:
         now = time.monotonic()
@@ -141,6 +143,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
 
     def refuse(self) -> None:
         """Hand out nothing more; see `Consumer`."""
+        self._page = None
         self._waiting = Conflation(self._spec.conflation or 0.0)
 
     def take(self, owner: Any) -> Handed | None:  # noqa: ARG002  (nothing of it is noted as handled)

@@ -104,6 +104,8 @@ class TopicSubscriptionCore:
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
         self._reader: LogReader | LimitedReader | None = None
+        # Read and not taken in yet; None: nothing. It does not come again, so that it stays while something fails.
+        self._page: list[Entry] | None = None
         # Of a client with several instances: how far it has come, said so that it holds at all of them.
         self._version_vector = VersionVector(session.origin) if len(session.instances) > 1 else None
         # Of the same: what it has had of named publishers.
@@ -125,7 +127,7 @@ class TopicSubscriptionCore:
     @property
     def completed(self) -> bool:
         """Whether the end of what was asked for was handed out."""
-        return not self.buffer and self._reader is not None and self._reader.completed
+        return not self.buffer and self._is_read
 
     @property
     def missed(self) -> tuple[str, ...]:
@@ -267,6 +269,7 @@ class TopicSubscriptionCore:
     def refuse(self) -> None:
         """Hand out nothing more; see `Consumer`."""
         self.is_unpaced = False
+        self._page = None
         self.buffer.clear()
 
     # -- reading
@@ -283,15 +286,27 @@ class TopicSubscriptionCore:
         if self.buffer:
             return
         until = time.monotonic() + wait
-        while not self.buffer and not self._reader.completed and not self.closed:
-            entries = await self._reader.read(pipeline, max(until - time.monotonic(), 0.0))
-            await self._chart(self._reader)
-            self._receive(entries)
-            await self._reader.read_ahead(pipeline)
+        while not self.buffer and not self._is_read and not self.closed:
+            await self._read(self._reader, pipeline, max(until - time.monotonic(), 0.0))
             if time.monotonic() >= until:
                 return
 
-    async def _chart(self, reader: LogReader | LimitedReader) -> None:
+    @property
+    def _is_read(self) -> bool:
+        """Whether everything that was asked for is read and taken in."""
+        return self._page is None and self._reader is not None and self._reader.completed
+
+    async def _read(self, reader: LogReader | LimitedReader, pipeline: Any, wait: float) -> None:
+        """Take in the next page, or the one that was read when something failed."""
+        if self._page is None:
+            self._page = await reader.read(pipeline, wait)
+        await self._learn_topics(reader)
+        page, self._page = self._page, None
+        if page is not None:
+            self._receive(page)
+        await reader.read_ahead(pipeline)
+
+    async def _learn_topics(self, reader: LogReader | LimitedReader) -> None:
         """Of topics that came, note where they begin so that it holds elsewhere."""
         if self._version_vector is not None and self._version_vector.lacks(reader.number):
             await self._version_vector.chart(self.instance, reader.spans(), reader.settled)
@@ -461,7 +476,9 @@ class TopicSubscriptionCore:
         return FailoverPlan(session, reporting, reader, found, claimed, there)
 
     def resume_at(self, arrival: FailoverPlan) -> None:
-        """Go on there; what was read and not handed out stays."""
+        """Go on there; what was taken in and not handed out stays."""
+        # It counts as not had, so that it comes again there.
+        self._page = None
         if isinstance(self._reader, LimitedReader):
             self._reader.desert()
         self._session, self._reporting, self._reader = arrival.session, arrival.reporting, arrival.reader
