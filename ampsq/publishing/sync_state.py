@@ -63,15 +63,15 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
         # Where the other side makes the link, that side speaks for it.
         link = links.outgoing.get(name) or links.incoming.get(peer)
         is_up = link is not None and link.state == "connected"
-        # It may have been said of addresses that are no more.
-        addresses = (Address(*each) for each in Destination.from_json(catalog.destinations[name]).peers)
+        # It may have been said of addresses that are no more, and before another one was added.
+        addresses = {str(Address(*each)) for each in Destination.from_json(catalog.destinations[name]).peers}
         found[name] = SyncState(
             name,
             datetime.fromtimestamp(since / 1000, UTC) if since is not None else None,
             max(now - oldest, 0) if oldest is not None else 0,
             link is not None and is_up and now - link.at <= _SAID_LATELY,
             f"{link.state}: {link.reason}" if link is not None and not is_up else "",
-            link is not None and link.is_final and link.address in ("", *map(str, addresses)),
+            link is not None and link.is_final and addresses <= set(link.address.split(", ")),
         )
     return found
 

@@ -115,6 +115,8 @@ class LinkRunner:
         # Of the instance that was found last.
         self._group = ""
         self._losses = self._lost_at = 0
+        # Addresses that were found to lead to an instance of our own name.
+        self._namesakes: set[str] = set()
 
     def run(self) -> None:
         """Connect, step, and after a failure again; returns when it is told to stop."""
@@ -191,8 +193,12 @@ class LinkRunner:
             directions.step(_WAIT)
 
     def _reach(self, own: LinkEnd, state: LinkState, stack: ExitStack) -> LinkEnd:
-        """The first instance of the list that answers; one that has a link to us comes before all others."""
-        failures = []
+        """The first instance of the list that answers; one that has a link to us comes before all others.
+
+        An address that leads to an instance of our own name is passed over. Where all do, the refusal is final.
+        """
+        failures: list[str] = []
+        namesakes: dict[str, LinkRefused] = {}
         for url, instance in self._in_order(own):
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
@@ -209,7 +215,9 @@ class LinkRunner:
             stack.callback(store.close)
             store.route.logged_on(other.peer.origin)
             if own.peer.name == other.peer.name:
-                raise _refused_namesake(own, other, state)
+                namesakes[shown] = _refused_namesake(own, other, state)
+                self._note_namesake(shown, namesakes[shown])
+                continue
             # What it does not fit in says so, too: other links go by it.
             state.instance, state.group = other.peer.name, other.peer.group
             self._group = state.group
@@ -221,7 +229,18 @@ class LinkRunner:
                     _refuse(theirs, own, other, f"{own.peer.name} came, and its own destination is refused: {error}")
                 raise
             return other
-        raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
+        if namesakes and not failures:
+            # So that it is seen whether another one was added since.
+            state.address = ", ".join(namesakes)
+            raise next(iter(namesakes.values()))
+        found = [*failures, *map(str, namesakes.values())]
+        raise Unavailable("; ".join(found) or "the destination has no address: a link is made by its own side")
+
+    def _note_namesake(self, shown: str, refusal: LinkRefused) -> None:
+        """Log once that an address leads to an instance of our own name: another one may serve the destination."""
+        if shown not in self._namesakes:
+            self._namesakes.add(shown)
+            _log.warning("link to %s of %s: %s", self._definition.name, self._instance, refusal)
 
     def _in_order(self, own: LinkEnd) -> list[tuple[str, str]]:
         peers = list(self._definition.peers)

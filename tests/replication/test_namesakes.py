@@ -126,6 +126,58 @@ def test_who_waits_to_be_connected_to_by_a_namesake_is_told(world, namesake):
     assert f"another instance that is called {world.name('a')!r}, too" in link.reason
 
 
+@pytest.mark.usefixtures("namesake")
+def test_a_destination_whose_first_address_leads_to_a_namesake_goes_on_to_the_next_one(world):
+    client = world.site("a", *shared())
+    world.site("c", *shared(to(world, "a", topics=["orders"])))
+    wrong = leading_to_a(world, "b").addresses
+    define_unchecked(client, leading_to_a(world, "b", addresses=[*wrong, world.address("c")]))
+
+    eventually(lambda: (world.link_of("a", "out x") or {}).get("state") == "connected", within=30)
+    assert world.link_of("a", "out x")["instance"] == world.name("c")
+    with Client(
+        world.url("a"), instance=world.name("a"), publisher="till", publish_store=MemoryPublishStore()
+    ) as publisher:
+        sequence = publisher.publish("orders", 1)
+        publisher.flush("30s")
+        assert publisher.last_persisted == sequence
+
+
+@pytest.mark.usefixtures("namesake")
+def test_a_namesake_is_final_only_where_no_other_address_is_left(world):
+    client = world.site("a", *shared())
+    wrong = leading_to_a(world, "b").addresses
+    nobody = "unix:///nobody/is/here#other"
+    define_unchecked(client, leading_to_a(world, "b", addresses=[*wrong, nobody]))
+
+    # Whom nobody answers for may come: that is waited for, and both are told.
+    def link():
+        return world.link_of("a", "out x") or {}
+
+    eventually(lambda: "another instance that is called" in link().get("reason", ""), within=30)
+    assert "nobody" in link()["reason"]
+    assert (link()["state"], link()["is_final"]) == ("waiting", False)
+    with Client(
+        world.url("a"),
+        instance=world.name("a"),
+        publisher="till",
+        publish_store=MemoryPublishStore(),
+        retry_timeout=0.1,
+    ) as publisher:
+        publisher.publish("orders", 1)
+        begun = time.monotonic()
+        with pytest.raises(NotPersisted, match="another instance that is called"):
+            publisher.flush("2s")
+        assert time.monotonic() - begun >= 2.0
+        client.remove_destination("x")
+        publisher.flush("30s")
+
+    both = [*wrong, leading_to_a(world, "a").addresses[0]]
+    define_unchecked(client, leading_to_a(world, "b", addresses=both))
+    eventually(lambda: link().get("is_final"), within=30)
+    assert (link()["state"], link()["address"]) == ("refused", ", ".join(map(str, both)))
+
+
 # --- what a publisher is told
 
 

@@ -43,7 +43,7 @@ class LinkState:
         source: the instance that sends.
         instance: the one that it is sent to, "" while there is none.
         group: of that one, or of the one that was there last.
-        address: where it is, without passwords.
+        address: where it is, without passwords; of one that is refused for good, all its addresses.
         state: ``connected``, ``waiting`` (nobody answers) or ``refused`` (the other side does not fit).
         sync_type: as configured.
         since: ms of the server since when the state is this.
