@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 from scene import Journal
@@ -26,6 +27,10 @@ from ampsq import Client
 from ampsq.coordinator import Coordinator
 from ampsq.operations.roles import rules
 from ampsq.transport.runner import Store
+
+# How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.
+hypothesis.settings.register_profile("ampsq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("ampsq")
 
 _STARTED_WITHIN = 20.0
 _ENDED_WITHIN = 10.0

@@ -180,7 +180,7 @@ def _small(content, dice):
 
 @pytest.mark.parametrize("message_type", [MSGPACK, FIX, NVFIX, BAR], ids=str)
 def test_python_and_lua_say_the_same_of_every_type(server_side_of_all, message_type):
-    @settings(max_examples=_EXAMPLES, deadline=None, database=None, derandomize="AMPSQ_EXAMPLES" not in os.environ)
+    @settings(max_examples=_EXAMPLES, database=None, derandomize="AMPSQ_EXAMPLES" not in os.environ)
     @given(st.integers(0, 2**64 - 1))
     def run(seed):
         maker, cases, said = Maker(seed), [], []

@@ -218,7 +218,6 @@ def test_python_and_lua_say_the_same(server_side_of_all, large):
 
     @settings(
         max_examples=_EXAMPLES // 6 if large else _EXAMPLES,
-        deadline=None,
         database=None,
         derandomize="AMPSQ_EXAMPLES" not in os.environ,
     )

@@ -33,7 +33,6 @@ def run_machine(machine, url, examples):
         settings=settings(
             max_examples=int(os.environ.get("AMPSQ_EXAMPLES", examples)),
             stateful_step_count=40,
-            deadline=None,
             derandomize="AMPSQ_EXAMPLES" not in os.environ,
             suppress_health_check=list(HealthCheck),
         ),

@@ -67,7 +67,7 @@ def made(server, runs):
         yield World(client, runs)
 
 
-RANDOM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+RANDOM = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.timeout(600)

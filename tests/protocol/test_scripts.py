@@ -377,7 +377,7 @@ CODEC = (LUA / "log/lib/ref.lua").read_text() + (
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(topic=NAME, milliseconds=PART, sequence=PART)
 def test_a_ref_is_the_same_in_lua_and_in_python(valkey_store, topic, milliseconds, sequence):
     stream_id = f"{milliseconds}-{sequence}"

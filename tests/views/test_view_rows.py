@@ -245,7 +245,7 @@ _VALUES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 9), _VALUES), max_size=60))
 def test_whatever_came_and_went_the_row_is_that_of_what_is_left(changes):
     rows = rows_of(_EVERYTHING)
