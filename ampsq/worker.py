@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
-from ampsq.base.values import Interval, shown
+from ampsq.base.values import Interval, is_name, shown
 from ampsq.client.client import Client
 from ampsq.queues.returns import failure_text, shortened_reason
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ampsq.queues.message import Message
     from ampsq.queues.subscription import Subscription
 
-__all__ = ["Reject", "Worker"]
+__all__ = ["Reject", "Worker", "advise_of_backlog"]
 
 _log = logging.getLogger("ampsq.worker")
 #: Seconds of one wait for messages or for a handler to end.
@@ -63,7 +63,8 @@ class Worker:
         filter: only messages that this expression matches, barriers included; default all.
         url, instance, failover: as `Client`.
         concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
-            more than one core use processes: ``ampsq worker --processes``.
+            more than one core use processes: ``ampsq worker --processes``. The queue has to let a subscription hold as
+            many, which by default it does not: `max_per_subscription_backlog`. A warning says so.
         max_backlog: unacknowledged messages at most; default twice the concurrency, so that the next message is at
             hand when one ends.
         stop_timeout: how long running handlers may take to end once the worker is stopped; what then still runs is
@@ -108,6 +109,8 @@ class Worker:
         self._subscription: Subscription | None = None
         self._counting = threading.Lock()
         self._passed = threading.Event()
+        #: Whether nobody is to be told any more that the queue leaves handlers idle.
+        self.is_advised = False
 
     def stop(self) -> None:
         """Ask the worker to stop, from a signal's handler too; `run` returns when it has."""
@@ -147,6 +150,7 @@ class Worker:
                 self._subscription = client.subscribe(
                     self.queue, max_backlog=self.max_backlog, filter=self.filter, renew=True
                 )
+                self._advise(self._subscription.max_backlog)
                 self._loop(self._subscription, runner)
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
@@ -160,6 +164,12 @@ class Worker:
         failures += self._end(client, runner, thread, has_failed=bool(failures))
         if failures:
             raise failures[0]
+
+    def _advise(self, backlog: int) -> None:
+        """Warn once where the subscription may hold fewer messages than there are handlers."""
+        if backlog < self.concurrency and not self.is_advised:
+            self.is_advised = True
+            _log.warning("%s", advise_of_backlog(self.queue, backlog, self.concurrency, self.max_backlog))
 
     def _end(
         self, client: Client, runner: _Threads | _Tasks, loop: threading.Thread, *, has_failed: bool
@@ -259,6 +269,29 @@ class Worker:
                 self.rejected += 1
             else:
                 self.failed += 1
+
+
+def advise_of_backlog(queue: str, backlog: int, concurrency: int, asked: int) -> str:
+    """Say what to write where a worker's subscription holds fewer messages than the worker handles at a time.
+
+    Args:
+        queue: a queue, or a regular expression of queues.
+        backlog: what one subscription may hold.
+        concurrency: of the worker.
+        asked: its `max_backlog`.
+    """
+    held = f"{backlog} message{'s' * (backlog != 1)}"
+    idle = f"so this worker handles {backlog} at a time, whatever its concurrency of {concurrency}"
+    if asked <= backlog:
+        return f"max_backlog={asked} lets a worker hold {held}, {idle}: leave it out, or write {2 * concurrency}"
+    room, named = max(asked, concurrency), is_name(queue)
+    who = f"the queue {queue!r}" if named else f"a queue that {queue!r} matches"
+    name = f"name={queue!r}, " if named else ""
+    return (
+        f"{who} lets a subscription hold {held} (max_per_subscription_backlog), {idle}: define it with "
+        f"max_per_subscription_backlog={room}, as in client.apply(Queue({name}max_per_subscription_backlog={room})), "
+        f"in a file max_per_subscription_backlog: {room}"
+    )
 
 
 def _kind(handler: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:

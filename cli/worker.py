@@ -11,11 +11,12 @@ import click
 
 import ampsq
 from ampsq.base.shutdown import end_process_within
-from ampsq.base.values import Interval, is_name
+from ampsq.base.values import Interval, is_name, pattern_of
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
+from ampsq.worker import advise_of_backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +74,7 @@ _CLOSES_WITHIN: Final = 1.0
 )
 @click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
+@click.option("--advised", is_flag=True, hidden=True)
 @failover
 @log_format
 @connection_options
@@ -83,6 +85,7 @@ def worker(
     *,
     trace: bool,
     verbose: bool,
+    advised: bool,
     log_format: str,
     failover: str,
     **options: Any,
@@ -99,9 +102,10 @@ def worker(
         handler = _traced(handler)
     if processes > 1:
         told = [f"--log-format={log_format}", f"--failover={failover}", *["--verbose"] * verbose, *["--trace"] * trace]
+        told.append("--advised")
         _run_processes(settings, function, processes, options, told)
     else:
-        _run(settings, function, handler, options, failover)
+        _run(settings, function, handler, options, failover, is_advised=advised)
 
 
 def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,13 +117,20 @@ def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run(
-    settings: CommandSettings, function: str, handler: Callable[..., Any], options: dict[str, Any], failover: str
+    settings: CommandSettings,
+    function: str,
+    handler: Callable[..., Any],
+    options: dict[str, Any],
+    failover: str,
+    *,
+    is_advised: bool,
 ) -> None:
     from ampsq.server.processes import stop_with_parent
 
     with settings.client(advise=True, patient=True, failover=failover) as client:
         _refuse_unknown(client, options["queue"])
         made = ampsq.Worker(handler, client=client, **options)
+        made.is_advised = is_advised
         _log.info(
             "%s handles %r: concurrency %d, max_backlog %d",
             function,
@@ -158,6 +169,20 @@ def _refuse_unknown(client: Client, queue: str) -> None:
         client.queue_stats(queue)
 
 
+def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | None) -> None:
+    """Warn, once for all processes, of a queue that leaves handlers idle."""
+    pattern = pattern_of(queue)
+    limits = {
+        name: each.max_per_subscription_backlog
+        for name, each in client.queues().items()
+        if (name == queue if is_name(queue) else pattern.search(name))
+    }
+    asked = 2 * concurrency if max_backlog is None else max_backlog
+    backlog = min((*limits.values(), asked))
+    if backlog < concurrency:
+        _log.warning("%s", advise_of_backlog(queue, backlog, concurrency, asked))
+
+
 def _run_processes(
     settings: CommandSettings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
 ) -> None:
@@ -166,6 +191,7 @@ def _run_processes(
 
     with settings.client() as client:
         _refuse_unknown(client, options["queue"])
+        _advise(client, options["queue"], options["concurrency"], options["max_backlog"])
     arguments = ["-m", "ampsq.cli", "worker", function, *told]
     for name, value in options.items():
         if value is not None:

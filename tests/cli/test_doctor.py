@@ -233,6 +233,26 @@ def test_a_log_that_is_kept_beyond_its_retention_is_told_with_who_needs_it(run):
     run(*shlex.split(mend)[1:])
 
 
+def test_a_queue_that_gives_a_worker_one_message_at_a_time_is_told_with_what_to_write(run):
+    # Given a queue with AMPS's default, messages, and a subscription like that of a worker of four handlers
+    with run.client() as client:
+        client.apply(Queue(name="narrow", underlying_topic="orders"))
+        client.publish_many("orders", range(3))
+        with client.subscribe("narrow", max_backlog=8):
+            found = findings(run)
+            assert list(found) == [("backlogs", "queue narrow")]
+            told = found["backlogs", "queue narrow"]
+            assert "asks for 8 messages and may hold 1" in told["text"]
+            assert told["mend"].endswith("max_per_subscription_backlog: 8 for the queue narrow")
+            # When one writes what it says, then nothing is wrong
+            client.apply(Queue(name="narrow", underlying_topic="orders", max_per_subscription_backlog=8))
+            assert findings(run, code=0) == {}
+            client.apply(Queue(name="narrow", underlying_topic="orders"))
+        # A worker of one handler asks for the next message, too, and loses nothing.
+        with client.subscribe("narrow", max_backlog=2):
+            assert findings(run, code=0) == {}
+
+
 def test_an_action_whose_events_fail_is_told(run):
     # Given an action whose target is no stream
     with run.client() as client:

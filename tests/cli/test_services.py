@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from observing import eventually
 
+from ampsq import Queue
 from ampsq.server import embedded
 
 pytestmark = pytest.mark.slow
@@ -150,6 +151,20 @@ def test_several_processes_of_a_coroutine_function(tasks):
     assert done.code == 0
     assert done.err.count("concurrency 2, max_backlog 3") == 2
     assert done.err.count("stopped: ") == 2
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_queue_that_leaves_handlers_idle_is_told_once_however_many_processes_there_are(tasks, processes):
+    # Given a queue with AMPS's default
+    with tasks.client() as client:
+        client.apply(Queue(name="narrow", underlying_topic="orders"))
+    options = ["--concurrency", "4", "--processes", processes]
+    process = tasks.start("worker", "tasks:handle", "--queue", "narrow", *options)
+    with tasks.client() as client:
+        eventually(lambda: client.queue_stats("narrow").subscriptions == int(processes), within=40.0)
+    err = tasks.end(process).err
+    assert err.count("whatever its concurrency of 4") == 1
+    assert err.count("max_per_subscription_backlog: 8") == 1
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

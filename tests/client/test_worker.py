@@ -345,3 +345,51 @@ def test_what_cannot_work_is_refused(client, valkey):
         Worker("print", "work")
     with pytest.raises(UnknownQueue):
         Worker(print, "nothing", url=valkey.url, instance=client.instance).run()
+
+
+# --- queues that leave handlers idle
+
+
+def advice(caplog):
+    return [each.getMessage() for each in caplog.records if "whatever its concurrency" in each.getMessage()]
+
+
+@pytest.mark.parametrize("queue", ["work", "^wo"])
+def test_a_worker_that_a_queue_gives_less_than_it_can_handle_says_once_what_to_write(valkey, client, caplog, queue):
+    # Given a queue with AMPS's default, by which a subscription holds one message
+    client.apply(Queue(name="work"))
+    client.publish_many("work", range(5))
+    running = Running(Worker(lambda _: None, queue, url=valkey.url, instance=client.instance, concurrency=4))
+    eventually(lambda: running.worker.processed == 5)
+    running.stop()
+    # Then a worker of four handlers tells that, and the definition that it tells is one that mends it
+    (told,) = advice(caplog)
+    who = "the queue 'work'" if queue == "work" else "a queue that '^wo' matches"
+    assert told.startswith(f"{who} lets a subscription hold 1 message (max_per_subscription_backlog)")
+    assert "handles 1 at a time, whatever its concurrency of 4" in told
+    assert told.endswith("in a file max_per_subscription_backlog: 8")
+    caplog.clear()
+    client.apply(Queue(name="work", max_per_subscription_backlog=8))
+    running = Running(Worker(lambda _: None, queue, url=valkey.url, instance=client.instance, concurrency=4))
+    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    running.stop()
+    assert advice(caplog) == []
+
+
+def test_a_worker_of_one_handler_and_a_queue_of_one_message_fit(client, start, caplog):
+    client.apply(Queue(name="work"))
+    client.publish("work", 1)
+    running = start(lambda _: None)
+    eventually(lambda: running.worker.processed == 1)
+    running.stop()
+    assert advice(caplog) == []
+
+
+def test_a_worker_that_asks_for_less_than_it_can_handle_says_so(client, start, caplog):
+    define(client)
+    running = start(lambda _: None, "three threads", max_backlog=2)
+    eventually(lambda: advice(caplog))
+    running.stop()
+    (told,) = advice(caplog)
+    assert told.startswith("max_backlog=2 lets a worker hold 2 messages, so this worker handles 2 at a time, whatever")
+    assert told.endswith("concurrency of 3: leave it out, or write 6")

@@ -39,6 +39,20 @@ def run(arguments, folder, *, timeout=240, **environment):
     )
 
 
+def test_the_first_queues_that_a_newcomer_meets_have_room_for_a_worker():
+    """By AMPS's default a subscription holds one message, whatever the concurrency of its worker."""
+    ten_lines = README.partition("## Ten lines")[2]
+    room = re.search(r"max_per_subscription_backlog=(\d+)", ten_lines[: ten_lines.index("with client.subscribe(")])
+    assert room is not None
+    assert int(room[1]) > 1
+    # The worker that the README starts with a concurrency, and the file that defines its queue.
+    name, concurrency = re.search(r"ampsq worker \S+ --queue (\w+) --concurrency (\d+)", README).groups()
+    (queue,) = [
+        each for each in load(ROOT / "examples" / "queues.yaml") if isinstance(each, Queue) and each.name == name
+    ]
+    assert queue.max_per_subscription_backlog >= 2 * int(concurrency)
+
+
 def called(folder, url, words, **environment):
     """What a command prints, which is to succeed; in this process: that it runs in its own is shown elsewhere."""
     return in_folder(folder, url, **environment)(*words).out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
@@ -13,6 +13,7 @@ from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.duties import due_until, duty_keepers
 from ampsq.protocol.reads.instance import life_sign
 from ampsq.protocol.reads.streams import latest_ids, log_of
+from ampsq.protocol.reads.subscriptions import most_asked
 from ampsq.protocol.request import Collect, Post
 from ampsq.topics.retention import read_topics
 
@@ -104,6 +105,8 @@ class InstanceFacts:
         keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
         topics: as of `Client.topics`.
         dead_letters: topic of dead letters -> those of the last hour.
+        asked: queue -> the largest backlog that a subscription asks for, of queues that let one hold one message, and
+            where others wait.
         is_full: whether the server takes no life sign, since its memory is full.
     """
 
@@ -113,6 +116,7 @@ class InstanceFacts:
     keepers: Mapping[str, int]
     topics: Mapping[str, Mapping[str, Any]]
     dead_letters: Mapping[str, DeadLetterCounts]
+    asked: Mapping[str, int] = field(default_factory=dict)
     is_full: bool = False
 
 
@@ -138,7 +142,12 @@ async def read_instance_facts(instance: str, origin: str, pipeline: Pipeline) ->
     for topic in dead_letter_topics(seen.figures):
         letters[topic] = await _count_dead_letters(instance, topic, now, seen.figures, pipeline)
     topics = await read_topics(instance, origin)
-    return InstanceFacts(now, seen, late, keepers, topics, letters)
+    backlogs = {}
+    for name, queue in seen.figures.queues.items():
+        stats = queue.stats
+        if queue.definition.max_per_subscription_backlog == 1 and stats.subscriptions and stats.waiting + stats.ready:
+            backlogs[name] = await most_asked(instance, name)
+    return InstanceFacts(now, seen, late, keepers, topics, letters, backlogs)
 
 
 async def _count_dead_letters(

@@ -20,6 +20,8 @@ __all__ = ["RULES"]
 
 #: Seconds for which a message may wait where nobody is subscribed, and a link may lack the same one.
 _LONG: Final = 60.0
+#: Messages that a worker of one handler asks for: one that it handles, and the next one.
+_PREFETCH: Final = 2
 #: Milliseconds by which a lapsed lease may be late.
 _LATE: Final = 2_000
 
@@ -63,6 +65,17 @@ def unattended(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 def _came(before: RepeatedFacts, name: str, queue: QueueFigures) -> int:
     earlier = before.figures.queues.get(name)
     return max(queue.entered - earlier.entered, 0) if earlier is not None else 0
+
+
+def backlogs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+    """Queues of which a subscription holds one message, the default, while it asks for more, and others wait."""
+    for queue, asked in sorted(now.asked.items()):
+        if asked <= _PREFETCH:
+            continue
+        text = f"a subscription asks for {asked:,} messages and may hold 1, while others wait"
+        why = "max_per_subscription_backlog is 1, so a worker handles one message at a time, whatever its concurrency"
+        mend = f"ampsq apply FILE    # with max_per_subscription_backlog: {asked} for the queue {queue}"
+        yield Finding("backlogs", f"queue {queue}", well=False, text=text, why=why, mend=mend)
 
 
 def dead_letters(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
@@ -189,5 +202,6 @@ def actions(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 
 #: All rules about an instance, in the order of the report.
 RULES: Final[Sequence[Callable[[RepeatedFacts, InstanceFacts], Iterator[Finding]]]] = (
-    serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, first_publishes, actions,
+    serving.coordinator, serving.keepers, leases, unattended, backlogs, dead_letters, links, logs, first_publishes,
+    actions,
 )  # fmt: skip

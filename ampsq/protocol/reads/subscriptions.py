@@ -1,4 +1,4 @@
-"""Subscriptions to queues: which one a request has made, for who was not answered, and what one has."""
+"""Subscriptions to queues: which one a request has made, for who was not answered; what one has; what they ask for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from ampsq.protocol.schema import FIELDS, key
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["SubscriptionLoad", "find_subscription", "subscription_load"]
+__all__ = ["SubscriptionLoad", "find_subscription", "most_asked", "subscription_load"]
 
 #: Numbers from here on have more digits; as lua/subscriptions/subscribe.lua names them.
 _LONG: Final = 100_000_000
+#: Subscriptions of a queue that are looked at, about.
+_SOME: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,15 @@ async def find_subscription(instance: str, request: str) -> str:
         ):
             return name
     return ""
+
+
+async def most_asked(instance: str, queue: str) -> int:
+    """Return the largest backlog that one of a queue's subscriptions asks for, of some of them; 0 without any."""
+    members = key(instance, "members", queue)
+    names: list[bytes] = await command(["SSCAN", members, 0, "COUNT", _SOME], lambda reply: list(reply[1]))
+    most = 0
+    for name in sorted(names)[:_SOME]:
+        subscription = key(instance, "subscription", name.decode())
+        asked = await command(["HGET", subscription, FIELDS["asked"]], lambda reply: int(reply or 0))
+        most = max(most, asked)
+    return most
