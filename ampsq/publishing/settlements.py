@@ -10,8 +10,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ampsq.base.errors import Rejected, rejection
+from ampsq.base.errors import NotPermitted, Rejected, rejection
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.settlements import settled_by_others
 from ampsq.protocol.schema import BATCH
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ Parts = list[bytes]
 _QUEUE, _TOKEN, _REF = 0, 1, 5
 #: Where a row that is kept says at which instance it is to be settled, if its client may work at several.
 _ORIGIN: Final = 6
-#: What a settlement that is sent again is told when it was done before.
+#: What a settlement that is sent again is told when its message is settled: by its first run, or by somebody else.
 _DONE: Final = "AMPSQ_ALREADY_ACKED"
 
 
@@ -184,15 +185,31 @@ class Settlements:
             except Rejected as error:
                 yield from ((error, row) for row in group.values())
                 refused = {}
+            others = self._settled_by_others(store, word, queue.decode(), by.decode(), refused)
             for row in group.values():
                 code = refused.get(row[4], _DONE)
-                if code != _DONE:
+                if code != _DONE or row[4] in others:
                     yield rejection(code) or Rejected(code=code), row
             with self._lock:
                 for number, row in group.items():
                     del self._left[number]
                     self._answered[number] = row[3].decode()
             self._tell()
+
+    @staticmethod
+    def _settled_by_others(store: Store, verb: str, queue: str, by: str, refused: dict[bytes, str]) -> set[bytes]:
+        """Return those that are settled already, and not by the subscription that is now repeated.
+
+        Of what was settled by bookmark nobody knows who did it, nor of a cancel, whose message goes on to others.
+        """
+        done = {ref for ref, code in refused.items() if code == _DONE}
+        if not done or not by or verb == "cancelled":
+            return set()
+        try:
+            return store.run(settled_by_others(store.instance, queue, by, done))
+        except NotPermitted:
+            # Who may not read the journal does not learn it.
+            return set()
 
     def answered_queues(self) -> dict[int, str]:
         """The numbers that were answered up to now, and the queue of each."""

@@ -12,7 +12,15 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import FilePublishStore, MemoryPublishStore, Queue
-from ampsq.base.errors import Closed, NotPersisted, PublishStoreError, PublishStoreFull, ServerUnsuitable, StaleLease
+from ampsq.base.errors import (
+    AlreadyAcked,
+    Closed,
+    NotPersisted,
+    PublishStoreError,
+    PublishStoreFull,
+    ServerUnsuitable,
+    StaleLease,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -227,3 +235,35 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_touches_nothing(conn
         held.ack(wait=True)
     assert client.queue_stats("work").acknowledged == 1
     assert bookmark == held.bookmark
+
+
+def test_an_acknowledgement_of_a_former_process_is_told_from_what_another_consumer_did(connect, tmp_path, instance):
+    # Given four messages of a consumer whose process ended: it had acknowledged the first, whose answer was lost, and
+    # not the others, of which another consumer has got and acknowledged one, and has expired another
+    client = connect()
+    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10))
+    client.publish_many("orders", range(4))
+    with client.subscribe("work", max_backlog=4) as messages:
+        held = pick_up(messages, 4)
+        former, parts = messages.id, [message.parts for message in held]
+        held[0].ack(wait=True)
+    with client.subscribe("work", max_backlog=3) as messages:
+        taken = {message.data: message for message in pick_up(messages, 3)}
+        taken[1].ack(wait=True)
+        taken[2].expire()
+        store = FilePublishStore(tmp_path / "till.db")
+        store.open(instance, "till-1")
+        row = [b"acknowledged", b"", former.encode(), b"work"]
+        store.keep_settlements([[*row, each[5], each[1]] for each in parts])
+        store.close()
+        # When a later process sends its acknowledgements again
+        failed = []
+        late = connect(publisher="till-1", publish_store=tmp_path / "till.db", on_failed_write=failed.append)
+        late.flush("30s")
+        # Then its own counts as done, and it is told what was not done by it
+        told = [(failure.arguments[4], type(failure.error)) for failure in failed]
+        assert sorted(told, key=lambda each: each[0]) == sorted(
+            [(parts[1][5], AlreadyAcked), (parts[2][5], AlreadyAcked), (parts[3][5], StaleLease)],
+            key=lambda each: each[0],
+        )
+        taken[3].ack(wait=True)

@@ -1,19 +1,21 @@
 """Whether a subscription itself ended its leases: what journal and attempts of a queue say; a flow.
 
-It is asked only after a call was repeated: its first run may have done what the second one was refused for.
+It is asked only after a call was repeated: its first run may have done what the second one was refused for. Who repeats
+it may be a later process, which does not know when it was sent first.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.bookmarks import parse_ref
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["settled_here"]
+__all__ = ["settled_by_others", "settled_here"]
 
 _HOW: Final = FIELDS["how"].encode()
 _BY: Final = FIELDS["by"].encode()
@@ -21,10 +23,13 @@ _REFS: Final = FIELDS["refs"].encode()
 _RETURNS: Final = FIELDS["returns"].encode()
 _CANCELLED: Final = str(VALUES["cancelled"])
 _EXPIRED: Final = str(VALUES["expired"])
+_SETTLED: Final = (str(VALUES["acknowledged"]), _EXPIRED)
 #: Entries of a journal that one call reads.
 _PAGE: Final = 500
 #: ms before the call began that are read too: another server may have answered since, whose clock is behind.
 _MARGIN: Final = 10_000
+#: Pages that are read at most where it is not known when the call was sent: what is further back counts as not known.
+_PAGES: Final = 200
 
 
 async def settled_here(
@@ -55,6 +60,36 @@ async def settled_here(
             break
         at = f"({entries[-1][0].decode()}"
     return found
+
+
+async def settled_by_others(instance: str, queue: str, by: str, refs: set[bytes]) -> set[bytes]:
+    """Return those of some refs that the journal says somebody else settled, or time did, and not a subscription.
+
+    What the journal does not tell, since it was trimmed or is too long, is not among them.
+
+    Args:
+        instance: its name.
+        queue: the queue.
+        by: the subscription's ID.
+        refs: the messages, a batch at most.
+    """
+    # Nothing is settled before it is recorded.
+    since = min(int(parse_ref(ref.decode())[1].partition("-")[0]) for ref in refs)
+    journal, at = key(instance, "journal", queue), "+"
+    others: set[bytes] = set()
+    mine: set[bytes] = set()
+    for _ in range(_PAGES):
+        asked: list[Any] = ["XREVRANGE", journal, at, max(since - _MARGIN, 0), "COUNT", _PAGE]
+        entries: list[tuple[bytes, list[bytes]]] = await command(asked, list)
+        for _, flat in entries:
+            entry = dict(zip(flat[::2], flat[1::2], strict=True))
+            if entry.get(_HOW, b"").decode() in _SETTLED:
+                found = refs.intersection(entry.get(_REFS, b"").split())
+                (mine if entry.get(_BY) == by.encode() else others).update(found)
+        if len(entries) < _PAGE or mine == refs:
+            break
+        at = f"({entries[-1][0].decode()}"
+    return others - mine
 
 
 def _ended_by(entry: Mapping[bytes, bytes], by: str, verb: str, since: int) -> set[bytes]:
