@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 
 from ampsq.base.bookmarks import Origin, recorded_by
 from ampsq.base.errors import DefinitionError
+from ampsq.protocol.entries import is_message
 from ampsq.protocol.entry_columns import own_columns, read_columns
 from ampsq.queues.query import as_json
-from ampsq.topics.message import document_of, is_message
+from ampsq.topics.message import document_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

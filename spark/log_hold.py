@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import AmpsqError
+from ampsq.protocol.calls.retention import hold
 from ampsq.spark.reading import Hold, hold_call
-from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,11 +13,11 @@ from pyspark.sql.datasource import InputPartition
 from ampsq.base.errors import Unavailable
 from ampsq.base.log_positions import Id, id_text, next_id
 from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.logs import read_log
 from ampsq.spark.columns import PageColumns
 from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
-from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

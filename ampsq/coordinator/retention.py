@@ -10,13 +10,14 @@ from ampsq.base.errors import CatalogChanged
 from ampsq.base.values import Interval
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.queue import Topic
-from ampsq.topics.retention import Policy, discard, feeding, forget_publishers, trim_journal_step, trim_step
+from ampsq.protocol.calls.retention import LOG_START, discard_unsettled, forget_publishers
+from ampsq.topics.retention import feeding, limits_of, trim_journal_step, trim_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.topics.retention import Pin
+    from ampsq.protocol.calls.retention import Pin
     from ampsq.transport.runner import Store
 
 __all__ = ["Retention"]
@@ -104,7 +105,7 @@ class Retention:
 
     def _log(self, store: Store, catalog: Catalog, name: str) -> tuple[int, bool]:
         topic = self._topics[name]
-        step = store.call(trim_step(catalog, name, Policy.of(topic)))
+        step = store.call(trim_step(catalog, name, limits_of(topic)))
         self._tell(name, step.pin, ended=step.next is None)
         if step.next is None and step.pin and topic.retention_unsettled == "discard":
             lost, more = self._discard(store, catalog, topic)
@@ -114,11 +115,13 @@ class Retention:
     def _discard(self, store: Store, catalog: Catalog, topic: Topic) -> tuple[int, bool]:
         """Let queues lose what is beyond the retention: as many steps as a round has time for, the next one goes on."""
         until = time.monotonic() + _ROUND
-        place, passed = self._discards.pop(topic.name, ("0-0", 0))
+        place, passed = self._discards.pop(topic.name, (LOG_START, 0))
         total = 0
         after: str | None = place
         while after is not None and time.monotonic() < until:
-            after, passed, lost = store.call(discard(catalog, topic.name, Policy.of(topic), after, passed))
+            after, passed, lost = store.call(
+                discard_unsettled(catalog.version, topic.name, limits_of(topic), after, passed)
+            )
             total += lost
         if total:
             _log.warning("topic %s: queues lost %d messages beyond its retention", topic.name, total)

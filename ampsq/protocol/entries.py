@@ -13,20 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "Publication",
+    "PublishedFields",
+    "PublisherNumber",
     "RawEntry",
     "SameMessage",
     "body_in",
+    "body_of",
     "bookmark_of",
     "headers_in",
+    "headers_of",
     "is_message",
     "life_in",
+    "number_in",
     "own_fields",
     "path_in",
     "read_entry",
     "read_publication",
     "read_same_entry",
     "source_in",
+    "with_source",
 ]
 
 #: An entry as a log has it: its ID, and its fields, names and values in turn.
@@ -35,6 +40,13 @@ _BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _ADDRESSED, _EXPIRATION, _DUE = (FIELDS[name].encode() for name in ("addressed", "expiration", "due"))
 _HERE: Final = FIELDS["here"].encode()
+_PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
+#: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
+_BARE: Final = 6
+#: Numbers above it are none of ours: they would not be exact on the server.
+_LAST_NUMBER: Final = 2**53
+#: Views number their messages at each instance for itself.
+_VIEWS: Final = "view:"
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 
 
@@ -50,6 +62,11 @@ def source_in(flat: Sequence[bytes]) -> str:
     if len(flat) > 3 and flat[-2] == _PATH and flat[-4] == _SOURCE and _FORM.fullmatch(flat[-3]):  # noqa: PLR2004
         return flat[-3].decode()
     return ""
+
+
+def with_source(flat: list[bytes], source: str) -> list[bytes]:
+    """An entry of a message that was published here, as one that says so."""
+    return [*flat, _SOURCE, source.encode(), _PATH, b""]
 
 
 def own_fields(flat: Sequence[bytes]) -> Sequence[bytes]:
@@ -74,6 +91,16 @@ def headers_in(fields: Mapping[bytes, bytes]) -> bytes:
     return fields.get(_HEADERS, b"") if _BODY in fields else b""
 
 
+def body_of(flat: Sequence[bytes]) -> bytes | None:
+    """The body of an entry as a log has it; None of one that somebody wrote without ampsq."""
+    return flat[1] if flat[0] == _BODY else None
+
+
+def headers_of(flat: Sequence[bytes]) -> bytes | None:
+    """The headers, JSON, of an entry as a log has it; None where it has none."""
+    return dict(zip(flat[2::2], flat[3::2], strict=True)).get(_HEADERS) if flat[0] == _BODY else None
+
+
 def is_message(flat: Sequence[bytes]) -> bool:
     """Whether an entry was published to its topic: what is for one queue alone was so before, or is no message."""
     return len(flat) == 2 or flat[0] != _BODY or _ADDRESSED not in flat[2::2]  # noqa: PLR2004
@@ -92,7 +119,7 @@ def path_in(flat: Sequence[bytes]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class PublishedFields:
     """What a message was published with.
 
     Attributes:
@@ -114,7 +141,7 @@ class Publication:
     addressed: str
 
 
-def read_publication(flat: Sequence[bytes]) -> Publication | None:
+def read_publication(flat: Sequence[bytes]) -> PublishedFields | None:
     """Read what an entry's message was published with; None of an entry that somebody wrote without ampsq."""
     fields, _ = read_entry(flat)
     body = fields.get(_BODY)
@@ -128,7 +155,7 @@ def read_publication(flat: Sequence[bytes]) -> Publication | None:
         found = text(name)
         return int(found) if found.isdigit() else None
 
-    return Publication(
+    return PublishedFields(
         len(body), text("headers"), text("publisher"), number("sequence"), number("expiration"), number("due"),
         text("addressed"),
     )  # fmt: skip
@@ -167,3 +194,44 @@ def read_same_entry(flat: Sequence[bytes]) -> SameMessage:
     facts = dict(zip(flat[::2], flat[1::2], strict=True))
     origin, _, there = facts[_SOURCE].partition(b"~")
     return SameMessage(facts[_HERE].decode(), origin.decode(), there, facts[_PATH].decode())
+
+
+class PublisherNumber(NamedTuple):
+    """A message as its publisher knows it.
+
+    Attributes:
+        topic: its topic.
+        publisher: its publisher's name.
+        origin: of the instance that recorded it.
+        number: its sequence.
+        recorded: when it was recorded there, ms.
+    """
+
+    topic: str
+    publisher: str
+    origin: str
+    number: int
+    recorded: int
+
+
+def number_in(topic: str, flat: Sequence[bytes]) -> PublisherNumber | None:
+    """What the publisher knows an entry by; None of a message without a named publisher.
+
+    Args:
+        topic: its topic.
+        flat: names and values in turn; the last ones say where it was published, as `with_source` has it.
+    """
+    if len(flat) == _BARE or flat[0] != _BODY:
+        return None
+    # Mostly these are all that an entry has beside its body.
+    names = (_PUBLISHER, _SEQUENCE) if flat[2] == _PUBLISHER and flat[4] == _SEQUENCE else flat[2:-4:2]
+    try:
+        name = flat[2 * names.index(_PUBLISHER) + 3].decode()
+        number = int(flat[2 * names.index(_SEQUENCE) + 3])
+    except ValueError:
+        # It has none, or somebody wrote it without ampsq.
+        return None
+    if name.startswith(_VIEWS) or not 0 <= number <= _LAST_NUMBER:
+        return None
+    origin, _, stream_id = flat[-3].partition(b"~")
+    return PublisherNumber(topic, name, origin.decode(), number, int(stream_id.partition(b"-")[0]))

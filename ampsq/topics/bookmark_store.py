@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError, NameInUse, Unavailable
 from ampsq.base.log_positions import Id, StoredPosition, id_text, parse_id
-from ampsq.protocol.calls import readers as reader_calls
-from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.calls.bookmarks import change_position, read_position, replace_position
+from ampsq.protocol.request import Pause
 
 if TYPE_CHECKING:
     import os
@@ -36,17 +35,10 @@ __all__ = [
     "SubscriptionName",
 ]
 
-_FLOOR: Final = "floor"
-_AT: Final = "at "
-_BEYOND: Final = "beyond "
-_OF: Final = "of "
-_HAD: Final = "had "
 #: Seconds for which another process may hold the file.
 _BUSY: Final = 5.0
 #: Seconds before it is tried again.
 _PAUSE: Final = 0.01
-#: Names that one call writes down or removes, so that none takes long.
-_TOGETHER: Final = 1_000
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS place (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
@@ -347,70 +339,12 @@ class RedisBookmarkStore(BookmarkStore):
 
     async def load(self, name: SubscriptionName) -> StoredPosition | None:
         """See `BookmarkStore.load`."""
-        flat = await command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
-        found = dict(zip(flat[::2], flat[1::2], strict=True))
-        if _FLOOR not in found:
-            return None
-        topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
-        beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
-        passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
-        had = {_run(what): _run_end(text) for what, text in found.items() if what.startswith(_HAD)}
-        return StoredPosition(parse_id(found[_FLOOR]), topics, beyond, passed, had)
+        return await read_position(name.instance, name.subscription)
 
     async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
-        where = key(name.instance, "bookmarks", name.subscription)
-        fields = [
-            (_FLOOR, id_text(kept.floor)),
-            *_fields(BookmarkUpdate(kept.topics, tuple(kept.beyond), passed=kept.passed, had=kept.had)),
-        ]
-        await _note(name, fields, ())
-        # Only now, so that at no moment nothing is kept.
-        stale = set(await command(["HKEYS", where], _texts)).difference(dict(fields), [FIELDS["session"]])
-        await _note(name, (), sorted(stale))
+        await replace_position(name.instance, name.subscription, name.session, kept)
 
     async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         """See `BookmarkStore.save`."""
-        # What is reached is removed last: what is written twice does no harm.
-        reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
-        await _note(name, _fields(change), reached + [_run_field(run) for run in change.gone])
-
-
-def _texts(reply: list[bytes]) -> list[str]:
-    return [text.decode() for text in reply]
-
-
-def _two(text: str) -> tuple[str, str]:
-    _, topic, stream_id = text.split(" ")
-    return topic, stream_id
-
-
-def _run_field(run: RunKey) -> str:
-    topic, publisher, origin, first = run
-    # Only the publisher's name may have spaces.
-    return f"{_HAD}{topic} {origin} {first} {publisher}"
-
-
-def _run(text: str) -> RunKey:
-    _, topic, origin, first, publisher = text.split(" ", 4)
-    return topic, publisher, origin, int(first)
-
-
-def _run_end(text: str) -> RunEnd:
-    last, _, recorded = text.partition(" ")
-    return int(last), int(recorded)
-
-
-def _fields(change: BookmarkUpdate) -> list[tuple[str, str]]:
-    fields = [(_AT + topic, id_text(last)) for topic, last in change.topics.items()]
-    fields += [(f"{_OF}{topic} {origin}", id_text(last)) for (topic, origin), last in change.passed.items()]
-    fields += [(_run_field(run), f"{last} {recorded}") for run, (last, recorded) in change.had.items()]
-    return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
-
-
-async def _note(name: SubscriptionName, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> None:
-    """Write names and values, then remove names; in calls that are all short, and mostly one."""
-    while kept or reached:
-        some, gone = kept[:_TOGETHER], reached[: max(_TOGETHER - len(kept), 0)]
-        await reader_calls.note_place(name.subscription, name.session, some, gone)
-        kept, reached = kept[len(some) :], reached[len(gone) :]
+        await change_position(name.subscription, name.session, change)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ampsq.base.log_positions import RunKey
     from ampsq.protocol.context import ClientContext
+    from ampsq.protocol.entries import PublisherNumber
     from ampsq.topics.bookmark_store import BookmarkStore
-    from ampsq.topics.publisher_numbers import PublisherNumber
 
 
 __all__ = ["DurableClaim", "HandledMessages", "Received"]

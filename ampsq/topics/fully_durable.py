@@ -8,17 +8,18 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ampsq.base.errors import DefinitionError, Unavailable
-from ampsq.base.log_positions import FIRST, id_text, parse_id
+from ampsq.base.log_positions import FIRST, id_text
 from ampsq.base.values import shown
-from ampsq.protocol.reads.server import examine_flushing
-from ampsq.protocol.request import Collect, Post, command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.logs import last_ids, log_end
+from ampsq.protocol.reads.server import connected_replicas, examine_flushing, ping, wait_for_replicas, write_marker
+from ampsq.protocol.request import ask
 from ampsq.publishing.flush_watch import FlushWatch
 from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 from ampsq.publishing.sync_state import sync_states
 
 if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
+    from ampsq.protocol.reads.logs import LogPages
     from ampsq.protocol.request import Call
     from ampsq.publishing.sync_state import SyncState
 
@@ -26,7 +27,6 @@ __all__ = ["Durability"]
 
 Asked = TypeVar("Asked")
 _log = logging.getLogger("ampsq")
-_CONNECTED = re.compile(rb"connected_slaves:(\d+)")
 _REPLICAS = re.compile(r"replicas=([1-9][0-9]?)")
 _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1', with how many replicas must have it"
 #: Milliseconds of one wait for disk or replicas.
@@ -53,17 +53,16 @@ class Durability(Generic[Asked]):
         found = _REPLICAS.fullmatch(spec) if isinstance(spec, str) else None
         if spec is not True and spec != _YES and found is None:
             raise DefinitionError(f"fully_durable={shown(spec)}: allowed is {_ALLOWED}")
-        self._instance, self._marker = instance, key(instance, "marker")
-        self._logs = key(instance, "log", "")
+        self._instance = instance
         self._acknowledged = SyncAcknowledgement(instance)
         self._replicas = int(found[1]) if found else 0
         # None: the server flushes before it answers, or replicas are waited for.
         self._flushed: FlushWatch | None = None
-        # Of each log: everything up to this ID is on the disk.
+        # Of each topic: everything up to this ID is on the disk.
         self._on_disk: dict[str, Id] = {}
         self._reached: tuple[float, dict[str, Id]] | None = None
         # What was read and is not durable yet, as far as is known.
-        self._pending: tuple[Asked, Any] | None = None
+        self._pending: tuple[Asked, LogPages] | None = None
         # When it is to be told that what was read waits; None: nothing does.
         self._tell_at: float | None = None
 
@@ -74,8 +73,7 @@ class Durability(Generic[Asked]):
             ServerUnsuitable: it cannot. That replicas are missing is only told, in the log: they may come.
         """
         if self._replicas:
-            facts = await command(["INFO", "replication"], bytes)
-            connected = int((_CONNECTED.search(facts) or [0, 0])[1])
+            connected = await connected_replicas()
             if connected < self._replicas:
                 _log.warning(
                     "fully_durable='replicas=%d': the server has %d replicas connected; until there are enough, and "
@@ -87,8 +85,10 @@ class Durability(Generic[Asked]):
             (await examine_flushing(self._instance)), "fully_durable (where it is not 'replicas=1')"
         )
 
-    async def read(self, pipeline: Any, request: Asked, call: Call[Any], wait: float) -> tuple[Asked, Any] | None:
-        """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
+    async def read(
+        self, pipeline: Any, request: Asked, call: Call[LogPages], wait: float
+    ) -> tuple[Asked, LogPages] | None:
+        """Read pages of logs, and give it when it is durable; None when it is not within `wait` seconds: ask again.
 
         What is given was asked for by that request, or by the one before that was not answered yet. When the
         connection breaks the server may have come back without what was read: then it is read again.
@@ -109,20 +109,20 @@ class Durability(Generic[Asked]):
         except Unavailable:
             self.forget()
             # This waits until there is a server again.
-            await command(["PING"], bool)
+            await ping()
             return None
         except BaseException:
             self.forget()
             raise
         return found
 
-    async def _ask(self, pipeline: Any, call: Call[Any]) -> Any:
+    async def _ask(self, pipeline: Any, call: Call[LogPages]) -> LogPages:
         if self._flushed is None and not self._replicas:
             return await call
-        reply = await _asked(pipeline, call)
+        reply = await ask(pipeline, call)
         if reply and self._replicas:
             # A server waits for the last write of a connection: this one, behind all that was read before on it.
-            await _asked(pipeline, command(["SET", self._marker, "1"], bool))
+            await ask(pipeline, write_marker(self._instance))
         return reply
 
     def forget(self) -> None:
@@ -130,18 +130,20 @@ class Durability(Generic[Asked]):
         self._pending = self._reached = None
         self._on_disk = {}
 
-    async def _is_durable(self, pipeline: Any, reply: Any, until: float) -> bool:
+    async def _is_durable(self, pipeline: Any, reply: LogPages, until: float) -> bool:
         if self._replicas:
             return await self._is_replicated(pipeline, until)
         if self._flushed is None:
             return True
-        if all(self._on_disk.get(name, FIRST) >= last for name, last in _lasts(reply)):
+        lasts = last_ids(self._instance, reply)
+        if all(self._on_disk.get(topic, FIRST) >= last for topic, last in lasts.items()):
             return True
         if self._reached is None:
             # All of the log, so that the next pages need not wait again.
             ends: dict[str, Id] = {}
-            for name, _ in _lasts(reply):
-                ends[name] = await _asked(pipeline, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first))
+            for topic in lasts:
+                # One that somebody trimmed away has nothing that could be lost.
+                ends[topic] = await ask(pipeline, log_end(self._instance, topic))
             self._reached = time.monotonic(), ends
         moment, ends = self._reached
         if await self._flushed.wait(pipeline, moment, until):
@@ -155,8 +157,7 @@ class Durability(Generic[Asked]):
     async def _is_replicated(self, pipeline: Any, until: float) -> bool:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
-            wait: list[str | int] = ["WAIT", self._replicas, left]
-            count: int = await _asked(pipeline, command(wait, int, blocks=left / 1000))
+            count = await ask(pipeline, wait_for_replicas(self._replicas, left))
             if count >= self._replicas:
                 return True
             if self._is_to_be_told():
@@ -164,10 +165,10 @@ class Durability(Generic[Asked]):
             if time.monotonic() >= until:
                 return False
 
-    async def _is_acknowledged(self, pipeline: Any, reply: Any, until: float) -> bool:
+    async def _is_acknowledged(self, pipeline: Any, reply: LogPages, until: float) -> bool:
         if not (await self._acknowledged.is_needed(pipeline)):
             return True
-        wanted = {f"log {name.removeprefix(self._logs)}": id_text(last) for name, last in _lasts(reply)}
+        wanted = {f"log {topic}": id_text(last) for topic, last in last_ids(self._instance, reply).items()}
         if await self._acknowledged.wait(pipeline, "", wanted, until):
             return True
         if self._is_to_be_told():
@@ -188,20 +189,3 @@ class Durability(Generic[Asked]):
     @staticmethod
     def _tell(lacking: str) -> None:
         _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
-
-
-async def _asked(pipeline: Any, call: Call[Any]) -> Any:
-    await Post(pipeline, call)
-    return await Collect(pipeline)
-
-
-def _lasts(reply: Any) -> list[tuple[str, Id]]:
-    """Of each log that was read its key, and the last ID that came."""
-    # Which form a reply of several streams has depends on the protocol.
-    rows = reply.items() if isinstance(reply, dict) else reply
-    return [(name.decode(), parse_id(entries[-1][0])) for name, entries in rows]
-
-
-def _id_of_first(reply: Any) -> Id:
-    # One that somebody trimmed away has nothing that could be lost.
-    return parse_id(reply[0][0]) if reply else FIRST

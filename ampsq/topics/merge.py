@@ -10,13 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.log_positions import FIRST, Id, LogSpan, parse_id
 from ampsq.protocol.schema import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.reads.logs import LogPages
 
 __all__ = ["Entry", "MergedLog", "Merging", "Request"]
 
@@ -36,6 +39,8 @@ class MergedLog:
     """One topic as its reader knows it.
 
     Attributes:
+        topic: the topic.
+        name: of its log, as `ampsq.protocol.reads.logs.log_key` gives it.
         spans: what is still to be read; empty: nothing.
         cursor: the last ID that was read, or from where on to read.
         known: up to where all that there is was read; None: up to the moment of the last page.
@@ -46,7 +51,7 @@ class MergedLog:
     """
 
     topic: str
-    key: bytes
+    name: bytes
     spans: deque[LogSpan]
     cursor: Id
     passed: Id
@@ -112,10 +117,9 @@ class Merging:
         """
         return Request(self.next_logs(), self._count, past)
 
-    def take(self, request: Request, reply: list[Any] | None) -> list[Entry]:
+    def take(self, request: Request, reply: LogPages) -> list[Entry]:
         """Take a page in; gives what may be handed on."""
-        got: dict[bytes, list[Any]] = dict(reply or ())
-        self._resize(got)
+        self._resize(reply)
         single = len(self.logs) == 1
         page: list[Entry] = []
         asked = set(request.logs)
@@ -124,7 +128,7 @@ class Merging:
                 # Of a later moment than its own page nothing is known of it.
                 log.known = log.cursor if log.spans else None
                 continue
-            entries = self._advance(log, got.get(log.key, []), request)
+            entries = self._advance(log, reply.get(log.name, []), request)
             if single:
                 page = [(log.topic, entry_id, flat) for entry_id, flat in entries]
                 log.passed = log.cursor
@@ -132,7 +136,7 @@ class Merging:
                 self._waiting += [(*parse_id(entry_id), log.topic, entry_id, flat) for entry_id, flat in entries]
         return page if single else self._merge()
 
-    def _advance(self, log: MergedLog, entries: list[Any], request: Request) -> list[Any]:
+    def _advance(self, log: MergedLog, entries: list[RawEntry], request: Request) -> list[RawEntry]:
         """Go on in a log; gives the entries that are asked for."""
         is_full = len(entries) >= request.count
         if entries:
@@ -141,7 +145,7 @@ class Merging:
         log.known = log.cursor if is_full else None
         if log.spans[0].last is None:
             return entries
-        wanted: list[Any] = []
+        wanted: list[RawEntry] = []
         while log.spans and (last := log.spans[0].last) is not None:
             after = log.spans[0].after
             wanted += [entry for entry in entries if after < parse_id(entry[0]) <= last]
@@ -167,7 +171,7 @@ class Merging:
             log.passed = max(log.passed, bound) if log.waits and bound is not None else log.cursor
         return [(topic, entry_id, flat) for _, _, topic, entry_id, flat in merged]
 
-    def _resize(self, got: dict[bytes, list[Any]]) -> None:
+    def _resize(self, got: LogPages) -> None:
         """Ask for about as much as a call may read, over all topics that have something."""
         number = sum(map(len, got.values()))
         if not number:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ampsq.base.message_types import JSON
 from ampsq.expressions import Document
 from ampsq.protocol.encoding import decode_body
-from ampsq.protocol.entries import bookmark_of, read_entry, source_in
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.entries import body_in, body_of, bookmark_of, headers_of, read_entry, source_in
 from ampsq.queues.query import as_json
 
 if TYPE_CHECKING:
@@ -19,17 +18,9 @@ if TYPE_CHECKING:
     from ampsq.topics.durable_subscription import Received
     from ampsq.topics.merge import Entry
 
-__all__ = ["AsyncTopicMessage", "TopicMessage", "TopicMessageView", "document_of", "is_message"]
+__all__ = ["AsyncTopicMessage", "TopicMessage", "TopicMessageView", "document_of"]
 
-_BODY: Final = FIELDS["body"].encode()
-_HEADERS: Final = FIELDS["headers"].encode()
-_ADDRESSED: Final = FIELDS["addressed"].encode()
 _SHOWN: Final = 80
-
-
-def is_message(fields: list[bytes]) -> bool:
-    """Whether an entry was published to its topic: what is for one queue alone was so before, or is no message."""
-    return len(fields) == 2 or fields[0] != _BODY or _ADDRESSED not in fields[2::2]  # noqa: PLR2004
 
 
 def document_of(entry: Entry, origin: str, instance: str, message_type: MessageType = JSON) -> Document:
@@ -37,7 +28,7 @@ def document_of(entry: Entry, origin: str, instance: str, message_type: MessageT
     topic, stream_id, flat = entry
     fields, source = read_entry(flat)
     return Document(
-        fields.get(_BODY),
+        body_in(fields),
         fields=fields,
         topic=topic,
         stream_id=stream_id.decode(),
@@ -63,14 +54,14 @@ class TopicMessageView:
     @property
     def raw(self) -> bytes:
         """The body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON."""
-        fields = self._fields
-        return fields[1] if fields[0] == _BODY else as_json(read_entry(fields)[0])
+        body = body_of(self._fields)
+        return as_json(read_entry(self._fields)[0]) if body is None else body
 
     @property
     def data(self) -> Any:
         """The body decoded by the topic's message type, or the bytes as they are where it cannot be."""
-        is_ours = self._fields[0] == _BODY
-        return decode_body(self.raw, self._subscription.type_of(self.topic) if is_ours else JSON)
+        body = body_of(self._fields)
+        return decode_body(self.raw) if body is None else decode_body(body, self._subscription.type_of(self.topic))
 
     @property
     def message_type(self) -> str:
@@ -85,8 +76,7 @@ class TopicMessageView:
     @property
     def headers(self) -> dict[str, str]:
         """The headers that it was published with; empty when there were none."""
-        fields = self._fields
-        headers = dict(zip(fields[2::2], fields[3::2], strict=True)).get(_HEADERS) if fields[0] == _BODY else None
+        headers = headers_of(self._fields)
         return json.loads(headers) if headers else {}
 
     @property

@@ -11,70 +11,21 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.schema import FIELDS, PUBLISHER_AGE
+from ampsq.protocol.schema import PUBLISHER_AGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ampsq.base.log_positions import RunEnd, RunKey
+    from ampsq.protocol.entries import PublisherNumber
 
-__all__ = ["HadNumbers", "PublisherNumber", "number_in"]
+__all__ = ["HadNumbers"]
 
-_BODY: Final = FIELDS["body"].encode()
-_PUBLISHER: Final = FIELDS["publisher"].encode()
-_SEQUENCE: Final = FIELDS["sequence"].encode()
-#: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
-_BARE: Final = 6
-#: Numbers above it are none of ours: they would not be exact on the server.
-_LAST: Final = 2**53
-#: Views number their messages at each instance for itself.
-_VIEWS: Final = "view:"
 #: Runs that are noted; those in which nothing came for longest go first, a part of them at a time.
 _MOST_RUNS: Final = 10_000
 _AT_ONCE: Final = 1_000
-
-
-class PublisherNumber(NamedTuple):
-    """A message as its publisher knows it.
-
-    Attributes:
-        topic: its topic.
-        publisher: its publisher's name.
-        origin: of the instance that recorded it.
-        number: its sequence.
-        recorded: when it was recorded there, ms.
-    """
-
-    topic: str
-    publisher: str
-    origin: str
-    number: int
-    recorded: int
-
-
-def number_in(topic: str, flat: Sequence[bytes]) -> PublisherNumber | None:
-    """What the publisher knows an entry by; None of a message without a named publisher.
-
-    Args:
-        topic: its topic.
-        flat: names and values in turn; the last ones say where it was published, as `VersionVector.take_in` has it.
-    """
-    if len(flat) == _BARE or flat[0] != _BODY:
-        return None
-    # Mostly these are all that an entry has beside its body.
-    names = (_PUBLISHER, _SEQUENCE) if flat[2] == _PUBLISHER and flat[4] == _SEQUENCE else flat[2:-4:2]
-    try:
-        name = flat[2 * names.index(_PUBLISHER) + 3].decode()
-        number = int(flat[2 * names.index(_SEQUENCE) + 3])
-    except ValueError:
-        # It has none, or somebody wrote it without ampsq.
-        return None
-    if name.startswith(_VIEWS) or not 0 <= number <= _LAST:
-        return None
-    origin, _, stream_id = flat[-3].partition(b"~")
-    return PublisherNumber(topic, name, origin.decode(), number, int(stream_id.partition(b"-")[0]))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import PublisherBookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
@@ -26,7 +26,6 @@ from ampsq.base.log_positions import (
     check_ranges,
     id_text,
     next_id,
-    parse_id,
     spans_of,
 )
 from ampsq.base.suggestions import as_sentence
@@ -34,23 +33,28 @@ from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
 from ampsq.catalog.suggestions import closest_name, explain_missing_name
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.retention import hold
+from ampsq.protocol.reads.clock import last_given_id, server_time
+from ampsq.protocol.reads.instance import catalog_version
+from ampsq.protocol.reads.logs import log_end, log_key, read_logs
 from ampsq.protocol.reads.message_names import find_bookmarks
-from ampsq.protocol.request import Collect, Pause, Post, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.removed import removed_ids
+from ampsq.protocol.request import Collect, Pause, Post
 from ampsq.topics.merge import MergedLog, Merging
-from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.reads.logs import LogPages
     from ampsq.protocol.request import Call
     from ampsq.topics.fully_durable import Durability
     from ampsq.topics.merge import Entry, Request
 
 __all__ = ["LogReader", "NotFound"]
 
+T = TypeVar("T")
 _log = logging.getLogger("ampsq")
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
 
@@ -209,8 +213,8 @@ class LogReader:
 
     async def _look_at_clock(self) -> None:
         """Note the last ID that was given, and up to where none can come any more."""
-        clock = await command(["GET", key(self._instance, "clock")], lambda reply: parse_id(reply or b"0-0"))
-        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+        clock = await last_given_id(self._instance)
+        now = await server_time()
         if self._past == FIRST:
             self._clock = clock
         self._past = max(self._past, clock, (now - 1, _LAST))
@@ -218,14 +222,13 @@ class LogReader:
     async def _refresh(self, pipeline: Any) -> None:
         """Take in topics that came."""
         self._checked = time.monotonic()
-        instance = key(self._instance, "instance")
-        version = await command(["HGET", instance, FIELDS["catalog"]], lambda reply: int(reply or 0))
+        version = await catalog_version(self._instance) or 0
         if version == self._version:
             return
         catalog = await calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
-        lasts = await _each(self._shared(pipeline), [_last_of(log) for log in came])
+        lasts = await _each(self._shared(pipeline), [log_end(self._instance, log.topic) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
@@ -268,17 +271,15 @@ class LogReader:
         return self._version >= 0
 
     def _log_of(self, topic: str) -> MergedLog:
-        return MergedLog(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
+        return MergedLog(topic, log_key(self._instance, topic), deque(), FIRST, FIRST)
 
     async def _find(self, logs: Sequence[MergedLog], *, begins: bool) -> None:
         """See that logs have everything from where they are to be read (on); they are held by now."""
         some = [log for log in logs if log.spans]
         if not some:
             return
-        names = [f"removed {log.topic}" for log in some]
-        gone = await command(["HMGET", key(self._instance, "retention"), *names], list[bytes | None])
-        for log, last in zip(some, gone, strict=True):
-            removed = parse_id(last) if last is not None else FIRST
+        gone = await removed_ids(self._instance, [log.topic for log in some])
+        for log, removed in zip(some, gone, strict=True):
             # The epoch is whatever there is when it begins.
             is_epoch = begins and log.spans[0].after == FIRST
             if removed > max(log.cursor, log.removed) and not is_epoch:
@@ -394,7 +395,8 @@ class LogReader:
         return self._final is not None and self._past >= self._final and self._merging.is_read
 
     async def _next_page(self, pipeline: Any, wait: float) -> list[Entry]:
-        request, reply = None, None
+        request: Request | None = None
+        reply: LogPages | None = None
         while self._posted:
             request = self._posted.popleft()
             try:
@@ -413,11 +415,9 @@ class LogReader:
             reply = await self._page(request, wait)
         return self._merging.take(request, reply)
 
-    def _page(self, request: Request, wait: float) -> Call[Any]:
-        block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
-        keys, cursors = [log.key for log in request.logs], [id_text(log.cursor) for log in request.logs]
-        asked = ["XREAD", "COUNT", request.count, *block, "STREAMS", *keys, *cursors]
-        return command(asked, _plain, blocks=wait)
+    @staticmethod
+    def _page(request: Request, wait: float) -> Call[LogPages]:
+        return read_logs([(log.name, id_text(log.cursor)) for log in request.logs], request.count, wait)
 
     async def read_ahead(self, pipeline: Any) -> None:
         """Ask for the next page already, if there is one: while what `read` gave is handled, it travels."""
@@ -432,20 +432,9 @@ class LogReader:
         self._posted.append(request)
 
 
-def _plain(reply: Any) -> Any:
-    return reply
-
-
-def _last_of(log: MergedLog) -> Call[Id]:
-    """The last ID of a log."""
-    return command(
-        ["XREVRANGE", log.key, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]) if reply else FIRST
-    )
-
-
-async def _each(pipeline: Any, wanted: Sequence[Call[Any]]) -> list[Any]:
+async def _each(pipeline: Any, wanted: Sequence[Call[T]]) -> list[T]:
     """Run calls that may be repeated, many in one round trip."""
-    replies: list[Any] = []
+    replies: list[T] = []
     while len(replies) < len(wanted):
         some = wanted[len(replies) : len(replies) + _AHEAD]
         if len(some) == 1 or pipeline is None or pipeline.open_calls:

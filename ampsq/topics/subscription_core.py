@@ -17,8 +17,9 @@ from ampsq.base.suggestions import as_sentence
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.entries import source_in
-from ampsq.protocol.request import Pause, command
+from ampsq.protocol.entries import is_message, number_in, source_in
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.request import Pause
 from ampsq.topics.durable_subscription import DurableClaim, HandledMessages, Received
 from ampsq.topics.failover import (
     FailoverPlan,
@@ -30,8 +31,8 @@ from ampsq.topics.failover import (
     place_here,
 )
 from ampsq.topics.fully_durable import Durability
-from ampsq.topics.message import document_of, is_message
-from ampsq.topics.publisher_numbers import HadNumbers, number_in
+from ampsq.topics.message import document_of
+from ampsq.topics.publisher_numbers import HadNumbers
 from ampsq.topics.replay import LogReader
 from ampsq.topics.slow_reader import LimitedReader, has_limits
 from ampsq.topics.version_vector import VersionVector, find_start_positions
@@ -458,7 +459,7 @@ class TopicSubscriptionCore:
             return await find_start_positions(session.instance, session.origin, vectors, self.instance)
 
         found: StartPositions = await find(version_vector.by_topic)
-        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
+        now = await server_time()
         asked, kept = asked_at_next_instance(self._spec.asked, now), StoredPosition(floor, found.places)
         # What was trimmed there and not had is told, and nothing else is left out.
         not_found: NotFound = "fail" if self._spec.not_found == "fail" else "epoch"

@@ -8,14 +8,17 @@ it has come, begins there before the first entry that is behind that, and passes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ampsq.base.bookmarks import Origin, parse_ref, recorded_by, ref_of
+from ampsq.base.bookmarks import Origin, recorded_by
 from ampsq.base.log_positions import FIRST, id_text, next_id, parse_id, previous_id
-from ampsq.protocol.entries import source_in
+from ampsq.protocol.calls.links import copied_origins
+from ampsq.protocol.calls.replication import read_received
+from ampsq.protocol.entries import source_in, with_source
+from ampsq.protocol.reads.copies import count_runs, read_runs, runs_behind, runs_up_to
+from ampsq.protocol.reads.destinations import read_destination_names, read_sent
 from ampsq.protocol.reads.origin import name_of
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.removed import removed_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +38,6 @@ __all__ = [
 
 #: Origin -> the ID there of the last message that is before a place.
 Vector: TypeAlias = "Mapping[str, Id]"
-_SOURCE: Final = FIELDS["source"].encode()
-_PATH: Final = FIELDS["path"].encode()
 #: Runs of copies before a place that are looked through for some that are out of line.
 _NEAR: Final = 100
 #: A place before everything that is no beginning: from there on something was trimmed.
@@ -129,7 +130,7 @@ class VersionVector:
             if not source:
                 text = stream_id.decode()
                 source = f"{recorded_by(self._origin, text)}~{text}"
-                flat = [*flat, _SOURCE, source.encode(), _PATH, b""]  # noqa: PLW2901  (the same, with its source)
+                flat = with_source(flat, source)  # noqa: PLW2901  (the same, with its source)
             origin, _, text = source.partition("~")
             if self._had is None or self._is_news(topic, origin, parse_id(text), stream_id):
                 lasts[topic, origin] = text
@@ -174,54 +175,8 @@ def _is_before(end: Vector | Id, origin: str, number: Id, here: bytes) -> bool:
 # -- between an instance's own places and those that hold everywhere
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """IDs of an origin that follow each other, and the IDs here under which they are; see the key `copies`."""
-
-    first: Id
-    count: int
-    here: Id
-
-    @classmethod
-    def parse(cls, member: bytes) -> _Run:
-        order, count, here = member.decode().split(" ")
-        return cls(parse_id(parse_ref(f"{order}/-")[1]), int(count), parse_id(here))
-
-    def there(self, here: Id) -> Id:
-        """The last ID there that is recorded here up to an ID, which is behind the beginning of the run."""
-        steps = min(here[1] - self.here[1], self.count - 1) if here[0] == self.here[0] else self.count - 1
-        return self.first[0], self.first[1] + steps
-
-    def behind(self, there: Id) -> Id | None:
-        """The ID here of the first one behind an ID there; None: all of it is before that."""
-        if self.first > there:
-            return self.here
-        steps = there[1] - self.first[1] + 1 if there[0] == self.first[0] else self.count
-        return (self.here[0], self.here[1] + steps) if steps < self.count else None
-
-
-def _order_of(number: Id) -> str:
-    """The beginning of a ref."""
-    return ref_of("", id_text(number)).partition("/")[0]
-
-
-def _runs(reply: Any) -> list[_Run]:
-    return [_Run.parse(member) for member in reply]
-
-
 async def _received(instance: str) -> dict[str, Id]:
-    def read(reply: Any) -> dict[str, Id]:
-        pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
-        return {name.decode(): parse_id(value.partition(b" ")[0]) for name, value in pairs}
-
-    received: dict[str, Id] = await command(["HGETALL", key(instance, "received")], read)
-    return received
-
-
-async def _origins(instance: str, topic: str) -> list[str]:
-    """The origins of which a topic's log has copies."""
-    names: list[bytes] = await command(["SMEMBERS", key(instance, "origins", topic)], list)
-    return sorted(name.decode() for name in names)
+    return {name: parse_id(last) for name, (last, _) in (await read_received(instance)).items()}
 
 
 async def shares_messages(instance: str, other: str, topics: Iterable[str]) -> bool:
@@ -237,11 +192,11 @@ async def shares_messages(instance: str, other: str, topics: Iterable[str]) -> b
     if any(topic in wanted and name_of(origin) == other for topic, _, origin in streams):
         return True
     for topic in wanted:
-        if any(name_of(origin) == other for origin in await _origins(instance, topic)):
+        if any(name_of(origin) == other for origin in await copied_origins(instance, topic)):
             return True
     # A link that goes one way only leaves its trace where it begins.
     sent = await _sent_to(instance, other)
-    return any(f"log {topic}" in sent for topic in wanted)
+    return any(topic in sent for topic in wanted)
 
 
 async def read_version_vectors(
@@ -263,8 +218,8 @@ async def read_version_vectors(
         vector = {name: min(last, place) for last, name in former}
         stream = f"log {topic}@"
         named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
-        for each in sorted(named.union(await _origins(instance, topic))):
-            last, is_all = await _last_before(key(instance, "copies", topic, each), place)
+        for each in sorted(named.union(await copied_origins(instance, topic))):
+            last, is_all = await _last_before(instance, topic, each, place)
             # What is not noted any more was trimmed, and is before everything that is.
             last = max(last, received.get(f"{stream}{each}", FIRST) if is_all else FIRST)
             vector[each] = max(last, vector.get(each, FIRST))
@@ -273,19 +228,19 @@ async def read_version_vectors(
     return found
 
 
-async def _last_before(copies: str, place: Id) -> tuple[Id, bool]:
+async def _last_before(instance: str, topic: str, origin: str, place: Id) -> tuple[Id, bool]:
     """The last ID there of what is recorded here up to a place, and whether nothing is behind that."""
-    number = await command(["ZCARD", copies], int)
+    number = await count_runs(instance, topic, origin)
     # The first run that is not before the place is among these; mostly there is none.
     low, high, probe = 0, number, number - 1
     while low < high:
-        found: list[_Run] = await command(["ZRANGE", copies, probe, probe], _runs)
+        found = await read_runs(instance, topic, origin, probe, probe)
         if found and found[0].here <= place:
             low = probe + 1
         else:
             high = probe
         probe = (low + high) // 2
-    runs: list[_Run] = (await command(["ZRANGE", copies, max(low - _NEAR, 0), low - 1], _runs)) if low else []
+    runs = (await read_runs(instance, topic, origin, max(low - _NEAR, 0), low - 1)) if low else []
     # What came under two bookmarks may be out of line: behind it nothing counts.
     out = next((at for at, run in enumerate(runs) if run.here > place), len(runs))
     is_all = low == number and out == len(runs) and (not runs or runs[-1].behind(runs[-1].there(place)) is None)
@@ -320,16 +275,15 @@ async def find_start_positions(
     here = _Here(instance, origin, (await _sent_to(instance, former)))
     received = await _received(instance)
     for topic, vector in vectors.items():
-        trimmed = await _trimmed(instance, topic)
+        [trimmed] = await removed_ids(instance, [topic])
         place = max(_own_place(here, topic, vector), trimmed)
         near: list[Id] = []
         stream = f"log {topic}@"
         named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
-        for each in named.union(await _origins(instance, topic)):
-            copies, last = key(instance, "copies", topic, each), vector.get(each, FIRST)
-            order = f"[{_order_of(last)}~"
-            before = await command(["ZRANGE", copies, order, "-", "BYLEX", "REV", "LIMIT", 0, _NEAR], _runs)
-            behind = await command(["ZRANGE", copies, f"({order[1:]}", "+", "BYLEX", "LIMIT", 0, 1], _runs)
+        for each in named.union(await copied_origins(instance, topic)):
+            last = vector.get(each, FIRST)
+            before = await runs_up_to(instance, topic, each, last, _NEAR)
+            behind = await runs_behind(instance, topic, each, last, 1)
             firsts = [first for run in [*before[:1], *behind] if (first := run.behind(last)) is not None]
             if not firsts and received.get(f"{stream}{each}", FIRST) > last and trimmed > FIRST:
                 # What it had not was trimmed.
@@ -341,26 +295,13 @@ async def find_start_positions(
     return StartPositions(found.places, frozenset(doubles))
 
 
-async def _trimmed(instance: str, topic: str) -> Id:
-    """The last ID that was removed from a topic's log."""
-    removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
-    trimmed: Id = await command(removed, lambda reply: parse_id(reply) if reply else FIRST)
-    return trimmed
-
-
 async def _sent_to(instance: str, former: str) -> dict[str, Id]:
-    """What this instance has sent to another one: stream -> ID, that of an origin behind an ``@``."""
-    names = await command(["HKEYS", key(instance, "destinations")], lambda reply: [one.decode() for one in reply])
-    for name in names:
-        sent = await command(["HGETALL", key(instance, "sent", name)], _texts)
-        if former and name_of(sent.get(FIELDS["peer"], "")) == former:
-            return {stream: parse_id(text) for stream, text in sent.items() if stream.startswith("log ")}
+    """What this instance has sent to another one: topic -> ID, that of an origin behind an ``@``."""
+    for name in await read_destination_names(instance):
+        sent = await read_sent(instance, name)
+        if former and name_of(sent.peer) == former:
+            return sent.logs
     return {}
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
-    return {name.decode(): value.decode() for name, value in pairs}
 
 
 class _Here(NamedTuple):
@@ -374,10 +315,9 @@ class _Here(NamedTuple):
 def _own_place(here: _Here, topic: str, vector: Vector) -> Id:
     """Up to where the reader has what was published here."""
     last = vector.get(str(here.origin), FIRST)
-    stream = f"log {topic}"
-    if stream in here.sent and here.sent.get(f"{stream}@{here.origin}", FIRST) <= last:
+    if topic in here.sent and here.sent.get(f"{topic}@{here.origin}", FIRST) <= last:
         # Of all that it could have had where it comes from, it has what is of here.
-        last = max(last, here.sent[stream])
+        last = max(last, here.sent[topic])
     former = here.origin.former if isinstance(here.origin, Origin) else ()
     others = [vector.get(name, FIRST) for end, name in former if vector.get(name, FIRST) < end]
     return min([last, *others])

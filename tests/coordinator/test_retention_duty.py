@@ -11,9 +11,9 @@ from observing import eventually
 from ampsq import Action, Queue, Topic
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.retention import Retention
+from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import key
-from ampsq.topics.retention import hold
 
 
 def log(store, topic="orders"):

@@ -26,8 +26,8 @@ def read(merging, kept, last):
     for log in request.logs:
         behind = kept[log.topic][bisect_right(kept[log.topic], log.cursor[0]) :]
         if behind:
-            found[log.key] = [entry(number) for number in behind[: request.count]]
-    return [(topic, int(name.split(b"-")[0])) for topic, name, _ in merging.take(request, list(found.items()))]
+            found[log.name] = [entry(number) for number in behind[: request.count]]
+    return [(topic, int(name.split(b"-")[0])) for topic, name, _ in merging.take(request, found)]
 
 
 def over(topics, spans):

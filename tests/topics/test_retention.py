@@ -11,8 +11,9 @@ from observing import eventually
 from ampsq import AsyncClient, Queue, Topic, View
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, discard_unsettled
 from ampsq.protocol.schema import key
-from ampsq.topics.retention import Policy, Trimmed, discard
+from ampsq.topics.retention import Trimmed
 
 
 def acknowledge(client, queue, number):
@@ -116,7 +117,11 @@ def test_a_message_that_the_retention_took_is_explained(client):
     )
     bookmarks = client.publish_many("orders", range(5))
     catalog = client._store.call(calls.catalog())
-    assert client._store.call(discard(catalog, "orders", Policy(count=2))) == (None, 3, 3)
+    assert client._store.call(discard_unsettled(catalog.version, "orders", RetentionLimits(count=2), LOG_START, 0)) == (
+        None,
+        3,
+        3,
+    )
     explanation = client.explain("work", bookmarks[0])
     assert explanation.reason == "missing"
     assert explanation.sentence.startswith("The queue lost the message at ")

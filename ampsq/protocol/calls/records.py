@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import RecordsBehind
 from ampsq.protocol.calls.queues import Browsed
-from ampsq.protocol.request import Call, script_call
-from ampsq.protocol.schema import FIELDS, VALUES
+from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ __all__ = [
     "call_caught_up",
     "catch_up",
     "catch_up_records",
+    "count_records",
     "end_in",
     "is_end",
     "record_of",
@@ -128,6 +129,11 @@ def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()
         return RecordPage(reply[0].decode() or None, records)
 
     return script_call("browse_records", ["", topic, tree, after, *keys], read, repeatable=True)
+
+
+def count_records(instance: str, topic: str) -> Call[int]:
+    """Count a topic's records, as far as they have followed its log."""
+    return command(["HLEN", key(instance, "records", topic)], int)
 
 
 def _read_deleted(reply: list[Any]) -> Deleted:

@@ -7,7 +7,7 @@ An entry is given as it came, its ID and its fields, names and values in turn: l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ampsq.base.log_positions import parse_id
 from ampsq.protocol.replies import last_id, pairs, streams
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LogFacts",
+    "LogPages",
     "has_log",
+    "last_ids",
     "log_end",
     "log_key",
     "log_length",
@@ -35,6 +37,9 @@ __all__ = [
     "read_log_facts",
     "read_logs",
 ]
+
+#: Of each log that has news its entries, by the log's name; see `read_logs`.
+LogPages: TypeAlias = "Mapping[bytes, list[RawEntry]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +112,7 @@ def read_log_facts(instance: str, topic: str) -> Call[LogFacts]:
     return command(["XINFO", "STREAM", key(instance, "log", topic)], _read_facts)
 
 
-def read_logs(
-    cursors: Sequence[tuple[bytes, str]], count: int, wait: float = 0.0
-) -> Call[Mapping[bytes, list[RawEntry]]]:
+def read_logs(cursors: Sequence[tuple[bytes, str]], count: int, wait: float = 0.0) -> Call[LogPages]:
     """Read in one moment what several logs have behind IDs, `count` entries each; only of those that have some.
 
     Args:
@@ -120,6 +123,12 @@ def read_logs(
     block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
     names, ids = zip(*cursors, strict=True)
     return command(["XREAD", "COUNT", count, *block, "STREAMS", *names, *ids], streams, blocks=max(wait, 0.0))
+
+
+def last_ids(instance: str, pages: LogPages) -> dict[str, Id]:
+    """Of each topic that pages have entries of, the ID of the last one."""
+    prefix = len(log_key(instance, ""))
+    return {name[prefix:].decode(): parse_id(entries[-1][0]) for name, entries in pages.items()}
 
 
 def _only(reply: Any) -> RawEntry | None:
