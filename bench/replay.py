@@ -95,7 +95,7 @@ class Replay(Stage):
         consumer = Client(self.url, instance=publisher.instance)
         options: Any = {} if store is None else {"sub_id": "bench", "bookmark_store": store}
         found: list[float] = []
-        with consumer.subscribe("orders", bookmark="now", **options) as messages:
+        with consumer.subscribe_topic("orders", bookmark="now", **options) as messages:
 
             def read() -> None:
                 while len(found) < count and (message := messages.get(2)) is not None:
@@ -122,7 +122,7 @@ def _percentiles(ours: list[float], raws: list[float]) -> dict[str, Any]:
 def _replay(client: Client, name: str, count: int, **options: Any) -> float:
     """Read everything; gives messages a second."""
     started, number = time.perf_counter(), 0
-    with client.subscribe(name, bookmark="[epoch:now]", **options) as messages:
+    with client.subscribe_topic(name, bookmark="[epoch:now]", **options) as messages:
         for message in messages:
             number += len(message.raw) > 0
     if number != count:

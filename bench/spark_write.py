@@ -89,7 +89,7 @@ class SparkWrite(SparkStage):
         with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
             copied = frame.select("value").writeStream.format("ampsq").options(**options, topic="copies")
             query = copied.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
-            with client.subscribe("copies", bookmark="now") as copies:
+            with client.subscribe_topic("copies") as copies:
                 for number in range(self.settings.rounds * 4 + 2):
                     self.progress(f"micro-batch {number + 1}")
                     started = time.perf_counter()

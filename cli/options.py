@@ -39,11 +39,34 @@ __all__ = [
     "log_format",
     "log_to_stderr",
     "on_stop",
+    "pointing_to",
 ]
 
 DATA_DIR: Final = ".ampsq"
 #: Those of `ampsq.transport.instances.POLICIES`, against which a test holds them.
 _POLICIES: Final = ("refuse", "warn")
+
+
+def pointing_to(command: str, what: str, *options: str) -> type[click.Command]:
+    """Make the class of a command that, given an option of another one, names that.
+
+    Args:
+        command: the other one.
+        what: it is for, as in ``topics``.
+        options: that it has and this one has not.
+    """
+
+    class Pointing(click.Command):
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            try:
+                return super().parse_args(ctx, args)
+            except click.NoSuchOption as error:
+                if error.option_name not in options:
+                    raise
+                text = f"{error.option_name} is for {what}: ampsq {command} has it"
+                raise click.UsageError(text, ctx) from None
+
+    return Pointing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_to_stderr
+from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_to_stderr, pointing_to
 from ampsq.cli.output import body_text, message_json, note
-from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
 from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
@@ -30,18 +29,21 @@ Examples:
   ampsq subscribe work --max-backlog 100 --no-ack      # look, and leave them in the queue
   ampsq subscribe '^work-'                             # all queues whose names match
   ampsq subscribe work --filter "/price > 10 AND /symbol LIKE '^A'"
-  ampsq subscribe orders --bookmark epoch              # a topic from its beginning, then live
-  ampsq subscribe orders --bookmark '[2026-05-01T09:00:00Z:now)' --rate 2X
-  ampsq subscribe orders --sub-id audit                # go on behind what was handled
-  ampsq subscribe trades --conflation 1s --conflation-key /symbol   # the latest of each symbol, once a second
 """
 
 _Verb = Literal["ack", "cancel", "expire", "none"]
 _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("name", shell_complete=names("queues", "topics"))
+#: Options of ``ampsq subscribe-topic`` alone.
+_OF_TOPICS: Final = (
+    *("--bookmark", "--rate", "--rate-max-gap", "--not-found", "--sub-id", "--store", "--fully-durable"),
+    *("--conflation", "--conflation-key"),
+)
+
+
+@click.command(epilog=_EPILOG, cls=pointing_to("subscribe-topic", "topics", *_OF_TOPICS))
+@click.argument("name", shell_complete=names("queues"))
 @click.option("--max-backlog", type=click.IntRange(0), default=1, show_default=True, help="Unacknowledged at most.")
 @click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
@@ -51,7 +53,6 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
 @click.option("--reason", metavar="TEXT", help="Why, one line; with --cancel and --expire.")
-@topic_options
 @failover
 @connection_options
 def subscribe(  # noqa: PLR0917  (click passes them by name)
@@ -63,31 +64,22 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     timeout: Interval | None,
     **options: Any,
 ) -> None:
-    """Print the messages of a queue or of topics as they come.
+    """Print the messages of a queue as they come.
 
-    NAME is a queue, or a regular expression of queues. Runs until Ctrl-C unless --count or --timeout ends it.
-    With --max-backlog 0 only barriers come. With --json a line has bookmark, topic, queue, data, headers,
-    delivery (0: a barrier) and lease_until; data that is not JSON is {"base64": ...}.
-
-    NAME may be a topic that is no queue: then what is published from now on comes. With --bookmark it is a topic,
-    a queue, whose topics are read, or a regular expression of topics; a range ends the command. With --json a line
-    has bookmark, topic, data, headers and timestamp then.
+    NAME is a queue, or a regular expression of queues; `ampsq subscribe-topic` reads topics. Runs until Ctrl-C unless
+    --count or --timeout ends it. With --max-backlog 0 only barriers come. With --json a line has bookmark, topic,
+    queue, data, headers, delivery (0: a barrier) and lease_until; data that is not JSON is {"base64": ...}.
     """
-    from ampsq.topics.subscription import TopicSubscription
-
     verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)
-    with settings.client(failover=options.pop("failover")) as client:
-        subscription = subscribe_to(client, name, max_backlog=max_backlog, text=text, given=options, verb=verb)
-        with subscription:
-            if isinstance(subscription, TopicSubscription):
-                check_verb(verb, is_durable=options["sub_id"] is not None)
-                print_topics(subscription, count, timeout, as_json=settings.json, acks=verb == "ack")
-            else:
-                _print_queues(subscription, count, timeout, (verb, options["reason"]), as_json=settings.json)
+    with (
+        settings.client(failover=options["failover"]) as client,
+        client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none") as subscription,
+    ):
+        _print(subscription, count, timeout, (verb, options["reason"]), as_json=settings.json)
 
 
-def _print_queues(
+def _print(
     subscription: Subscription,
     count: int | None,
     timeout: Interval | None,

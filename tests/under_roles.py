@@ -65,7 +65,7 @@ RIGHTS = os.environ.get("AMPSQ_RIGHTS")
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 
 PUBLISHES = {"delta_publish", "flush", "publish", "publish_many", "sow_delete"}
-SUBSCRIBES = {"ack", "aggregate", "sow", "sow_and_subscribe", "subscribe"}
+SUBSCRIBES = {"ack", "aggregate", "sow", "sow_and_subscribe", "subscribe", "subscribe_topic"}
 LOOKS = {"close", "definitions", "explain", "history", "publishers", "queue_stats", "queues", "topics", "views"}
 #: What clients hand out, all in the role of a worker.
 HANDED_OUT = (

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from ampsq.base.errors import NoRecords, UnknownQueue
+from ampsq.base.suggestions import as_sentence
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Flow
 
-__all__ = ["closest_name", "explain_missing_name", "with_suggestions"]
+__all__ = ["closest_name", "explain_missing_name", "explain_no_queue", "explain_no_topic", "with_suggestions"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,13 +26,16 @@ Kind = Literal["queue", "view", "topic"]
 _LISTED: Final = 5
 
 
-def with_suggestions(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
+def with_suggestions(
+    *kinds: Kind, explain: Callable[[Catalog, str], str] | None = None
+) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
     """Let a flow that refuses an unknown queue, or a topic without records, say what the name is or who was meant.
 
     It looks only then.
 
     Args:
         kinds: what the name may be there.
+        explain: says it instead of `explain_missing_name`.
     """
 
     def decorate(function: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
@@ -46,7 +50,8 @@ def with_suggestions(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[
                 catalog = await calls.catalog()
                 if isinstance(error, NoRecords) and name in catalog.topics:
                     raise
-                raise error.with_explanation(explain_missing_name(catalog, name, *kinds)) from None
+                text = explain(catalog, name) if explain is not None else explain_missing_name(catalog, name, *kinds)
+                raise error.with_explanation(text) from None
 
         return flow
 
@@ -82,6 +87,38 @@ def explain_missing_name(catalog: Catalog, name: str, *kinds: Kind) -> str:
         return f"{name!r} is {what}; did you mean {close!r}?"
     there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
     return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
+
+def explain_no_queue(catalog: Catalog, name: str) -> str:
+    """Say what a name is that was subscribed to as a queue's and is none, and which call is for that."""
+    follow = f"subscribe_topic({name!r}) follows"
+    if name in catalog.views:
+        return f"{name!r} is a view, not a queue: {follow} its rows" + _over(catalog, name, "; its queues")
+    if name in catalog.conflated:
+        return f"{name!r} is a conflated topic, not a queue: {follow} it"
+    if name in catalog.topics:
+        queues = _over(catalog, name, "; its queues") or ", and no queue is over it"
+        return f"{name!r} is a topic, not a queue: {follow} it{queues}"
+    close = closest_name(catalog, name, "queue", "topic")
+    text = explain_missing_name(catalog, name, "queue", "topic")
+    if close is None:
+        return f"{as_sentence(text)} A topic that is to come is waited for with subscribe_topic({name!r})"
+    return text if close in catalog.queues else f"{text} It is a topic: subscribe_topic({close!r}) follows it"
+
+
+def explain_no_topic(catalog: Catalog, name: str) -> str:
+    """Say what a name is that was subscribed to as a topic's and is none, and which call is for that."""
+    if name in catalog.queues:
+        topics = Queue.from_json(catalog.queues[name]).underlying_topic
+        return (
+            f"{name!r} is a queue, not a topic: subscribe({name!r}) takes its messages; subscribe_topic({topics!r}) "
+            "follows its topics, and takes nothing"
+        )
+    close = closest_name(catalog, name, "topic", "queue")
+    text = explain_missing_name(catalog, name, "topic", "queue")
+    if close is None or close in catalog.topics:
+        return text
+    return f"{text} It is a queue: subscribe({close!r}) takes its messages"
 
 
 def _over(catalog: Catalog, topic: str, what: str) -> str:

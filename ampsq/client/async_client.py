@@ -7,9 +7,9 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
-from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.base.values import Interval, shown
 from ampsq.client.async_publisher import AsyncPublication
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
@@ -23,9 +23,9 @@ from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.subscription import AsyncRecordSubscription
 from ampsq.server.location import ServerLocation
 from ampsq.topics.conflation_reader import make_subscription_core
+from ampsq.topics.replay import ConflatedName
 from ampsq.topics.subscription import AsyncTopicSubscription
-from ampsq.topics.subscription_core import check_topic_instead
-from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.transport.connection_pool import run_to_end
 from ampsq.transport.connection_state import AsyncListeners
 from ampsq.transport.failover import Failover
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
-    from ampsq.definitions.topic import ConflatedTopic
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.guaranteed import GuaranteedPublisher
@@ -273,26 +272,6 @@ class AsyncClient(AsyncPublication):
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._session.server
 
-    @overload
-    def subscribe(
-        self,
-        name: str,
-        *,
-        max_backlog: int = 1,
-        filter: str | None = None,
-        renew: bool = False,
-        on_message: Callable[[AsyncMessage], object] | None = None,
-    ) -> Subscribing[AsyncSubscription]: ...
-    @overload
-    def subscribe(
-        self,
-        name: str,
-        *,
-        bookmark: Place | Sequence[Place],
-        filter: str | None = None,
-        on_message: Callable[[AsyncTopicMessage], object] | None = None,
-        **options: Unpack[ReplayOptions],
-    ) -> Subscribing[AsyncTopicSubscription]: ...
     def subscribe(
         self,
         name: str,
@@ -300,49 +279,58 @@ class AsyncClient(AsyncPublication):
         max_backlog: int = 1,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         renew: bool = False,
-        on_message: Callable[[Any], object] | None = None,
-        bookmark: Place | Sequence[Place] | None = None,
-        **options: Unpack[ReplayOptions],
-    ) -> Subscribing[Any]:
-        """Subscribe to queues or topics; see `Client.subscribe`.
+        on_message: Callable[[AsyncMessage], object] | None = None,
+        **unknown: Never,
+    ) -> Subscribing[AsyncSubscription]:
+        """Subscribe to a queue, or to queues; see `Client.subscribe`.
 
         ``await`` it, or use it with ``async with``, which closes the subscription at the end. `on_message` is a
         coroutine function, or a plain one, during which nothing else runs in the event loop.
         """
+        if unknown:
+            refuse_arguments("subscribe", name, unknown)
         check_handler(on_message, awaits=True)
-
-        def spec(conflated: ConflatedTopic | None = None) -> TopicSubscriptionSpec:
-            return TopicSubscriptionSpec.of(
-                name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
-            )
-
-        if bookmark is not None or options:
-            return Subscribing(self._subscribe_to_topics(spec(), on_message), shown(name))
         request = self._session.request()
         block = self._store.route.heartbeat
         core = SubscriptionCore(
             self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=block
         )
         core.settlements = self._session.settlements
+        return Subscribing(self._subscribe(core, on_message), shown(name))
 
-        async def begin() -> AsyncSubscription | AsyncTopicSubscription:
+    def subscribe_topic(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        on_message: Callable[[AsyncTopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[AsyncTopicSubscription]:
+        """Subscribe to a topic, or to topics; see `Client.subscribe_topic`. ``await`` or enter it, as `subscribe`."""
+        check_handler(on_message, awaits=True)
+        spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)
+
+        async def begin() -> AsyncTopicSubscription:
             try:
-                return await self._subscribe(core, on_message)
-            except UnknownQueue as error:
-                conflated = await self._store.run(check_topic_instead(name, error))
-            return await self._subscribe_to_topics(spec(conflated), on_message)
+                subscription = await self._follow(spec)
+            except ConflatedName as found:
+                if bookmark is not None or options:
+                    raise
+                subscription = await self._follow(
+                    TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic)
+                )
+            self._topic_subscriptions.append(subscription)
+            if on_message is not None:
+                subscription.run(on_message)
+            return subscription
 
         return Subscribing(begin(), shown(name))
 
-    async def _subscribe_to_topics(
-        self, spec: TopicSubscriptionSpec, on_message: Callable[[AsyncTopicMessage], object] | None
-    ) -> AsyncTopicSubscription:
+    async def _follow(self, spec: TopicSubscriptionSpec) -> AsyncTopicSubscription:
         reading = make_subscription_core(self._session, spec, self._ack_timeout, self._opened.reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
-        self._topic_subscriptions.append(subscription)
-        if on_message is not None:
-            subscription.run(on_message)
         return subscription
 
     async def _subscribe(

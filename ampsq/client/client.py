@@ -7,10 +7,10 @@ import os
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.addresses import redacted
-from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.base.values import Interval
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
 from ampsq.client.publisher import Publication
@@ -23,9 +23,9 @@ from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.subscription import RecordSubscription
 from ampsq.server.location import ServerLocation
 from ampsq.topics.conflation_reader import make_subscription_core
+from ampsq.topics.replay import ConflatedName
 from ampsq.topics.subscription import TopicSubscription
-from ampsq.topics.subscription_core import check_topic_instead
-from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.transport.connection_state import Listeners
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances, parse_policy
@@ -279,26 +279,6 @@ class Client(Publication):
             raise Closed("the client never connected")
         return self._session.server
 
-    @overload
-    def subscribe(
-        self,
-        name: str,
-        *,
-        max_backlog: int = 1,
-        filter: str | None = None,
-        renew: bool = False,
-        on_message: Callable[[Message], object] | None = None,
-    ) -> Subscription: ...
-    @overload
-    def subscribe(
-        self,
-        name: str,
-        *,
-        bookmark: Place | Sequence[Place],
-        filter: str | None = None,
-        on_message: Callable[[TopicMessage], object] | None = None,
-        **options: Unpack[ReplayOptions],
-    ) -> TopicSubscription: ...
     def subscribe(
         self,
         name: str,
@@ -306,70 +286,39 @@ class Client(Publication):
         max_backlog: int = 1,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         renew: bool = False,
-        on_message: Callable[[Any], object] | None = None,
-        bookmark: Place | Sequence[Place] | None = None,
-        **options: Unpack[ReplayOptions],
-    ) -> Subscription | TopicSubscription:
-        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included; or to topics.
+        on_message: Callable[[Message], object] | None = None,
+        **unknown: Never,
+    ) -> Subscription:
+        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included.
 
-        Without `bookmark` a name that is a topic's and no queue's is subscribed to live, from now on. With it, the name
-        is a topic's; a queue's, whose underlying topics are read without taking anything from the queue; or a regular
-        expression of topics, later ones included. Messages come in the order of their recording, from there on and
-        then live, without gap or duplicate (docs/replay.md).
+        A queue gives each message to one subscription, which leases it. `subscribe_topic` follows topics instead,
+        where every subscriber gets every message.
 
         Args:
-            name: the queue, topic, or regular expression.
-            max_backlog: of queues: unacknowledged messages at most, over all of them together; the effective one is
-                also limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
-            filter: only messages that this expression matches (docs/expressions.md); default all. Of queues, other
-                messages, however many, cost nothing on the way to the next one; of topics, they are read and skipped
-                here. A body that is not JSON matches no filter.
-            renew: of queues: extend the leases of this subscription as long as this process lives; default False: a
-                lease lapses unless the message is settled or extended.
-            on_message: called with each message in a thread of the subscription's own. Of queues, it settles the
-                message, and one that raises is logged and its message cancelled; of topics, it is handled when that
-                returns. Without it, iterate or call `get`.
-            bookmark: where to begin in topics: ``epoch`` (or ``0``), ``now`` (or ``0|1|``), ``most_recent`` (with
-                `sub_id`), a bookmark or ``publisher|sequence`` (behind it), a time (a datetime, ISO 8601, or
-                ``YYYYmmddTHHMMSSZ``); several, of which the earliest counts; or ranges of two such places, as in
-                ``[epoch:now)``.
-            options: of topics; see `ReplayOptions`.
+            name: the queue, or a regular expression of queues.
+            max_backlog: unacknowledged messages at most, over all queues together; the effective one is also limited
+                by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Other messages,
+                however many, cost nothing on the way to the next one. A body that is not JSON matches no filter.
+            renew: extend the leases of this subscription as long as this process lives; default False: a lease lapses
+                unless the message is settled or extended.
+            on_message: called with each message in a thread of the subscription's own. It settles the message; where it
+                raises, that is logged and its message cancelled. Without it, iterate or call `get`.
+            unknown: refused, with the call that has it.
 
         Raises:
-            UnknownQueue, UnknownTopic: nothing has this name. ExpressionError: the filter is wrong.
-            DefinitionError: an option is wrong. TooManyFilters: the queue's subscriptions have 32 distinct filters.
-            BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
+            UnknownQueue: no queue has this name; if it is a topic's or a view's, the text says what to call.
+            ExpressionError: the filter is wrong. DefinitionError: another argument is.
+            TooManyFilters: the queue's subscriptions have 32 distinct filters.
         """
+        if unknown:
+            refuse_arguments("subscribe", name, unknown)
         if self._closed:
             raise Closed("this client was closed")
         check_handler(on_message, awaits=False)
-        conflated = None
-        if bookmark is None and not options:
-            try:
-                return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
-            except UnknownQueue as error:
-                conflated = self._store.run(check_topic_instead(name, error))
-        spec = TopicSubscriptionSpec.of(
-            name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
-        )
-        reading = make_subscription_core(self._session, spec, self._ack_timeout, self._reporting)
-        subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
-        self._topic_subscriptions.append(subscription)
-        if on_message is not None:
-            subscription.run(on_message)
-        return subscription
-
-    def _subscribe_to_queues(
-        self,
-        name: str,
-        max_backlog: int,
-        text: str | None,
-        renew: bool,  # noqa: FBT001  (as it was given)
-        on_message: Callable[[Message], object] | None,
-    ) -> Subscription:
         request = self._session.request()
         core = SubscriptionCore(
-            self.instance, name, max_backlog, request, text=text, renewed=renew, longest_block=self._route.heartbeat
+            self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=self._route.heartbeat
         )
         core.settlements = self._session.settlements
         self._keepalive.start()
@@ -387,6 +336,57 @@ class Client(Publication):
         if on_message is not None:
             subscription.run(on_message)
         return subscription
+
+    def subscribe_topic(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        on_message: Callable[[TopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> TopicSubscription:
+        """Subscribe to a topic, or to all topics that a regular expression matches, later ones included.
+
+        Every subscriber gets every message, in the order of their recording, from a place in the log on and then live,
+        without gap or duplicate (docs/replay.md); nothing is leased. `subscribe` takes the messages of queues.
+
+        Args:
+            name: the topic, a view, for its rows, a conflated topic, or a regular expression of topics. With a
+                `bookmark` also a queue, whose underlying topics are read without taking anything from it.
+            bookmark: where to begin: ``now`` (or ``0|1|``), ``epoch`` (or ``0``), ``most_recent`` (with `sub_id`), a
+                bookmark or ``publisher|sequence`` (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``);
+                several, of which the earliest counts; or ranges of two such places, as in ``[epoch:now)``. Default
+                ``now``, with `sub_id` ``most_recent``.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Other messages are
+                read and skipped here. A body that is not JSON matches no filter.
+            on_message: called with each message in a thread of the subscription's own; the message is handled when it
+                returns. Without it, iterate or call `get`.
+            options: see `ReplayOptions`. A conflated topic takes neither these nor a `bookmark`.
+
+        Raises:
+            UnknownTopic: no topic has this name, and another one is like it, or a range ends; if it is a queue's, the
+                text says what to call. Otherwise the topic is waited for.
+            ExpressionError: the filter is wrong. DefinitionError: another argument is.
+            BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        check_handler(on_message, awaits=False)
+        try:
+            subscription = self._follow(TopicSubscriptionSpec.of(name, filter, bookmark, options))
+        except ConflatedName as found:
+            if bookmark is not None or options:
+                raise
+            subscription = self._follow(TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic))
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def _follow(self, spec: TopicSubscriptionSpec) -> TopicSubscription:
+        reading = make_subscription_core(self._session, spec, self._ack_timeout, self._reporting)
+        return TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
 
     def ack(
         self,
@@ -485,7 +485,7 @@ class Client(Publication):
                 handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. The records
                 themselves come at once, and one that comes and leaves while it waits is not told of.
             bookmark: the records as they were at a message of any topic, it included, or at a time, and from there on
-                everything that was published, as of `sow` and `subscribe`; default now.
+                everything that was published, as of `sow` and `subscribe_topic`; default now.
 
         Raises:
             NoRecords: the topic has no key. DefinitionError: an argument is wrong.

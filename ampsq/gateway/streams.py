@@ -157,7 +157,7 @@ class Streams:
         most = self._bounds.max_backlog
         backlog = number_of(given, "max_backlog", most, least=1, default=most)
         topic, text = await self._topic_to_read(stream, given)
-        async with self._desk.client.subscribe(
+        async with self._desk.client.subscribe_topic(
             topic,
             bookmark=given.get("bookmark") or "most_recent",
             filter=text,
@@ -178,7 +178,7 @@ class Streams:
     async def _reading(self, stream: OpenStream, given: dict[str, str]) -> Subscribing[AsyncTopicSubscription]:
         """The subscription to a topic that is asked for."""
         topic, text = await self._topic_to_read(stream, given)
-        return self._desk.client.subscribe(topic, bookmark=given.get("bookmark") or "now", filter=text)
+        return self._desk.client.subscribe_topic(topic, bookmark=given.get("bookmark") or "now", filter=text)
 
     async def _topic_to_read(self, stream: OpenStream, given: dict[str, str]) -> tuple[str, str | None]:
         """The topic and the filter to read it with."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
-from ampsq.catalog.suggestions import with_suggestions
+from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.expressions import Expression
+    from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
 
 __all__ = ["SESSION_TIMEOUT", "Registration", "SubscriptionSpec", "parse_filter"]
@@ -143,12 +144,13 @@ class Registration:
             former if isinstance(text, EllipsisType) else text,
         )
 
-    @with_suggestions("queue")
+    @with_suggestions("queue", explain=explain_no_queue)
     async def register(self) -> None:
         """Subscribe, or subscribe again after the subscription was lost.
 
         Raises:
-            UnknownQueue: the name is no queue's. TooManyFilters: of the queue's subscriptions.
+            UnknownQueue: the name is no queue's; the text says what it is instead.
+            TooManyFilters: of the queue's subscriptions.
             DefinitionError: the name is neither a name nor a regular expression.
         """
 
@@ -194,5 +196,14 @@ class Registration:
                 answer = await ask(SubscribeRequest(spec.asked, tree, spec.name, queues, catalog.version))
             except CatalogChanged:
                 continue
+            if not queues:
+                self._warn_of_topics(catalog)
             return answer
         raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {spec.name!r} was subscribed")
+
+    def _warn_of_topics(self, catalog: Catalog) -> None:
+        """Log that a regular expression, which is of queues here, is in names of topics alone."""
+        topic = next((topic for topic in sorted(catalog.topics) if self.spec.covers(topic)), None)
+        if topic is not None:
+            text = "no queue matches %r yet, and topics do, as %r: subscribe_topic(%r) follows them"
+            _log.warning(text, self.spec.name, topic, self.spec.name)

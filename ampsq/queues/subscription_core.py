@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ampsq.base.errors import Rejected, Unavailable, UnknownSubscription
-from ampsq.catalog.suggestions import with_suggestions
+from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import ClientContext
 from ampsq.protocol.encoding import document_of
@@ -120,7 +120,7 @@ class SubscriptionCore(LeaseTable):
             text=text, renewed=self.renewed, longest_block=self._longest_block,
         )  # fmt: skip
 
-    @with_suggestions("queue")
+    @with_suggestions("queue", explain=explain_no_queue)
     async def replace(self, pipeline: Pipeline | AsyncPipeline, name: str, asked: int, text: str | None) -> None:
         """Ask for something else from now on; leases stay, what nobody began to process and is not wanted goes back.
 

@@ -30,8 +30,9 @@ from ampsq.base.log_positions import (
 )
 from ampsq.base.suggestions import as_sentence
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
-from ampsq.catalog.suggestions import closest_name, explain_missing_name
+from ampsq.catalog.suggestions import closest_name, explain_no_topic
 from ampsq.definitions.queue import Queue
+from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.clock import last_given_id, server_time
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from ampsq.topics.fully_durable import Durability
     from ampsq.topics.merge import Entry, Request
 
-__all__ = ["LogReader", "NotFound"]
+__all__ = ["ConflatedName", "LogReader", "NotFound"]
 
 T = TypeVar("T")
 _log = logging.getLogger("ampsq")
@@ -73,6 +74,21 @@ _HOW: Final = (
 )
 
 
+class ConflatedName(DefinitionError):
+    """A name is a conflated topic's, which has no log: its underlying topic is read, conflated.
+
+    Attributes:
+        topic: its definition.
+    """
+
+    def __init__(self, topic: ConflatedTopic) -> None:
+        super().__init__(
+            f"{topic.name!r} is a conflated topic, which has no log: subscribe_topic({topic.name!r}) takes no bookmark "
+            f"and no options; the topic under it, {topic.underlying_topic!r}, does"
+        )
+        self.topic = topic
+
+
 class LogReader:
     """Reads the entries of topics, in order: all of them, also those that are no message of the topic.
 
@@ -81,7 +97,8 @@ class LogReader:
     Args:
         instance: the instance's name.
         origin: its origin, for texts.
-        name: a topic; a queue, for its underlying topics; or a regular expression of topics, later ones included.
+        name: a topic; a queue that is none, for its underlying topics; or a regular expression of topics, later ones
+            included.
         asked: from where, and up to where.
         kept: what a bookmark store has of the subscription.
         not_found: what to do when a log does not have everything any more from where it was to begin.
@@ -168,7 +185,8 @@ class LogReader:
         """Find the topics and the places to begin at.
 
         Raises:
-            UnknownTopic: there is neither a topic nor a queue of this name.
+            UnknownTopic: there is neither a topic nor a queue of this name, or only a queue and `reads_queues` is
+                False. ConflatedName: it is a conflated topic's.
             BookmarkNotFound: the log has not everything any more, or a bookmark's message is not here, and `not_found`
                 says ``fail``; or the bookmark ends a range.
             DefinitionError: a range up to now, or from now on, ends before it begins.
@@ -241,27 +259,31 @@ class LogReader:
 
     def _topics(self, catalog: Catalog) -> list[str]:
         if not is_name(self.name):
-            pattern = pattern_of(self.name)
-            return [topic for topic in catalog.topics if pattern.search(topic)]
+            return self._matching(catalog)
+        if self.name in catalog.topics:
+            return [self.name]
         if self.name in catalog.queues and not self._reads_queues:
-            raise DefinitionError(
-                f"{self.name!r} is a queue, and the options given are of subscriptions to topics; allowed: with "
-                "bookmark='now', say, which reads its topics and takes nothing from it, or none of these options"
-            )
+            raise UnknownTopic(name=self.name).with_explanation(explain_no_topic(catalog, self.name))
         if self.name in catalog.queues:
             queue = Queue.from_json(catalog.queues[self.name])
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]
-        if self.name in catalog.topics:
-            return [self.name]
         if self.name in catalog.conflated:
-            raise DefinitionError(
-                f"{self.name!r} is a conflated topic, which has no log: subscribe without bookmark and options, or to "
-                "the topic under it"
-            )
+            raise ConflatedName(ConflatedTopic.from_json(catalog.conflated[self.name]))
         if not self._waits_for_topic(catalog):
-            text = explain_missing_name(catalog, self.name, "topic", "queue")
+            text = explain_no_topic(catalog, self.name)
             raise UnknownTopic(name=self.name).with_explanation(f"{as_sentence(text)} {_HOW}")
         return []
+
+    def _matching(self, catalog: Catalog) -> list[str]:
+        """The topics of a regular expression; logs, when it begins, that it is in names of queues alone."""
+        pattern = pattern_of(self.name)
+        topics = [topic for topic in catalog.topics if pattern.search(topic)]
+        if self._version < 0 and not topics:
+            queue = next((queue for queue in sorted(catalog.queues) if pattern.search(queue)), None)
+            if queue is not None:
+                text = "no topic matches %r yet, and queues do, as %r: subscribe(%r) takes their messages"
+                _log.warning(text, self.name, queue, self.name)
+        return topics
 
     def _waits_for_topic(self, catalog: Catalog) -> bool:
         """Whether the topic may come: nothing has a name like it, and there is no end up to which it had to come."""

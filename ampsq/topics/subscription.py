@@ -101,7 +101,7 @@ class _Front:
 class TopicSubscription(_Front):
     """Messages of topics, in order, from a place on and then live: iterate over it, or call `get`.
 
-    Made by `Client.subscribe`. Threads may share it: each message goes to one of them.
+    Made by `Client.subscribe_topic`. Threads may share it: each message goes to one of them.
     """
 
     def __init__(self, reading: TopicSubscriptionCore, store: Store, end: Callable[[TopicSubscription], None]) -> None:
@@ -309,7 +309,7 @@ class AsyncTopicSubscription(_Front):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> Self:
-        """Begin; `AsyncClient.subscribe` does it."""
+        """Begin; `AsyncClient.subscribe_topic` does it."""
         try:
             await self._store.run(self._reading.open(self._pipeline))
         except BaseException:

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.base.log_positions import FIRST, StoredPosition
 from ampsq.base.message_types import JSON
-from ampsq.base.suggestions import as_sentence
-from ampsq.catalog.suggestions import explain_missing_name
-from ampsq.definitions.topic import ConflatedTopic
-from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.entries import is_message, number_in, source_in
+from ampsq.protocol.entries import source_in
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.request import Pause
 from ampsq.topics.durable_subscription import DurableClaim, HandledMessages, Received
@@ -40,7 +36,6 @@ from ampsq.topics.version_vector import VersionVector, find_start_positions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.base.errors import UnknownQueue
     from ampsq.base.log_positions import BookmarkSpec, Id
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
@@ -51,7 +46,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
     from ampsq.topics.version_vector import StartPositions, Vector
 
-__all__ = ["Handed", "TopicSubscriptionCore", "check_topic_instead"]
+__all__ = ["Handed", "TopicSubscriptionCore"]
 
 #: An entry, and what a durable subscription notes of it.
 Handed: TypeAlias = "tuple[Entry, Received | None]"
@@ -61,23 +56,6 @@ _MOST_OPEN: Final = 100_000
 #: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
 _STEP: Final = 0.05
 _SHORTEST: Final = 0.0005
-
-
-async def check_topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None:
-    """See that a name that is no queue's is a topic's; gives the conflated topic, if it is that of one.
-
-    Raises:
-        UnknownQueue: it is not; what was raised for the queue, telling of topics too.
-    """
-    catalog = await calls.catalog()
-    if name in catalog.conflated:
-        return ConflatedTopic.from_json(catalog.conflated[name])
-    if name not in catalog.topics:
-        text = explain_missing_name(catalog, name, "queue", "topic")
-        raise error.with_explanation(
-            f"{as_sentence(text)} A topic that is to come is waited for with bookmark='now'"
-        ) from None
-    return None
 
 
 class TopicSubscriptionCore:

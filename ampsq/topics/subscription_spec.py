@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
@@ -14,20 +14,20 @@ from ampsq.topics.conflation import ConflationKey, conflation_asked
 from ampsq.topics.rate import RateLimiter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from ampsq.definitions.topic import ConflatedTopic
     from ampsq.expressions import Expression
     from ampsq.topics.replay import NotFound
 
-__all__ = ["ReplayOptions", "TopicSubscriptionSpec"]
+__all__ = ["ReplayOptions", "TopicSubscriptionSpec", "refuse_arguments"]
 
 _NOT_FOUND: Final = ("now", "epoch", "fail")
 
 
 class ReplayOptions(TypedDict, total=False):
-    """What `Client.subscribe` takes of subscriptions to topics, beside `bookmark`.
+    """Options of `Client.subscribe_topic`, beside `bookmark` and `filter`.
 
     Attributes:
         sub_id: makes the subscription durable under this name: it is written down what was handled, so that another
@@ -64,6 +64,29 @@ class ReplayOptions(TypedDict, total=False):
     conflation_key: str | Sequence[str] | None
 
 
+#: What each of the two calls has; of the other one's arguments each says where they belong.
+_TAKEN: Final = {
+    "subscribe": ("max_backlog", "filter", "renew", "on_message"),
+    "subscribe_topic": ("bookmark", "filter", "on_message", *ReplayOptions.__annotations__),
+}
+
+
+def refuse_arguments(method: str, name: object, unknown: Mapping[str, object]) -> NoReturn:
+    """Refuse arguments that a call to subscribe does not have, and name the other call where that has them.
+
+    Raises:
+        TypeError: always.
+    """
+    argument = next(iter(unknown))
+    text = f"{method}() has no argument {argument!r}"
+    other, what = ("subscribe_topic", "follows topics")
+    if method == other:
+        other, what = ("subscribe", "takes the messages of queues")
+    if argument in _TAKEN[other]:
+        raise TypeError(f"{text}; {other}({shown(name)}, {argument}=...) {what}, and has it")
+    raise TypeError(f"{text}; allowed: {', '.join(_TAKEN[method])}")
+
+
 @dataclass(frozen=True)
 class TopicSubscriptionSpec:
     """What is asked for, checked; see `ReplayOptions`."""
@@ -89,8 +112,6 @@ class TopicSubscriptionSpec:
         bookmark: object,
         options: ReplayOptions,
         *,
-        max_backlog: int = 1,
-        renew: bool = False,
         conflated: ConflatedTopic | None = None,
     ) -> TopicSubscriptionSpec:
         """Check what somebody asks for; of a conflated topic that is its underlying one, conflated.
@@ -98,11 +119,6 @@ class TopicSubscriptionSpec:
         Raises:
             DefinitionError: an option is wrong.
         """
-        if max_backlog != 1 or renew:
-            raise DefinitionError(
-                f"max_backlog and renew (--max-backlog and --no-ack) are of queues, whose messages are leased; "
-                f"{shown(name)} is read as topics: leave them out"
-            )
         left: dict[str, Any] = dict(options)
         if conflated is not None:
             name, text = conflated.underlying_topic, conflated.filter_with(text)
@@ -113,7 +129,7 @@ class TopicSubscriptionSpec:
         auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
         conflation, conflation_key = left.pop("conflation", None), left.pop("conflation_key", None)
         if left:
-            raise TypeError(f"subscribe() has no argument {next(iter(left))!r}")
+            refuse_arguments("subscribe_topic", name, left)
         if not_found not in _NOT_FOUND:
             raise DefinitionError(f"bookmark_not_found={shown(not_found)}: allowed are 'now', 'epoch' and 'fail'")
         if store is not None and not isinstance(store, BookmarkStore):
@@ -124,7 +140,7 @@ class TopicSubscriptionSpec:
             raise DefinitionError("bookmark_store needs sub_id, under which it keeps the subscription's place")
         if rate is None and gap is not None:
             raise DefinitionError("rate_max_gap needs rate, a multiple of the recorded pace, as in rate='1X'")
-        # Without a bookmark a queue's name means the queue.
+        # Without a bookmark a queue's name is likely to mean the queue.
         reads_queues = bookmark is not None
         if bookmark is None:
             bookmark = NOW if sub_id is None else MOST_RECENT

@@ -51,7 +51,7 @@ def test_messages_of_a_queue_that_is_removed_stay_in_the_topic(client):
             message.ack(wait=True)
     client.remove(WORK)
     assert "work" not in client.queues()
-    with client.subscribe("orders", bookmark="[epoch:now]") as replayed:
+    with client.subscribe_topic("orders", bookmark="[epoch:now]") as replayed:
         assert [message.data for message in replayed] == [1, 2, 3]
     # A queue of that name is another one
     client.apply(WORK)

@@ -82,7 +82,7 @@ def test_a_backlog_that_is_cut_is_told_with_its_cause(orders):
 
 
 def test_a_view_s_rows_are_subscribed_to_by_its_name(orders):
-    lines = orders("subscribe", "totals", "--bookmark", "epoch", "--count", "2").out.splitlines()
+    lines = orders("subscribe-topic", "totals", "--bookmark", "epoch", "--count", "2").out.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("totals~") and '"symbol"' in line for line in lines)
 

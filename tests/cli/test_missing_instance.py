@@ -33,6 +33,7 @@ CALLS = {
     "replication": [[], ["downgrade", "there"], ["begin-incarnation"]],
     "publish": [["orders", "{}"], ["orders", "--file", "-"]],
     "subscribe": [["work", "--count", "1"]],
+    "subscribe-topic": [["orders", "--bookmark", "epoch"]],
     "ack": [["work", BOOKMARK], ["work", "--filter", "/id = 1"]],
     "dead-letters": [["list", "dead"], ["redrive", "dead", "--yes"]],
     "worker": [["handler:handle", "--queue", "work"]],

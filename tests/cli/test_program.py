@@ -45,6 +45,7 @@ ENDING = {
     "replication": [],
     "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
     "subscribe": ["work", "--count", "1", "--no-ack"],
+    "subscribe-topic": ["orders", "--bookmark", "[epoch:now)"],
     "ack": ["work", "BOOKMARK"],
     "dead-letters": ["list", "work"],
     "completion": ["bash"],

@@ -22,7 +22,7 @@ def test_readers_are_shown_where_limits_are_defined(defined):
     assert "*" in told.out
     assert "low" in told.out
     # When somebody subscribes to a topic
-    subscriber = defined.start("subscribe", "orders", "--bookmark", "now")
+    subscriber = defined.start("subscribe-topic", "orders", "--bookmark", "now")
     deadline = time.monotonic() + 60
     while not (found := defined("readers", "--json").json):
         assert time.monotonic() < deadline
@@ -38,7 +38,7 @@ def test_readers_are_shown_where_limits_are_defined(defined):
 
 def test_a_topic_is_conflated_by_a_key(defined):
     defined.publish({"id": 1, "v": 1}, {"id": 2, "v": 1}, {"id": 1, "v": 2})
-    asked = ("subscribe", "orders", "--bookmark", "[epoch:now]", "--json", "--conflation", "auto")
+    asked = ("subscribe-topic", "orders", "--bookmark", "[epoch:now]", "--json", "--conflation", "auto")
     got = defined(*asked, "--conflation-key", "/id").json
     assert [line["data"] for line in got] == [{"id": 2, "v": 1}, {"id": 1, "v": 2}]
     assert "has no key" in defined(*asked, code=1).err

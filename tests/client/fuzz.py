@@ -36,6 +36,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 import ampsq
 from ampsq import Action, AsyncClient, Client, MemoryBookmarkStore, Queue, Topic
 from ampsq.base.errors import AmpsqError, ScriptBug
+from ampsq.topics.subscription_spec import ReplayOptions
 
 __all__ = ["Fuzz", "Unclear"]
 
@@ -309,7 +310,8 @@ class Fuzz:
             raise
         except BaseException as error:  # noqa: BLE001  (whatever it is, it is judged)
             self.outcomes[type(error).__name__] += 1
-            why = judged(error, {*names, *(given.get("options") or ()), *(given.get("elements") or ())})
+            others = [each for kind in ("options", "elements", "unknown") for each in given.get(kind) or ()]
+            why = judged(error, {*names, *others})
             if why:
                 self.unclear.append(f"{asked}\n    {why}\n    {_where(error)}")
         finally:
@@ -337,7 +339,8 @@ class Fuzz:
                 given[name] = [self._value(chance, "") for _ in range(chance.choice((0, 1, 1, 2)))]
             elif parameter.kind is parameter.VAR_KEYWORD:
                 if chance.random() < 0.5:
-                    fields = [*getattr(call, "model_fields", {}), "topics", "dead_letter"]
+                    replay = ReplayOptions.__annotations__ if "subscribe" in call.__name__ else ()
+                    fields = [*getattr(call, "model_fields", {}), *replay, "topics", "dead_letter"]
                     given[name] = {
                         each: self._value(chance, each) for each in chance.sample(fields, min(2, len(fields)))
                     }

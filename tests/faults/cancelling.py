@@ -365,7 +365,7 @@ class Campaign:
             (self._reader,) = await self._cancel("follow", self._following()._making) or [None]
 
     def _following(self):
-        return self._client.subscribe("orders", bookmark=self._place)
+        return self._client.subscribe_topic("orders", bookmark=self._place)
 
     async def _read(self):
         if self._reader is None:

@@ -91,7 +91,7 @@ def read_durably(url, instance, record):
     held = []
     with (
         Client(url, instance=instance) as client,
-        client.subscribe(
+        client.subscribe_topic(
             "orders", bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False
         ) as messages,
     ):

@@ -100,7 +100,7 @@ def test_a_server_that_is_killed_is_waited_for_and_nothing_is_missed_or_doubled(
         publisher = threading.Thread(target=publish)
         publisher.start()
         seen = []
-        with client.subscribe("^[ab]$", bookmark="epoch", sub_id="audit", bookmark_store=store) as messages:
+        with client.subscribe_topic("^[ab]$", bookmark="epoch", sub_id="audit", bookmark_store=store) as messages:
             for _ in range(3):
                 until = time.monotonic() + 0.4
                 while time.monotonic() < until:
@@ -131,7 +131,7 @@ def test_connections_that_break_lose_and_double_nothing(valkey, connect):
     seen = []
     with (
         contextlib.closing(redis.Redis.from_url(valkey.url)) as killer,
-        client.subscribe("^[ab]$", bookmark="[epoch:now]") as messages,
+        client.subscribe_topic("^[ab]$", bookmark="[epoch:now]") as messages,
     ):
         for message in messages:
             seen.append(message.data)

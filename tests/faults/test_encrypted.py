@@ -81,7 +81,7 @@ def test_a_client_shows_its_certificate_on_every_connection(secured, authority, 
 
     with Client(url, instance=instance) as client:
         client.publish("orders", {"id": 1})
-        with client.subscribe("orders", bookmark="epoch") as messages:
+        with client.subscribe_topic("orders", bookmark="epoch") as messages:
             assert messages.get(timeout="30s").data == {"id": 1}
 
     async def awaited():

@@ -93,7 +93,7 @@ def publisher_of(client_of):
 
 
 def published(client):
-    with client.subscribe("orders", bookmark="[epoch:now]") as messages:
+    with client.subscribe_topic("orders", bookmark="[epoch:now]") as messages:
         return [message.data for message in messages]
 
 
@@ -141,7 +141,7 @@ def bookmark_store(request, tmp_path):
 
 
 def durable(client, store):
-    return client.subscribe("orders", bookmark="most_recent", sub_id="audit", bookmark_store=store)
+    return client.subscribe_topic("orders", bookmark="most_recent", sub_id="audit", bookmark_store=store)
 
 
 @pytest.mark.parametrize("before", [None, "somebody dead"], ids=["the first of its name", "not the first"])

@@ -99,7 +99,7 @@ class Count:
 
 
 def recorded_by(client):
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         return [message.data for message in iter(lambda: messages.get(2.0), None)]
 
 

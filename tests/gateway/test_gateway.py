@@ -41,7 +41,7 @@ def test_messages_are_published_as_clients_publish_them(audit, client):
     many = audit.post("/v1/publish_many", topic="orders", messages=[{"data": 2}, {"base64": "AP8="}], expiration="1h")
 
     assert (one.status_code, many.status_code) == (200, 200)
-    with client.subscribe("orders", bookmark="[epoch:now)") as messages:
+    with client.subscribe_topic("orders", bookmark="[epoch:now)") as messages:
         found = list(messages)
     assert [message.data for message in found] == [{"id": 1}, 2, b"\x00\xff"]
     assert found[0].headers == {"a": "b"}

@@ -26,7 +26,7 @@ def client(server, instance):
 
 
 def data_of(client, topic="orders"):
-    with client.subscribe(topic, bookmark="[epoch:now)") as messages:
+    with client.subscribe_topic(topic, bookmark="[epoch:now)") as messages:
         return [message.data for message in messages]
 
 
@@ -92,7 +92,7 @@ def test_a_message_has_headers_a_life_and_a_time_when_it_is_due(audit, client):
     audit.post("/v1/publish", topic="orders", data=1, headers={"a": "b"}, expiration="2h", at=later)
 
     assert client.queue_stats("work").scheduled in {0, 1}
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert messages.get("30s").headers == {"a": "b"}
     for wrong in ("soon", "2026-05-01T09:00:00", 7):
         assert refusal(audit.post("/v1/publish", topic="orders", data=1, at=wrong)) == (400, "DefinitionError")

@@ -185,7 +185,7 @@ def test_a_bookmark_store_of_a_users_is_written_with_async_def(valkey, instance)
         store = StoreOfAUser()
         for number in (1, 2):
             client.publish("orders", {"n": number})
-            with client.subscribe("orders", sub_id="mine", bookmark_store=store) as messages:
+            with client.subscribe_topic("orders", sub_id="mine", bookmark_store=store) as messages:
                 found = []
                 while (message := messages.get(timeout=0.2)) is not None:
                     found.append(message.data["n"])

@@ -78,12 +78,12 @@ def test_random_ranges_give_what_a_list_gives(valkey, runs, asked, pattern):
         texts = [f"{opens}{world.text(start)}:{world.text(end)}{closes}" for opens, start, end, closes in asked]
         if any(world.is_reversed(start, end) for _, start, end, _ in asked):
             with pytest.raises(DefinitionError, match="ends before it begins"):
-                world.client.subscribe(pattern, bookmark=texts)
+                world.client.subscribe_topic(pattern, bookmark=texts)
             return
         expected = set()
         for opens, start, end, closes in asked:
             expected.update(range(world.index(start, opens == "("), world.index(end, closes == "]")))
-        with world.client.subscribe(pattern, bookmark=texts) as messages:
+        with world.client.subscribe_topic(pattern, bookmark=texts) as messages:
             assert [message.data for message in messages] == world.matching(pattern, expected)
 
 
@@ -93,7 +93,7 @@ def test_random_ranges_give_what_a_list_gives(valkey, runs, asked, pattern):
 def test_random_starts_give_what_a_list_gives_and_then_what_comes(valkey, runs, later, starts, pattern):
     with made(valkey, runs) as world:
         first = min(world.index(start, True) for start in starts)
-        with world.client.subscribe(pattern, bookmark=[world.text(start) for start in starts]) as messages:
+        with world.client.subscribe_topic(pattern, bookmark=[world.text(start) for start in starts]) as messages:
             world.publish(later)
             expected = world.matching(pattern, set(range(first, len(world.all))))
             assert [messages.get("30s").data for _ in expected] == expected
@@ -108,7 +108,7 @@ def test_random_lives_of_a_durable_subscription_handle_each_message_once(valkey,
     with made(valkey, runs) as world:
         left, store = world.matching(pattern, set(range(len(world.all)))), MemoryBookmarkStore()
         for handles in steps:
-            messages = world.client.subscribe(
+            messages = world.client.subscribe_topic(
                 pattern, bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False
             )
             # Then each life gets what is left, in order

@@ -130,7 +130,7 @@ def test_a_worker_subscribes_and_settles_in_every_way(connect, plain):
         assert messages.get(timeout="30s").data["id"] == 3
     with worker.subscribe("by-price", max_backlog=1) as messages:
         assert messages.get(timeout="30s").data["id"] == 5
-    with worker.subscribe("orders", bookmark="epoch", sub_id="ledger") as messages:
+    with worker.subscribe_topic("orders", bookmark="epoch", sub_id="ledger") as messages:
         assert messages.get(timeout="30s").data["id"] == 0
     with worker.aggregate("by-price", ["SUM(/price) AS /sum"]) as rows:
         assert rows.get(timeout="30s") == {"sum": 15}

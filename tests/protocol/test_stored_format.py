@@ -222,9 +222,9 @@ def test_what_is_scheduled_comes_due_and_what_is_leased_lapses(nyc):
 
 
 def test_a_durable_subscription_goes_on_where_it_was(nyc):
-    with nyc.subscribe("audit", sub_id="in-order") as replay:
+    with nyc.subscribe_topic("audit", sub_id="in-order") as replay:
         assert [replay.get(30).data["n"] for _ in range(3)] == [4, 5, 6]
-    with nyc.subscribe("^audit$", sub_id="out-of-turn") as replay:
+    with nyc.subscribe_topic("^audit$", sub_id="out-of-turn") as replay:
         assert [replay.get(30).data["n"] for _ in range(5)] == [2, 3, 5, 7, 8]
 
 
@@ -283,7 +283,7 @@ def test_links_carry_what_was_under_way(stored):
         assert clients[TYO].replication().recovery is None
         logs = []
         for client in clients.values():
-            with client.subscribe("deals", bookmark="[epoch:now)") as replay:
+            with client.subscribe_topic("deals", bookmark="[epoch:now)") as replay:
                 logs.append(sorted(message.raw for message in replay))
         assert logs[0] == logs[1] == logs[2]
         assert all(found.clean for client in clients.values() for found in client.check("deals-work", "deals-ours"))

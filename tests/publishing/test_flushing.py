@@ -77,7 +77,7 @@ def test_without_a_note_nothing_is_promised_and_what_helps_is_said(login, instan
         Client(login("worker"), instance=instance) as worker,
         pytest.raises(FlushingUnknown, match=r"fully_durable.*grant this user \+config\|get"),
     ):
-        worker.subscribe("orders", bookmark="epoch", fully_durable=True)
+        worker.subscribe_topic("orders", bookmark="epoch", fully_durable=True)
 
 
 @pytest.mark.usefixtures("defined")
@@ -99,7 +99,7 @@ def test_a_coordinators_note_is_enough_for_those_who_may_not_ask(login, instance
         assert publisher.server.appends
     with (
         Client(login("worker"), instance=instance) as worker,
-        worker.subscribe("orders", bookmark="epoch", fully_durable=True) as messages,
+        worker.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages,
     ):
         assert messages.get(timeout="20s").data == {"id": 1}
     assert noted()[1:] == ["everysec", "no"]
@@ -121,7 +121,7 @@ def test_a_server_that_does_not_flush_is_refused_to_them_too_also_when_that_came
         Client(login("worker"), instance=instance) as worker,
         pytest.raises(ServerUnsuitable, match="appendfsync is no there"),
     ):
-        worker.subscribe("orders", bookmark="epoch", fully_durable=True)
+        worker.subscribe_topic("orders", bookmark="epoch", fully_durable=True)
 
 
 @pytest.mark.usefixtures("defined", "no_wait")

@@ -124,7 +124,7 @@ def test_what_is_no_name_enters_nowhere(client, snapshot, name):
         lambda: client.publish_many(name, [1]),
         lambda: client.delta_publish(name, {}),
         lambda: client.sow_delete(name, keys=["a"]),
-        lambda: client.subscribe("orders", bookmark="now", sub_id=name),
+        lambda: client.subscribe_topic("orders", bookmark="now", sub_id=name),
         lambda: Client(client.url, instance=name or 1),
         lambda: Client(client.url, publisher=name),
         lambda: Topic(name=name),

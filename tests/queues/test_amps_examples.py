@@ -35,7 +35,7 @@ def test_the_simple_queue_gives_each_message_to_one_subscriber_and_the_topic_kee
         with client.subscribe("WorkToDo", max_backlog=5) as late:
             assert not rest_of(late)
         # And the topic has them, recorded once
-        with client.subscribe("Work", bookmark="[epoch:now]") as replayed:
+        with client.subscribe_topic("Work", bookmark="[epoch:now]") as replayed:
             assert [message.data for message in replayed] == [1, 2, 3]
 
 

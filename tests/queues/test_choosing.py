@@ -285,9 +285,7 @@ def test_an_unknown_name_is_told_what_it_is_or_what_was_meant(either):
             with pytest.raises(UnknownQueue) as refusal:
                 call(name)
             assert (str(refusal.value), refusal.value.detail) == (text, {"queue": name})
-    with pytest.raises(
-        UnknownQueue, match=r"'wrok' is neither a queue nor a topic; did you mean 'work'\? A topic that"
-    ):
+    with pytest.raises(UnknownQueue, match=r"'wrok' is neither a queue nor a topic; did you mean 'work'\?$"):
         either.subscribe("wrok")
     with pytest.raises(UnknownQueue, match="'total' is neither a queue nor a view; did you mean 'totals'"):
         either.sow("total")

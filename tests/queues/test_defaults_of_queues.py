@@ -213,7 +213,7 @@ def test_no_queue_is_made_of_a_name_that_stands_for_something_else(client):
     client.publish("work", 1)
     assert list(client.queues()) == ["work"]
     # A view's name is that of the topic that has its rows
-    with client.subscribe("rows") as rows:
+    with client.subscribe_topic("rows") as rows:
         assert isinstance(rows, TopicSubscription)
     client.publish("orders", 2)
     assert list(client.queues()) == ["work"]

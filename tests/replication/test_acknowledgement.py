@@ -272,8 +272,8 @@ def test_a_fully_durable_subscription_waits_for_the_sync_destination(durable_pai
     pair.a.publish("local", 2)
 
     with (
-        pair.a.subscribe("orders", bookmark="epoch", fully_durable=True) as messages,
-        pair.a.subscribe("local", bookmark="epoch", fully_durable=True) as others,
+        pair.a.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages,
+        pair.a.subscribe_topic("local", bookmark="epoch", fully_durable=True) as others,
     ):
         assert others.get(30).data == 2
         assert messages.get(0.5) is None

@@ -39,9 +39,9 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
             await client.publish_many("orders", [1, 2, 3, 4])
             await client.publish("positions", {"id": 1, "qty": 1})
             await client.flush("30s")
-            live = await client.subscribe("orders", bookmark="now")
+            live = await client.subscribe_topic("orders", bookmark="now")
             wish = {"sub_id": "audit", "bookmark_store": MemoryBookmarkStore(), "auto_ack": False}
-            durable = await client.subscribe("orders", bookmark="most_recent", **wish)
+            durable = await client.subscribe_topic("orders", bookmark="most_recent", **wish)
             changes = await client.sow_and_subscribe("positions")
             rows = await client.aggregate("positions", ["SUM(/qty) AS /sum"])
             work = await client.subscribe("work", max_backlog=10)

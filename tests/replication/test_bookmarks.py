@@ -50,7 +50,7 @@ def everything(subscription):
 
 
 def behind(client, bookmark, **options):
-    with client.subscribe("orders", bookmark=bookmark, **options) as messages:
+    with client.subscribe_topic("orders", bookmark=bookmark, **options) as messages:
         found = []
         while (message := messages.get(0.2)) is not None:
             found.append(message.data)
@@ -79,7 +79,7 @@ def test_what_somebody_wrote_without_ampsq_has_no_fields_of_the_copy(twins, fabr
 
     with b.subscribe("work", max_backlog=2) as messages:
         delivered = [messages.get(30), messages.get(30)]
-    read = everything(b.subscribe("orders", bookmark="[epoch:now]"))
+    read = everything(b.subscribe_topic("orders", bookmark="[epoch:now]"))
 
     for found in (delivered, read):
         assert [message.data for message in found] == [{"x": "1", "v": "mine"}, {"s": "100", "v": "5"}]
@@ -95,7 +95,7 @@ def test_filters_see_the_fields_of_the_message_and_its_bookmark(twins, fabric, w
 
     with b.subscribe("work", filter=wanted) as messages:
         delivered = [messages.get(30), messages.get(0.2)]
-    read = everything(b.subscribe("orders", bookmark="[epoch:now]", filter=wanted))
+    read = everything(b.subscribe_topic("orders", bookmark="[epoch:now]", filter=wanted))
 
     assert delivered[0].bookmark == bookmark
     assert delivered[1] is None
@@ -132,7 +132,7 @@ def test_ranges_go_from_and_to_bookmarks_of_several_instances_in_the_order_of_th
     fabric.run()
 
     def between(text):
-        return [message.data for message in everything(b.subscribe("orders", bookmark=text))]
+        return [message.data for message in everything(b.subscribe_topic("orders", bookmark=text))]
 
     assert between(f"[{ours}:{theirs[0]}]") == ["b1", "a1"]
     assert between(f"({theirs[0]}:{theirs[1]}]") == ["a2"]
@@ -146,9 +146,9 @@ def test_a_bookmark_that_is_not_here_begins_as_the_options_say(twins):
     bookmark = a.publish("orders", 2)
 
     with pytest.raises(BookmarkNotFound, match=r"is not here: its origin is a\.one, .* it is to come"):
-        b.subscribe("orders", bookmark=bookmark, bookmark_not_found="fail")
+        b.subscribe_topic("orders", bookmark=bookmark, bookmark_not_found="fail")
     with pytest.raises(BookmarkNotFound, match="is not here"):
-        b.subscribe("orders", bookmark=f"[epoch:{bookmark}]")
+        b.subscribe_topic("orders", bookmark=f"[epoch:{bookmark}]")
     assert behind(b, bookmark, bookmark_not_found="epoch") == [1]
     assert behind(b, bookmark) == []
 
@@ -160,7 +160,7 @@ def test_a_bookmark_that_a_filter_kept_out_is_not_here_and_never_will_be(twins, 
     fabric.run()
 
     with pytest.raises(BookmarkNotFound, match="a link's filter kept it out"):
-        b.subscribe("orders", bookmark=kept_out, bookmark_not_found="fail")
+        b.subscribe_topic("orders", bookmark=kept_out, bookmark_not_found="fail")
 
 
 def test_a_durable_subscription_goes_on_behind_the_copies_that_it_handled(twins, fabric):
@@ -168,11 +168,11 @@ def test_a_durable_subscription_goes_on_behind_the_copies_that_it_handled(twins,
     for n in range(3):
         a.publish("orders", n)
     fabric.run()
-    with b.subscribe("orders", bookmark="epoch", sub_id="audit", auto_ack=False) as messages:
+    with b.subscribe_topic("orders", bookmark="epoch", sub_id="audit", auto_ack=False) as messages:
         first, second = messages.get(30), messages.get(30)
         second.ack(wait=True)
 
-    with b.subscribe("orders", bookmark="most_recent", sub_id="audit") as messages:
+    with b.subscribe_topic("orders", bookmark="most_recent", sub_id="audit") as messages:
         assert [messages.get(30).data, messages.get(30).data] == [0, 2]
     assert first.data == 0
 
@@ -456,14 +456,14 @@ def test_what_an_earlier_incarnation_recorded_keeps_its_bookmark(twins, fabric):
         new = again.publish("orders", {"id": 2})
         assert (old.origin, new.origin) == ("a.one", "a.two")
 
-        read = everything(again.subscribe("orders", bookmark="[epoch:now]"))
+        read = everything(again.subscribe_topic("orders", bookmark="[epoch:now]"))
         with again.subscribe("work", max_backlog=2) as messages:
             delivered = [messages.get(30), messages.get(30)]
         assert [message.bookmark for message in read] == [message.bookmark for message in delivered] == [old, new]
         assert behind(again, old) == [{"id": 2}]
         assert again.history(old).events[0].event == "published"
         assert again.topics()["orders"]["first"] == old
-        wanted = everything(again.subscribe("orders", bookmark="[epoch:now]", filter=f"BOOKMARK() = '{old}'"))
+        wanted = everything(again.subscribe_topic("orders", bookmark="[epoch:now]", filter=f"BOOKMARK() = '{old}'"))
         assert [message.bookmark for message in wanted] == [old]
         assert [found.bookmark for found in again.sow("work", f"BOOKMARK() = '{new}'")] == [new]
         assert again.ack("work", [old, new]) == 2

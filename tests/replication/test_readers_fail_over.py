@@ -39,11 +39,13 @@ def test_readers_go_on_at_the_other_instance_and_back(homes):
     publish_at_both(homes, [1, 2, 3, 4])
     client = homes.client()
     store = MemoryBookmarkStore()
-    live = client.subscribe("orders", bookmark="now")
-    behind = client.subscribe("orders", bookmark="epoch")
-    ranged = client.subscribe("orders", bookmark="[epoch:now]")
-    durable = client.subscribe("orders", bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False)
-    conflated = client.subscribe("orders", bookmark="epoch", conflation="10ms", conflation_key="/none")
+    live = client.subscribe_topic("orders", bookmark="now")
+    behind = client.subscribe_topic("orders", bookmark="epoch")
+    ranged = client.subscribe_topic("orders", bookmark="[epoch:now]")
+    durable = client.subscribe_topic(
+        "orders", bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False
+    )
+    conflated = client.subscribe_topic("orders", bookmark="epoch", conflation="10ms", conflation_key="/none")
     publish_at_both(homes, [5, 6, 7, 8])
     seen = {"behind": [behind.get(30).data for _ in range(3)], "ranged": [ranged.get(30).data]}
     open_messages = [durable.get(30) for _ in range(3)]
@@ -83,7 +85,7 @@ def test_what_a_durable_subscription_handled_stays_handled_at_the_other_instance
     wish = {"bookmark": "most_recent", "sub_id": "audit", "bookmark_store": store, "auto_ack": False}
     publish_at_both(homes, [1, 2, 3, 4, 5, 6])
     client = homes.client()
-    with client.subscribe("orders", **wish) as messages:
+    with client.subscribe_topic("orders", **wish) as messages:
         taken = [messages.get(30) for _ in range(5)]
         # The third one and the last stay open, what is behind the one is beyond the place.
         for each in (0, 1, 3):
@@ -97,12 +99,12 @@ def test_what_a_durable_subscription_handled_stays_handled_at_the_other_instance
 
     # Another process, which begins at the other instance.
     client = homes.client()
-    with client.subscribe("orders", **wish) as messages:
+    with client.subscribe_topic("orders", **wish) as messages:
         assert sorted(take(messages, 4)) == sorted({*range(1, 8)} - {taken[each].data for each in (0, 1, 3)})
     # One that begins anew forgets what is kept, of both instances.
-    with client.subscribe("orders", **wish | {"bookmark": "epoch"}):
+    with client.subscribe_topic("orders", **wish | {"bookmark": "epoch"}):
         pass
-    with client.subscribe("orders", **wish) as messages:
+    with client.subscribe_topic("orders", **wish) as messages:
         assert sorted(take(messages, 7)) == [*range(1, 8)]
 
 
@@ -209,7 +211,7 @@ def test_wherever_a_reader_goes_on_it_gets_each_message_once(fabric, seed):
     place, before = history.place()
     with Client(history.urls, heartbeat="10s") as client:
         client._failover.stop()
-        with client.subscribe(history.topic, bookmark=place) as messages:
+        with client.subscribe_topic(history.topic, bookmark=place) as messages:
             history.wander(client, messages)
 
     assert len(history.got) == len(set(history.got))

@@ -65,7 +65,7 @@ def two(fabric):
 
 def test_what_was_handed_out_does_not_come_again_under_another_origin(two):
     two.send("a", 1, 2, 3, 4, 5)
-    with two.client() as client, client.subscribe("orders", bookmark="epoch") as messages:
+    with two.client() as client, client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 5)) == [1, 2, 3, 4, 5]
         # Given a publisher that failed over and does not know of the last two, nor do links
         two.send("b", 4, 5, 6)
@@ -83,7 +83,7 @@ def test_what_was_handed_out_does_not_come_again_under_another_origin(two):
 def test_a_four_behind_a_five_is_handed_out(two):
     two.send("a", 1, 2, 3)
     two.fabric.run()
-    with two.client("ba") as client, client.subscribe("orders", bookmark="epoch") as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 3)) == [1, 2, 3]
         # Given a 4 that is recorded at the first instance, and a 5 that its publisher sent to the second
         two.send("a", 4)
@@ -99,7 +99,7 @@ def test_a_four_behind_a_five_is_handed_out(two):
 
 def test_what_waits_to_be_handed_out_is_not_doubled_either(two):
     two.send("a", 1, 2, 3, 4, 5)
-    with two.client() as client, client.subscribe("orders", bookmark="epoch") as messages:
+    with two.client() as client, client.subscribe_topic("orders", bookmark="epoch") as messages:
         # Given messages that were read and not handed out
         assert data_of(pick_up(messages, 2)) == [1, 2]
         two.send("b", 3, 4, 5, 6)
@@ -114,7 +114,7 @@ def test_a_publishers_number_is_found_among_copies(two):
     # Wherever the message was published, a subscription begins behind it
     with Client(two.addresses("b")) as client:
         for bookmark, expected in (("till|2", [3, 4]), ("till|4,till|3", [4])):
-            with client.subscribe("orders", bookmark=bookmark) as messages:
+            with client.subscribe_topic("orders", bookmark=bookmark) as messages:
                 assert data_of(rest_of(messages)) == expected
 
 
@@ -125,7 +125,7 @@ def test_a_filter_chooses_before(two):
             two.sites[short].publish("orders", body, publisher="till", sequence=str(number))
 
     send("a", 1, 2, 3, 4, 5)
-    with two.client() as client, client.subscribe("orders", filter="/n != 4", bookmark="epoch") as messages:
+    with two.client() as client, client.subscribe_topic("orders", filter="/n != 4", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 4)) == [{"n": number} for number in (1, 2, 3, 5)]
         send("b", 2, 3, 4, 5, 6)
         move(client, "b")
@@ -136,7 +136,7 @@ def test_publishers_of_other_names_and_none_are_not_mixed_up(two):
     two.send("a", 1, 2)
     two.send("a", 1, 2, publisher="desk")
     two.sites["a"].publish("orders", "1")
-    with two.client() as client, client.subscribe("orders", bookmark="epoch") as messages:
+    with two.client() as client, client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 5)) == [1, 2, 1, 2, 1]
         two.send("b", 2, publisher="other")
         two.sites["b"].publish("orders", "1")
@@ -149,7 +149,7 @@ def test_publishers_of_other_names_and_none_are_not_mixed_up(two):
 def test_a_conflated_subscription_passes_over_it_too(two):
     two.send("a", 1, 2, 3)
     wish = {"bookmark": "epoch", "conflation": "10ms", "conflation_key": "/none"}
-    with two.client() as client, client.subscribe("orders", **wish) as messages:
+    with two.client() as client, client.subscribe_topic("orders", **wish) as messages:
         assert data_of(pick_up(messages, 3)) == [1, 2, 3]
         two.send("b", 2, 3, 4)
         move(client, "b")
@@ -162,7 +162,7 @@ def test_so_does_an_asyncio_client(two):
 
     async def main():
         async with AsyncClient(two.addresses(), heartbeat="10s") as client:
-            messages = await client.subscribe("orders", bookmark="epoch")
+            messages = await client.subscribe_topic("orders", bookmark="epoch")
             async with messages:
                 found = [(await messages.get(5)).data for _ in range(3)]
                 two.send("b", 2, 3, 4)
@@ -199,7 +199,7 @@ def wish_of(store):
 def test_a_durable_one_remembers_it_in_the_next_process(two, kind, tmp_path):
     store = store_of(kind, tmp_path)
     two.send("a", 1, 2, 3, 4, 5)
-    with two.client() as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client() as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         taken = pick_up(messages, 5)
         # The fourth and the second are not handled
         for each in (0, 2, 4):
@@ -209,13 +209,13 @@ def test_a_durable_one_remembers_it_in_the_next_process(two, kind, tmp_path):
         assert not rest_of(messages)
     two.send("b", 3, 4, 5, 6)
     # Then the next process, at the other instance, gets what is not handled and is there, and what is new
-    with two.client("ba") as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         again = rest_of(messages)
         assert data_of(again) == [4, 6]
         again[0].ack(wait=True)
     # What links bring of it is known, too
     two.fabric.run()
-    with two.client("ba") as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         assert sorted(data_of(rest_of(messages))) == [2, 6]
 
 
@@ -223,7 +223,7 @@ def test_a_durable_one_remembers_it_in_the_next_process(two, kind, tmp_path):
 def test_what_is_open_at_one_instance_is_open_under_the_other_origin(two, kind, tmp_path):
     store = store_of(kind, tmp_path)
     two.send("a", 1, 2, 3)
-    with two.client() as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client() as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         taken = pick_up(messages, 3)
         taken[0].ack()
         two.send("b", 1, 2, 3, 4)
@@ -232,12 +232,12 @@ def test_what_is_open_at_one_instance_is_open_under_the_other_origin(two, kind, 
         assert last.data == 4
         last.ack(wait=True)
     # Given that 2 and 3 were handed out and not handled, then they come again, once
-    with two.client("ba") as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         again = rest_of(messages)
         assert data_of(again) == [2, 3]
         for each in again:
             each.ack()
-    with two.client("ba") as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         assert not rest_of(messages)
 
 
@@ -245,7 +245,7 @@ def test_what_is_open_at_one_instance_is_open_under_the_other_origin(two, kind, 
 def test_the_place_goes_past_what_was_handled_under_the_other_origin(two, kind, tmp_path):
     store = store_of(kind, tmp_path)
     two.send("a", 1, 2, 3)
-    with two.client() as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client() as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         taken = pick_up(messages, 3)
         two.send("b", 1, 2, 3, 4)
         move(client, "b")
@@ -255,7 +255,7 @@ def test_the_place_goes_past_what_was_handled_under_the_other_origin(two, kind, 
             each.ack()
         messages.flush()
         assert messages._reading._handling.open_messages == 0
-    with two.client("ba") as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         assert not rest_of(messages)
         two.send("b", 5)
         assert data_of(rest_of(messages)) == [5]
@@ -264,12 +264,12 @@ def test_the_place_goes_past_what_was_handled_under_the_other_origin(two, kind, 
 def test_another_bookmark_begins_anew(two, tmp_path):
     store = store_of("file", tmp_path)
     two.send("a", 1, 2, 3)
-    with two.client() as client, client.subscribe("orders", **wish_of(store)) as messages:
+    with two.client() as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         for each in pick_up(messages, 3):
             each.ack()
     two.send("b", 1, 2, 3)
     wish = wish_of(store) | {"bookmark": "epoch"}
-    with two.client("ba") as client, client.subscribe("orders", **wish) as messages:
+    with two.client("ba") as client, client.subscribe_topic("orders", **wish) as messages:
         assert data_of(rest_of(messages)) == [1, 2, 3]
 
 
@@ -302,7 +302,7 @@ class Audit:
         self._open()
 
     def _open(self):
-        self.messages = self._client.subscribe("orders", **self._wish)
+        self.messages = self._client.subscribe_topic("orders", **self._wish)
 
     def read(self, number, wait=0.0):
         for _ in range(number):

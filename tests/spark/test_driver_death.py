@@ -48,7 +48,7 @@ def test_each_row_is_copied_once(client, start):
     client.apply(Topic(name="copies"))
     client.publish_many("orders", [b"%d" % number for number in range(_ROWS)])
     log = key(client.instance, "log", "copies")
-    with client.subscribe("copies", bookmark="epoch") as copies:
+    with client.subscribe_topic("copies", bookmark="epoch") as copies:
         first = start("staged")
         for _ in range(_ROWS // 4):
             assert copies.get("120s") is not None, f"the stream is not on its way; its program's end: {first.poll()}"

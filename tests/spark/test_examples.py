@@ -105,7 +105,7 @@ def test_hours_are_published_when_they_are_over_and_never_again(run, client, fli
 
     windows = run("spark_window", tmp_path / "checkpoint", days=2)
 
-    with client.subscribe("departures-by-hour", bookmark="[epoch:now)") as published:
+    with client.subscribe_topic("departures-by-hour", bookmark="[epoch:now)") as published:
         found = [message.data for message in published]
     assert {(each["origin"], time_of(each["hour"])): each["departures"] for each in found} == over
     assert len(found) == len(over)
@@ -171,7 +171,7 @@ def test_what_the_readme_says_of_spark_runs(start_server, tmp_path):
         client.apply(Queue(name="failed-orders"))
         done = run_alone(["-c", program], tmp_path, server.url)
         assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
-        with client.subscribe("trades", bookmark="[epoch:now)") as published:
+        with client.subscribe_topic("trades", bookmark="[epoch:now)") as published:
             assert sorted(message.data["symbol"] for message in published) == ["AAPL", "IBM"]
 
 

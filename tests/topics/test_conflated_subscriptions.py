@@ -20,7 +20,7 @@ def trade(symbol, number):
 def test_in_an_interval_only_the_latest_of_each_key_comes(either):
     # Given a subscription that is conflated by symbol
     either.apply(Topic(name="trades"))
-    with either.subscribe("trades", conflation="3s", conflation_key=["/symbol"]) as messages:
+    with either.subscribe_topic("trades", conflation="3s", conflation_key=["/symbol"]) as messages:
         started = time.monotonic()
         either.publish_many("trades", [trade("IBM", 1), trade("A", 2), trade("IBM", 3), {"i": 4}, trade("A", 5)])
         # Then what has no key comes at once
@@ -39,7 +39,7 @@ def test_in_an_interval_only_the_latest_of_each_key_comes(either):
 
 def test_auto_gives_each_key_once_to_who_is_behind_and_everything_to_who_is_not(either):
     either.apply(Topic(name="trades"))
-    with either.subscribe("trades", conflation="auto", conflation_key="/symbol") as messages:
+    with either.subscribe_topic("trades", conflation="auto", conflation_key="/symbol") as messages:
         # Given a consumer that keeps up, then it gets every message
         for i in range(5):
             either.publish("trades", trade("IBM", i))
@@ -58,7 +58,9 @@ def test_auto_gives_each_key_once_to_who_is_behind_and_everything_to_who_is_not(
 def test_a_range_ends_with_the_latest_of_each_key_without_waiting(client):
     client.apply(Topic(name="trades"))
     client.publish_many("trades", [trade("IBM", 1), trade("A", 2), trade("IBM", 3)])
-    with client.subscribe("trades", bookmark="[epoch:now]", conflation="1h", conflation_key="/symbol") as messages:
+    with client.subscribe_topic(
+        "trades", bookmark="[epoch:now]", conflation="1h", conflation_key="/symbol"
+    ) as messages:
         assert data_of(messages) == [trade("A", 2), trade("IBM", 3)]
         assert messages.completed
 
@@ -67,7 +69,7 @@ def test_a_filter_judges_before_conflation(client):
     client.apply(Topic(name="trades"))
     client.publish_many("trades", [trade("IBM", 1), trade("IBM", 30)])
     asked = {"bookmark": "[epoch:now]", "conflation": "auto", "conflation_key": "/symbol"}
-    with client.subscribe("trades", filter="/i < 10", **asked) as messages:
+    with client.subscribe_topic("trades", filter="/i < 10", **asked) as messages:
         assert data_of(messages) == [trade("IBM", 1)]
 
 
@@ -76,7 +78,9 @@ def test_keys_of_different_topics_are_different(client):
     client.publish("a", trade("IBM", 1))
     client.publish("b", trade("IBM", 2))
     client.publish("a", trade("IBM", 3))
-    with client.subscribe("^[ab]$", bookmark="[epoch:now]", conflation="auto", conflation_key="/symbol") as messages:
+    with client.subscribe_topic(
+        "^[ab]$", bookmark="[epoch:now]", conflation="auto", conflation_key="/symbol"
+    ) as messages:
         assert data_of(messages) == [trade("IBM", 2), trade("IBM", 3)]
 
 
@@ -84,12 +88,12 @@ def test_the_key_of_the_topic_is_the_default_and_without_one_it_is_asked_for(cli
     client.apply(Topic(name="trades"))
     # Given a topic without a key, then conflation needs one
     with pytest.raises(DefinitionError, match="topic 'trades' has no key; allowed: conflation_key"):
-        client.subscribe("trades", conflation="auto")
+        client.subscribe_topic("trades", conflation="auto")
     # Given one that has it
     client.apply(Topic(name="kept", key="/symbol"))
     client.publish_many("kept", [trade("IBM", 1), trade("A", 2), trade("IBM", 3)])
     client.sow_delete("kept", filter="/symbol = 'A'")
-    with client.subscribe("kept", bookmark="[epoch:now]", conflation="auto") as messages:
+    with client.subscribe_topic("kept", bookmark="[epoch:now]", conflation="auto") as messages:
         assert data_of(messages) == [trade("A", 2), trade("IBM", 3)]
 
 
@@ -97,10 +101,10 @@ def test_what_does_not_go_with_conflation_is_refused(client):
     client.apply(Topic(name="trades"))
     for options in ({"sub_id": "audit"}, {"rate": 100}):
         with pytest.raises(DefinitionError, match=f"conflation with {next(iter(options))}"):
-            client.subscribe("trades", conflation="1s", conflation_key=["/symbol"], **options)
+            client.subscribe_topic("trades", conflation="1s", conflation_key=["/symbol"], **options)
     with pytest.raises(DefinitionError, match="allowed is an interval"):
-        client.subscribe("trades", conflation="sometimes")
-    with client.subscribe("trades", conflation="none") as messages:
+        client.subscribe_topic("trades", conflation="sometimes")
+    with client.subscribe_topic("trades", conflation="none") as messages:
         client.publish_many("trades", [trade("IBM", 1), trade("IBM", 2)])
         assert len(pick_up(messages, 2)) == 2
 
@@ -113,7 +117,7 @@ def test_a_slow_consumer_of_a_busy_topic_ends_with_the_last_of_every_key(client,
     last: dict = {}
     seen: dict = {}
     order: list = []
-    with client.subscribe("trades", conflation=conflation, conflation_key="/symbol") as messages:
+    with client.subscribe_topic("trades", conflation=conflation, conflation_key="/symbol") as messages:
         for batch in range(60):
             many = [trade(f"S{draw.randrange(20)}", 100 * batch + i) for i in range(100)]
             client.publish_many("trades", many)
@@ -136,7 +140,7 @@ def test_a_slow_consumer_of_a_busy_topic_ends_with_the_last_of_every_key(client,
 def test_a_handler_gets_what_is_conflated(client):
     client.apply(Topic(name="trades"))
     seen = []
-    with client.subscribe("trades", conflation="100ms", conflation_key="/symbol", on_message=seen.append):
+    with client.subscribe_topic("trades", conflation="100ms", conflation_key="/symbol", on_message=seen.append):
         client.publish_many("trades", [trade("IBM", 1), trade("IBM", 2)])
         deadline = time.monotonic() + 60
         while not seen:
@@ -149,13 +153,13 @@ def test_the_asyncio_client_conflates_the_same(server, instance):
     async def scenario():
         async with AsyncClient(server.url, instance=instance) as client:
             await client.apply(Topic(name="trades"))
-            async with client.subscribe("trades", conflation="200ms", conflation_key="/symbol") as messages:
+            async with client.subscribe_topic("trades", conflation="200ms", conflation_key="/symbol") as messages:
                 await client.publish_many("trades", [trade("IBM", 1), trade("A", 2), trade("IBM", 3), {"i": 4}])
                 got = [(await messages.get("30s")).data for _ in range(3)]
                 assert got == [{"i": 4}, trade("A", 2), trade("IBM", 3)]
                 assert await messages.get("300ms") is None
             options = {"bookmark": "[epoch:now]", "conflation": "auto", "conflation_key": "/symbol"}
-            async with client.subscribe("trades", **options) as messages:
+            async with client.subscribe_topic("trades", **options) as messages:
                 assert [message.data async for message in messages] == [trade("A", 2), trade("IBM", 3), {"i": 4}]
 
     asyncio.run(scenario())

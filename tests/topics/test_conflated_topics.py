@@ -20,7 +20,7 @@ def trade(symbol, number):
 
 def test_its_subscribers_get_the_latest_of_each_key_in_an_interval_and_what_its_filter_lets_through(either):
     either.apply(Topic(name="trades", key="/symbol"), SLOW)
-    with either.subscribe("slow", filter="/symbol != 'C'") as messages:
+    with either.subscribe_topic("slow", filter="/symbol != 'C'") as messages:
         started = time.monotonic()
         either.publish_many("trades", [trade("A", 1), trade("B", 2), trade("A", 3), trade("A", 0), trade("C", 4)])
         assert data_of(pick_up(messages, 2)) == [trade("B", 2), trade("A", 3)]
@@ -37,7 +37,7 @@ def test_a_query_of_it_is_one_of_the_records_of_its_topic(either):
 
 def test_its_own_key_stands_in_for_that_of_the_topic(client):
     client.apply(ConflatedTopic(name="slow", underlying_topic="trades", interval="100ms", key=["/symbol", "/day"]))
-    with client.subscribe("slow") as messages:
+    with client.subscribe_topic("slow") as messages:
         client.publish_many("trades", [{"symbol": "A", "day": day, "i": i} for i, day in enumerate([1, 2, 1])])
         assert [message.data["i"] for message in pick_up(messages, 2)] == [1, 2]
 
@@ -88,7 +88,7 @@ def test_it_has_no_log_and_nothing_is_published_to_it(client):
     with pytest.raises(DefinitionError, match="'slow' is a conflated topic; allowed: the topic under it, 'trades'"):
         client.publish("slow", 1)
     with pytest.raises(DefinitionError, match="'slow' is a conflated topic, which has no log"):
-        client.subscribe("slow", bookmark="now").get(1)
+        client.subscribe_topic("slow", bookmark="now").get(1)
 
 
 def test_it_is_changed_and_removed_and_its_topic_keeps_its_key_while_it_is_there(client):
@@ -101,14 +101,14 @@ def test_it_is_changed_and_removed_and_its_topic_keeps_its_key_while_it_is_there
             refused()
     client.remove(SLOW)
     with pytest.raises(UnknownQueue):
-        client.subscribe("slow")
+        client.sow("slow")
 
 
 def test_the_same_awaited(valkey, instance):
     async def run():
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Topic(name="trades", key="/symbol"), SLOW)
-            async with client.subscribe("slow", filter="/i < 9") as messages:
+            async with client.subscribe_topic("slow", filter="/i < 9") as messages:
                 await client.publish_many("trades", [trade("A", 1), trade("A", 2), trade("B", 9)])
                 return (await messages.get("9s")).data, [message.data for message in await client.sow("slow", "/i < 9")]
 

@@ -33,7 +33,7 @@ def durable(client, bookmark_store):
     client.apply(Topic(name="a"), Topic(name="b"))
 
     def subscribe(sub_id="audit", name="^[ab]$", **options):
-        return client.subscribe(name, sub_id=sub_id, bookmark_store=bookmark_store, **options)
+        return client.subscribe_topic(name, sub_id=sub_id, bookmark_store=bookmark_store, **options)
 
     return subscribe
 
@@ -276,9 +276,9 @@ def test_an_awaited_one_ends_too_when_another_has_its_name(valkey, instance):
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Topic(name="a"))
             await client.publish_many("a", range(3))
-            first = await client.subscribe("a", sub_id="s", auto_ack=False)
+            first = await client.subscribe_topic("a", sub_id="s", auto_ack=False)
             message = await first.get("30s")
-            async with client.subscribe("a", sub_id="s") as second:
+            async with client.subscribe_topic("a", sub_id="s") as second:
                 assert (await second.get("30s")).data == 0
                 with pytest.raises(NameInUse):
                     await message.ack(wait=True)
@@ -302,12 +302,12 @@ def test_a_file_that_is_damaged_later_is_told_as_what_it_is(client, tmp_path):
     store = SqliteBookmarkStore(tmp_path / "places")
     store.close()
     with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*closed"):
-        client.subscribe("a", sub_id="s", bookmark_store=store)
+        client.subscribe_topic("a", sub_id="s", bookmark_store=store)
     # Given a file whose pages are overwritten behind the first one
     content = (tmp_path / "places").read_bytes()
     (tmp_path / "places").write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
     with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*malformed"):
-        client.subscribe("a", sub_id="s", bookmark_store=SqliteBookmarkStore(tmp_path / "places"))
+        client.subscribe_topic("a", sub_id="s", bookmark_store=SqliteBookmarkStore(tmp_path / "places"))
 
 
 def test_a_file_is_shared_by_stores(client, tmp_path):
@@ -315,7 +315,7 @@ def test_a_file_is_shared_by_stores(client, tmp_path):
     client.publish_many("a", range(4))
     path = tmp_path / "places"
     for store, expected in ((SqliteBookmarkStore(path), [0, 1]), (SqliteBookmarkStore(path), [1, 2])):
-        with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
+        with client.subscribe_topic("a", sub_id="s", bookmark_store=store) as messages:
             assert data_of(pick_up(messages, 2)) == expected
         store.close()
 
@@ -326,7 +326,7 @@ def test_an_event_loop_goes_on_while_another_process_holds_the_file(valkey, inst
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Topic(name="a"))
             await client.publish_many("a", range(3))
-            async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
+            async with client.subscribe_topic("a", sub_id="s", bookmark_store=store) as messages:
                 await (await messages.get("30s")).ack()
                 # Given another process that is writing
                 with contextlib.closing(sqlite3.connect(tmp_path / "places", isolation_level=None)) as other:
@@ -337,7 +337,7 @@ def test_an_event_loop_goes_on_while_another_process_holds_the_file(valkey, inst
                     assert not written.done()
                     other.execute("ROLLBACK")
                     await written
-            async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
+            async with client.subscribe_topic("a", sub_id="s", bookmark_store=store) as messages:
                 assert (await messages.get("30s")).data == 1
 
     asyncio.run(scenario())

@@ -72,7 +72,7 @@ def published(client):
 
 
 def begin(client, name, bookmark, **options):
-    with client.subscribe(name, bookmark=bookmark, **options) as messages:
+    with client.subscribe_topic(name, bookmark=bookmark, **options) as messages:
         return data_of(rest_of(messages))
 
 

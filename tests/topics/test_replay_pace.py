@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def test_a_rate_in_messages_is_kept(client):
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(50))
-    with client.subscribe("orders", bookmark="epoch", rate=200) as messages:
+    with client.subscribe_topic("orders", bookmark="epoch", rate=200) as messages:
         started = time.monotonic()
         assert data_of(pick_up(messages, 50)) == list(range(50))
         # 50 at 200 a second: the first at once
@@ -30,7 +30,7 @@ def test_a_rate_in_messages_is_kept(client):
 def test_a_rate_in_bytes_is_kept(client):
     client.apply(Topic(name="orders"))
     client.publish_many("orders", [b"x" * 1024] * 30)
-    with client.subscribe("orders", bookmark="[epoch:now]", rate="100KB") as messages:
+    with client.subscribe_topic("orders", bookmark="[epoch:now]", rate="100KB") as messages:
         started = time.monotonic()
         assert sum(1 for _ in messages) == 30
         assert 0.28 < time.monotonic() - started < 10
@@ -42,7 +42,7 @@ def test_the_recorded_pace_is_kept_and_its_long_gaps_are_not(client, valkey):
     with valkey.client() as redis:
         for at in (1000, 1100, 1200, 3_601_200):
             redis.xadd(key(client.instance, "log", "orders"), {"b": str(at)}, id=f"{at}-0")
-    with client.subscribe("orders", bookmark="[epoch:now]", rate="2X", rate_max_gap="400ms") as messages:
+    with client.subscribe_topic("orders", bookmark="[epoch:now]", rate="2X", rate_max_gap="400ms") as messages:
         # When they are read at twice the pace
         started = time.monotonic()
         times = [time.monotonic() - started for _ in messages]
@@ -54,7 +54,7 @@ def test_the_recorded_pace_is_kept_and_its_long_gaps_are_not(client, valkey):
 def test_a_rate_does_not_make_a_short_wait_longer(client):
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(2))
-    with client.subscribe("orders", bookmark="epoch", rate=0.02) as messages:
+    with client.subscribe_topic("orders", bookmark="epoch", rate=0.02) as messages:
         assert messages.get("30s").data == 0
         started = time.monotonic()
         assert messages.get(0.1) is None
@@ -64,7 +64,7 @@ def test_a_rate_does_not_make_a_short_wait_longer(client):
 def test_a_paused_subscription_hands_out_nothing_until_it_is_resumed(client):
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(4))
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert messages.get("30s").data == 0
         # When it is paused, then nothing comes, also of what was read already
         messages.pause()
@@ -92,7 +92,7 @@ def test_what_to_do_when_the_start_was_trimmed_is_said(either, policy, expected)
     # Given a log that lost its first six messages
     marks = trimmed(either)
     # When somebody begins within what was lost
-    with either.subscribe("orders", bookmark=marks[2], bookmark_not_found=policy) as messages:
+    with either.subscribe_topic("orders", bookmark=marks[2], bookmark_not_found=policy) as messages:
         # Then it is told, and it goes on as was asked for
         assert messages.missed == ("orders",)
         assert data_of(rest_of(messages)) == expected
@@ -102,17 +102,17 @@ def test_what_to_do_when_the_start_was_trimmed_is_said(either, policy, expected)
 
 def test_now_is_the_default_and_failing_is_possible(client):
     marks = trimmed(client)
-    with client.subscribe("orders", bookmark=marks[2]) as messages:
+    with client.subscribe_topic("orders", bookmark=marks[2]) as messages:
         assert not rest_of(messages)
     with pytest.raises(BookmarkNotFound, match="trimmed up to"):
-        client.subscribe("orders", bookmark=marks[2], bookmark_not_found="fail")
+        client.subscribe_topic("orders", bookmark=marks[2], bookmark_not_found="fail")
 
 
 def test_where_nothing_is_missing_nothing_is_missed(client):
     marks = trimmed(client)
     # The epoch is whatever is there; the last one that was trimmed was handled
     for asked, expected in (("epoch", [6, 7, 8, 9]), (marks[5], [6, 7, 8, 9]), (marks[7], [8, 9])):
-        with client.subscribe("orders", bookmark=asked, bookmark_not_found="fail") as messages:
+        with client.subscribe_topic("orders", bookmark=asked, bookmark_not_found="fail") as messages:
             assert data_of(rest_of(messages)) == expected
             assert messages.missed == ()
 
@@ -121,7 +121,7 @@ def test_what_a_subscription_has_not_handed_on_is_kept_for_it(client):
     # Given a subscription that has begun, and has handed out nothing
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(2000))
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         # When everything that nobody needs is removed
         result = client.trim("orders", age="0s")
         # Then all of it is there for it
@@ -136,12 +136,12 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_lost(con
     client, lost = connect(), connect()
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(10))
-    messages = lost.subscribe("orders", sub_id="audit", auto_ack=False)
+    messages = lost.subscribe_topic("orders", sub_id="audit", auto_ack=False)
     for message in pick_up(messages, 10)[:5]:
         message.ack(wait=True)
     # When what nobody needs is removed, then another one of the name misses nothing
     client.trim("orders", age="0s")
-    with client.subscribe("orders", sub_id="audit", bookmark_not_found="fail") as others:
+    with client.subscribe_topic("orders", sub_id="audit", bookmark_not_found="fail") as others:
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
 
@@ -149,12 +149,12 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_closed(e
     # Given a durable subscription that is closed in order with five messages unhandled, as at a restart
     either.apply(Topic(name="orders"))
     either.publish_many("orders", range(10))
-    with either.subscribe("orders", sub_id="audit", auto_ack=False) as messages:
+    with either.subscribe_topic("orders", sub_id="audit", auto_ack=False) as messages:
         for message in pick_up(messages, 10)[:5]:
             message.ack(wait=True)
     # When what nobody needs is removed, then the next one of the name misses nothing
     assert either.trim("orders", age="0s").removed == 5
-    with either.subscribe("orders", sub_id="audit", bookmark_not_found="fail") as others:
+    with either.subscribe_topic("orders", sub_id="audit", bookmark_not_found="fail") as others:
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
 
@@ -167,7 +167,7 @@ def left_alone(subscription, client, redis, topic="orders"):
 def test_a_subscription_that_was_not_heard_of_for_long_goes_on_and_says_what_it_missed(client, valkey):
     # Given a subscription whose log was trimmed under it after its hold had ended
     client.apply(Topic(name="orders"))
-    with client.subscribe("orders", bookmark="now") as messages, valkey.client() as redis:
+    with client.subscribe_topic("orders", bookmark="now") as messages, valkey.client() as redis:
         assert messages.get(0) is None
         client.publish_many("orders", range(5))
         left_alone(messages, client, redis)
@@ -181,7 +181,7 @@ def test_a_subscription_that_was_not_heard_of_for_long_goes_on_and_says_what_it_
 def test_a_subscription_that_is_to_miss_nothing_fails_instead(client, valkey):
     client.apply(Topic(name="orders"))
     with (
-        client.subscribe("orders", bookmark="now", bookmark_not_found="fail") as messages,
+        client.subscribe_topic("orders", bookmark="now", bookmark_not_found="fail") as messages,
         valkey.client() as redis,
     ):
         client.publish_many("orders", range(5))
@@ -194,7 +194,7 @@ def test_a_subscription_that_is_to_miss_nothing_fails_instead(client, valkey):
 def test_a_subscription_that_is_late_but_missed_nothing_goes_on_as_before(client, valkey):
     client.apply(Topic(name="orders"))
     with (
-        client.subscribe("orders", bookmark="epoch", bookmark_not_found="fail") as messages,
+        client.subscribe_topic("orders", bookmark="epoch", bookmark_not_found="fail") as messages,
         valkey.client() as redis,
     ):
         client.publish_many("orders", range(3))
@@ -211,7 +211,7 @@ def test_a_subscription_holds_its_log_while_messages_are_asked_for_also_when_it_
     # Given a subscription that is paused
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(3))
-    with client.subscribe("orders", bookmark="epoch") as messages, valkey.client() as redis:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages, valkey.client() as redis:
         messages.pause()
         left_alone(messages, client, redis)
         # When somebody asks for messages, in vain
@@ -231,7 +231,7 @@ def test_a_fully_durable_subscription_hands_out_what_is_on_disk(start_server, in
     server = start_server("valkey", appendonly=True, options=["--appendfsync", flushed])
     with Client(server.url, instance=instance) as client:
         client.apply(Topic(name="orders"))
-        with client.subscribe("orders", bookmark="epoch", fully_durable=True) as messages:
+        with client.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages:
             client.publish_many("orders", range(5))
             assert data_of(pick_up(messages, 5)) == list(range(5))
 
@@ -243,7 +243,7 @@ def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, instance):
         Client(valkey.url, instance=instance, heartbeat="200ms") as client,
     ):
         client.publish("orders", 1)
-        with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+        with client.subscribe_topic("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
             assert messages.get(timeout="300ms") is None
             before = redis.info("stats")["total_connections_received"]
             assert messages.get(timeout="1500ms") is None
@@ -258,10 +258,10 @@ def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance,
     server = start_server(kind, appendonly=True, options=["--appendfsync", "everysec"])
     with Client(server.url, instance=instance) as client:
         client.apply(Topic(name="orders"))
-        with client.subscribe("orders", bookmark="epoch", fully_durable=True) as messages:
+        with client.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages:
             client.publish("orders", "x")
             # Then a plain subscription has a message that this one has not
-            with client.subscribe("orders", bookmark="epoch") as others:
+            with client.subscribe_topic("orders", bookmark="epoch") as others:
                 assert data_of(pick_up(others, 1)) == ["x"]
             assert messages.get(0.5) is None
             # Until it is on disk
@@ -278,19 +278,19 @@ def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance,
 def test_a_server_that_cannot_say_what_is_durable_is_refused_with_the_reason(client, start_server, instance):
     client.apply(Topic(name="orders"))
     with pytest.raises(ServerUnsuitable, match="appendonly yes"):
-        client.subscribe("orders", bookmark="epoch", fully_durable=True)
+        client.subscribe_topic("orders", bookmark="epoch", fully_durable=True)
     server = start_server("redis", appendonly=True, options=["--appendfsync", "no"])
     with Client(server.url, instance=instance) as lazy:
         lazy.apply(Topic(name="orders"))
         with pytest.raises(ServerUnsuitable, match="everysec or always"):
-            lazy.subscribe("orders", bookmark="epoch", fully_durable=True)
+            lazy.subscribe_topic("orders", bookmark="epoch", fully_durable=True)
 
 
 def test_a_fully_durable_subscription_waits_for_replicas(client):
     # Given a server without a replica
     client.apply(Topic(name="orders"))
     client.publish("orders", "x")
-    with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
         # Then nothing is durable
         assert messages.get(0.3) is None
 
@@ -299,7 +299,7 @@ def test_what_a_fully_durable_subscription_lacks_is_told(client, caplog, monkeyp
     monkeypatch.setattr(durability, "_TELL", 0.1)
     client.apply(Topic(name="orders"))
     client.publish("orders", "x")
-    with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
         # Missing replicas at once
         assert "replicas=1': the server has 0 replicas connected" in caplog.text
         # And messages that wait for them after a while, once
@@ -329,7 +329,7 @@ def test_an_awaiting_client_calls_plain_functions_and_coroutine_functions(valkey
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Topic(name="a"), Queue(name="work", underlying_topic="b"))
             async with (
-                client.subscribe("a", bookmark="epoch", sub_id="audit", on_message=handler) as durable,
+                client.subscribe_topic("a", bookmark="epoch", sub_id="audit", on_message=handler) as durable,
                 client.subscribe("work", on_message=handler),
             ):
                 await client.publish_many("a", range(3))
@@ -338,10 +338,10 @@ def test_an_awaiting_client_calls_plain_functions_and_coroutine_functions(valkey
                 await durable.flush()
             assert sorted(map(str, seen)) == ["0", "1", "2", "queued"]
             # And what it returned from is handled
-            async with client.subscribe("a", sub_id="audit") as again:
+            async with client.subscribe_topic("a", sub_id="audit") as again:
                 assert await again.get("100ms") is None
             with pytest.raises(DefinitionError, match="on_message=5"):
-                client.subscribe("a", bookmark="epoch", on_message=5)
+                client.subscribe_topic("a", bookmark="epoch", on_message=5)
 
     asyncio.run(scenario())
 
@@ -352,15 +352,15 @@ def test_the_asyncio_client_reads_topics_too(valkey, instance):
             await client.apply(Topic(name="a"), Topic(name="b"))
             for number in range(20):
                 await client.publish("ab"[number % 2], number)
-            async with client.subscribe("^[ab]$", bookmark="[epoch:now]") as messages:
+            async with client.subscribe_topic("^[ab]$", bookmark="[epoch:now]") as messages:
                 assert [message.data async for message in messages] == list(range(20))
                 assert messages.completed
             # Durable: what was asked past was handled
-            async with client.subscribe("^[ab]$", bookmark="most_recent", sub_id="audit") as messages:
+            async with client.subscribe_topic("^[ab]$", bookmark="most_recent", sub_id="audit") as messages:
                 for number in range(5):
                     message = await messages.get("30s")
                     assert message.data == number
-            async with client.subscribe("^[ab]$", bookmark="most_recent", sub_id="audit") as messages:
+            async with client.subscribe_topic("^[ab]$", bookmark="most_recent", sub_id="audit") as messages:
                 got = [await messages.get("30s") for _ in range(16)]
                 assert [message.data for message in got] == list(range(4, 20))
                 await got[-1].ack(wait=True)
@@ -369,7 +369,7 @@ def test_the_asyncio_client_reads_topics_too(valkey, instance):
             async def handle(message):
                 seen.append(message.data)
 
-            async with client.subscribe("a", on_message=handle) as messages:
+            async with client.subscribe_topic("a", on_message=handle) as messages:
                 assert repr(messages).startswith("<AsyncTopicSubscription")
                 await client.publish("a", "live")
                 for _ in range(100):
@@ -387,7 +387,7 @@ def test_a_wait_that_is_cancelled_loses_no_message(valkey, instance):
             await client.apply(Topic(name="orders"))
             await client.publish_many("orders", range(3000))
             seen = []
-            async with client.subscribe("orders", bookmark="epoch") as messages:
+            async with client.subscribe_topic("orders", bookmark="epoch") as messages:
                 # When waiting is cancelled again and again, at any moment of it
                 for step in range(150):
                     with contextlib.suppress(TimeoutError):

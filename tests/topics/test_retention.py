@@ -171,7 +171,7 @@ def test_a_log_is_trimmed_beside_a_reader_that_began_at_a_time(client):
     first = client.publish("orders", 1)
     log, later = key(client.instance, "log", "orders"), int(first.id.partition("-")[0]) + 10
     client._store.redis.xadd(log, {"b": "2"}, id=f"{later}-0")
-    with client.subscribe("orders", bookmark=datetime.fromtimestamp(later / 1000, UTC)) as messages:
+    with client.subscribe_topic("orders", bookmark=datetime.fromtimestamp(later / 1000, UTC)) as messages:
         assert messages.get(30).data == 2
         # Then what is before that can go
         assert client.trim("orders", age="0s").removed == 1

@@ -57,7 +57,7 @@ def holds(redis, client, topic):
 
 def test_without_limits_nothing_reports_and_no_thread_runs(client):
     client.apply(Topic(name="orders"))
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         client.publish_many("orders", range(100))
         pick_up(messages, 10)
         assert not [thread.name for thread in threading.enumerate() if thread.name.endswith(client._session.client)]
@@ -67,7 +67,7 @@ def test_without_limits_nothing_reports_and_no_thread_runs(client):
 def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
     client.apply(Transport(name="*", message_memory_limit="1MB"), Topic(name="orders"))
     other = connect()
-    with other.subscribe("orders", bookmark="epoch", sub_id="audit") as messages:
+    with other.subscribe_topic("orders", bookmark="epoch", sub_id="audit") as messages:
         assert messages.get(0.1) is None
         until(lambda: states(client) == {"orders": "durable"})
         (reported,) = other._reporting._readers
@@ -82,7 +82,7 @@ def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
 def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_order(either, tmp_path):
     # Given a subscription that stopped after its first message
     either.apply(Transport(name="*", message_memory_limit="1MB", message_disk_path=str(tmp_path)), Topic(name="orders"))
-    with either.subscribe("orders") as messages:
+    with either.subscribe_topic("orders") as messages:
         either.publish_many("orders", numbered(range(10)))
         got = numbers_of(pick_up(messages, 1))
         # When it is 4 MB behind
@@ -120,7 +120,7 @@ def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order
             other.publish_many(pauses.choice("ab"), numbered(range(start, start + 100)))
             time.sleep(pauses.choice((0, 0, 0.05, 0.1)))
 
-    with client.subscribe("^[ab]$", bookmark="now") as messages:
+    with client.subscribe_topic("^[ab]$", bookmark="now") as messages:
         publisher = threading.Thread(target=publish)
         publisher.start()
         deadline = time.monotonic() + 200
@@ -140,7 +140,7 @@ def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order
 
 def test_who_takes_no_message_for_too_long_is_disconnected_and_others_of_its_client_go_on(either, server, caplog):
     either.apply(Transport(name="*", client_message_age_limit="1s"), Topic(name="orders"), Topic(name="news"))
-    with either.subscribe("orders") as slow, either.subscribe("news") as other:
+    with either.subscribe_topic("orders") as slow, either.subscribe_topic("news") as other:
         # Given that both had something to do
         either.publish("orders", 0)
         either.publish("news", 0)
@@ -170,7 +170,7 @@ def test_who_takes_no_message_for_too_long_is_disconnected_and_others_of_its_cli
 def test_who_waits_for_messages_is_not_slow_however_old_the_last_one_is(client):
     client.apply(Transport(name="*", client_message_age_limit="1s"), Topic(name="orders"))
     client.publish("orders", "old")
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 1)) == ["old"]
         assert messages.get("1500ms") is None
         time.sleep(1.5)
@@ -181,7 +181,7 @@ def test_who_waits_for_messages_is_not_slow_however_old_the_last_one_is(client):
 def test_who_replays_counts_for_nothing_until_it_has_come_to_the_end(client):
     client.apply(Transport(name="*", message_memory_limit="64KB", client_message_age_limit="1s"), Topic(name="orders"))
     client.publish_many("orders", numbered(range(2000)))
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert numbers_of(pick_up(messages, 5)) == list(range(5))
         time.sleep(2.2)
         assert states(client) == {"orders": "replaying"}
@@ -197,7 +197,7 @@ def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinat
         Action(name="gone", on="disconnect", do=Do.publish(topic="told", data="{{AMPS_CLIENT_NAME}} {{AMPS_REASON}}")),
     )
     start_coordinator()
-    with client.subscribe("orders") as messages, client.subscribe("told", bookmark="epoch") as told:
+    with client.subscribe_topic("orders") as messages, client.subscribe_topic("told", bookmark="epoch") as told:
         client.publish("orders", 0)
         assert data_of(pick_up(messages, 1)) == [0]
         client.publish("orders", 1)
@@ -209,7 +209,7 @@ def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinat
 def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
     limits = {"message_memory_limit": "64KB", "message_disk_limit": "500KB"}
     client.apply(Transport(name="*", **limits), Topic(name="orders"))
-    with client.subscribe("orders") as messages:
+    with client.subscribe_topic("orders") as messages:
         client.publish("orders", "first")
         pick_up(messages, 1)
         client.publish_many("orders", numbered(range(1000)))
@@ -223,7 +223,7 @@ def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
 def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client, caplog):
     # Given a durable subscription, whose place is in the log
     client.apply(Transport(name="*", message_memory_limit="64KB"), Topic(name="orders"))
-    with client.subscribe("orders", sub_id="audit") as messages:
+    with client.subscribe_topic("orders", sub_id="audit") as messages:
         client.publish_many("orders", numbered(range(3)))
         assert numbers_of(pick_up(messages, 3)) == [0, 1, 2]
         assert messages.get("100ms") is None
@@ -234,7 +234,7 @@ def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client,
         with pytest.raises(SlowClient, match="message_memory_limit"):
             messages.get(0)
     # Then it goes on there when it comes again
-    with client.subscribe("orders", sub_id="audit") as messages:
+    with client.subscribe_topic("orders", sub_id="audit") as messages:
         assert numbers_of(pick_up(messages, 497)) == list(range(3, 500))
 
 
@@ -246,7 +246,7 @@ def test_a_transport_has_limits_of_its_own(connect):
         Topic(name="orders"),
     )
     patient = connect()
-    with client.subscribe("orders") as hasty, patient.subscribe("orders") as slow:
+    with client.subscribe_topic("orders") as hasty, patient.subscribe_topic("orders") as slow:
         client.publish("orders", 0)
         assert data_of(pick_up(hasty, 1) + pick_up(slow, 1)) == [0, 0]
         client.publish("orders", 1)
@@ -261,7 +261,7 @@ def test_a_transport_has_limits_of_its_own(connect):
 
 def test_limits_that_come_later_count_from_the_next_message_on(client):
     client.apply(Topic(name="orders"))
-    with client.subscribe("orders") as messages:
+    with client.subscribe_topic("orders") as messages:
         client.publish("orders", 0)
         assert data_of(pick_up(messages, 1)) == [0]
         client.apply(Transport(name="*", client_message_age_limit="1s"))
@@ -274,7 +274,7 @@ def test_limits_that_come_later_count_from_the_next_message_on(client):
 
 def test_a_conflated_subscription_that_is_offlined_gets_the_latest_of_each_key(client):
     client.apply(Transport(name="*", message_memory_limit="64KB"), Topic(name="trades"))
-    with client.subscribe("trades", conflation="auto", conflation_key="/k") as messages:
+    with client.subscribe_topic("trades", conflation="auto", conflation_key="/k") as messages:
         client.publish("trades", {"k": 0, "i": 0})
         assert numbers_of(pick_up(messages, 1)) == [0]
         client.publish_many("trades", [{"k": i % 3, "i": i, "pad": PAD} for i in range(3000)])
@@ -299,7 +299,7 @@ def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instan
         async with AsyncClient(server.url, instance=instance) as client:
             limits = {"message_memory_limit": "64KB", "client_message_age_limit": "6s"}
             await client.apply(Transport(name="*", **limits), Topic(name="orders"))
-            async with client.subscribe("orders") as messages:
+            async with client.subscribe_topic("orders") as messages:
                 await client.publish_many("orders", numbered(range(3)))
                 got = [(await messages.get("30s")).data["i"] for _ in range(3)]
                 # Given that it is offlined while others of its loop work
@@ -330,7 +330,7 @@ def test_nobodys_slowness_harms_others(connect, valkey):
     def measured():
         """Messages a second of publishing, and the other subscriber's median latency."""
         taken = []
-        with other.subscribe("orders") as quick:
+        with other.subscribe_topic("orders") as quick:
             started = time.monotonic()
             for start in range(0, 4000, 100):
                 client.publish_many("orders", numbered(range(start, start + 100)))
@@ -347,7 +347,7 @@ def test_nobodys_slowness_harms_others(connect, valkey):
     # Given one that stops
     client.apply(Transport(name="*", message_memory_limit="500KB"))
     stopped = connect()
-    with stopped.subscribe("orders") as messages, contextlib.closing(valkey.client()) as redis:
+    with stopped.subscribe_topic("orders") as messages, contextlib.closing(valkey.client()) as redis:
         assert messages.get(0) is None
         # When 4 MB go by
         rate_beside, latency_beside = measured()

@@ -10,7 +10,7 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
-from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownTopic
 from ampsq.base.log_positions import parse_bookmark_spec
 from ampsq.protocol.schema import key
 from ampsq.topics.merge import Merging
@@ -31,7 +31,7 @@ def test_a_topic_that_is_no_queue_is_subscribed_to_live(either):
     # Given a topic with messages
     recorded(either, "orders")
     # When somebody subscribes to it
-    with either.subscribe("orders") as messages:
+    with either.subscribe_topic("orders") as messages:
         # Then what was there does not come, and what is published comes, in order
         assert messages.get(0) is None
         either.publish_many("orders", ["a", "b", "c"])
@@ -41,7 +41,7 @@ def test_a_topic_that_is_no_queue_is_subscribed_to_live(either):
 
 def test_a_message_that_is_published_meanwhile_wakes_a_waiting_subscription(client):
     recorded(client, "orders")
-    with client.subscribe("orders") as messages:
+    with client.subscribe_topic("orders") as messages:
         timer = threading.Timer(0.1, client.publish, ("orders", "news"))
         timer.start()
         assert messages.get("30s").data == "news"
@@ -53,7 +53,7 @@ def test_a_message_tells_what_was_recorded(client):
     before = datetime.now(UTC) - timedelta(seconds=1)
     client.apply(Topic(name="orders"))
     bookmark = client.publish("orders", {"i": 1}, headers={"trace": "7"})
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         message = messages.get("30s")
     # Then it says what it is
     assert (message.data, message.raw, message.topic) == ({"i": 1}, b'{"i":1}', "orders")
@@ -84,7 +84,7 @@ def test_a_bookmark_says_where_a_subscription_begins_and_then_it_is_live(either,
     # Given twelve messages over two topics, in turn
     marks = recorded(either, "orders", "trades")
     # When a subscription to both begins at a place
-    with either.subscribe("^(orders|trades)$", bookmark=asked(marks)) as messages:
+    with either.subscribe_topic("^(orders|trades)$", bookmark=asked(marks)) as messages:
         # Then everything from there on comes, in the order in which it was recorded
         assert numbers(rest_of(messages)) == ([] if begins is None else list(range(begins, 12)))
         # And then what is published, once
@@ -104,7 +104,7 @@ def test_a_time_begins_with_the_first_message_of_its_millisecond(client):
     at = datetime.fromtimestamp(int(moment.id.split("-")[0]) / 1000, UTC)
     for asked in (at, at.isoformat(), at.strftime("%Y%m%dT%H%M%S.%fZ")):
         # Then that one is the first
-        with client.subscribe("orders", bookmark=asked) as messages:
+        with client.subscribe_topic("orders", bookmark=asked) as messages:
             assert numbers(rest_of(messages)) == [1, 2]
 
 
@@ -131,7 +131,7 @@ def test_a_range_ends_and_says_so(either, asked, expected):
     # Given twelve messages over three topics, in turn
     marks = recorded(either, "a", "b", "c")
     # When ranges are asked for
-    with either.subscribe("^[abc]$", bookmark=asked(marks)) as messages:
+    with either.subscribe_topic("^[abc]$", bookmark=asked(marks)) as messages:
         # Then their messages come, and the iteration ends
         assert numbers(messages) == expected
         assert messages.completed
@@ -141,7 +141,7 @@ def test_a_range_ends_and_says_so(either, asked, expected):
 def test_a_range_that_ends_in_the_future_is_live_until_then(client):
     recorded(client, "orders", number=2)
     ends = datetime.now(UTC) + timedelta(milliseconds=700)
-    with client.subscribe("orders", bookmark=f"[epoch:{ends.isoformat()}]") as messages:
+    with client.subscribe_topic("orders", bookmark=f"[epoch:{ends.isoformat()}]") as messages:
         assert numbers(pick_up(messages, 2)) == [0, 1]
         client.publish("orders", {"i": 2})
         assert numbers(pick_up(messages, 1)) == [2]
@@ -159,7 +159,7 @@ def test_a_bookmark_on_a_queue_replays_its_underlying_topics_and_takes_nothing(c
     with client.subscribe("work") as working:
         assert working.get("30s") is not None
         # When its topics are read
-        with client.subscribe("work", bookmark="[epoch:now]") as messages:
+        with client.subscribe_topic("work", bookmark="[epoch:now]") as messages:
             assert numbers(messages) == [0, 1, 2, 3]
         stats = client.queue_stats("work")
         assert (stats.leased, stats.depth) == (1, 4)
@@ -167,7 +167,7 @@ def test_a_bookmark_on_a_queue_replays_its_underlying_topics_and_takes_nothing(c
 
 def test_topics_that_come_later_are_included(client):
     recorded(client, "orders-1", number=1)
-    with client.subscribe("^orders-", bookmark="now") as messages:
+    with client.subscribe_topic("^orders-", bookmark="now") as messages:
         assert messages.get(0) is None
         client.publish("orders-2", {"i": 1})
         client.publish("other", {"i": 2})
@@ -177,7 +177,7 @@ def test_topics_that_come_later_are_included(client):
 
 
 def test_a_pattern_may_match_nothing_yet(client):
-    with client.subscribe("^later", bookmark="epoch") as messages:
+    with client.subscribe_topic("^later", bookmark="epoch") as messages:
         assert messages.get(0.1) is None
         client.publish("later-1", "x")
         assert messages.get("30s").data == "x"
@@ -185,7 +185,7 @@ def test_a_pattern_may_match_nothing_yet(client):
 
 def test_only_what_a_filter_matches_comes(either):
     recorded(either, "orders", number=20)
-    with either.subscribe("orders", bookmark="[epoch:now]", filter="/i >= 5 AND /i < 8") as messages:
+    with either.subscribe_topic("orders", bookmark="[epoch:now]", filter="/i >= 5 AND /i < 8") as messages:
         assert numbers(messages) == [5, 6, 7]
 
 
@@ -199,7 +199,7 @@ def test_what_others_wrote_comes_as_json_and_what_is_for_one_queue_does_not_come
         redis.xadd(log, {"b": '"again"', "q": "work"})
         redis.xadd(log, {"b": "", "q": "~", "k": "gone"})
     # When the topic is read
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         # Then each message that was published comes once
         assert data_of(rest_of(messages)) == ["first", {"name": "x", "n": "1"}]
 
@@ -207,7 +207,7 @@ def test_what_others_wrote_comes_as_json_and_what_is_for_one_queue_does_not_come
 def test_what_others_wrote_under_lower_ids_comes_too(client, valkey):
     # Given a live subscription to two topics, and a message in one of them
     client.apply(Topic(name="a"), Topic(name="b"))
-    with client.subscribe("^[ab]$", bookmark="now") as messages:
+    with client.subscribe_topic("^[ab]$", bookmark="now") as messages:
         mark = client.publish("a", "ours")
         assert messages.get("30s").data == "ours"
         # When somebody writes an entry with a lower ID into the other one
@@ -238,7 +238,7 @@ def test_what_others_wrote_under_lower_ids_comes_too(client, valkey):
 def test_a_bookmark_that_is_none_is_refused_and_what_is_allowed_is_said(client, wrong):
     client.apply(Topic(name="orders"))
     with pytest.raises(DefinitionError, match=r"allowed|sub_id"):
-        client.subscribe("orders", bookmark=wrong)
+        client.subscribe_topic("orders", bookmark=wrong)
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,12 @@ def test_a_bookmark_that_is_none_is_refused_and_what_is_allowed_is_said(client, 
         {"bookmark_store": "file", "sub_id": "x"},
         {"sub_id": "a b"},
         {"fully_durable": "yes"},
-        {"max_backlog": 5},
-        {"renew": True},
     ],
 )
 def test_an_option_that_is_wrong_is_refused(client, options):
     client.apply(Topic(name="orders"))
     with pytest.raises(DefinitionError):
-        client.subscribe("orders", **{"bookmark": "epoch", **options})
+        client.subscribe_topic("orders", **{"bookmark": "epoch", **options})
 
 
 def test_a_name_that_nothing_has_is_refused(client):
@@ -269,18 +267,16 @@ def test_a_name_that_nothing_has_is_refused(client):
     with pytest.raises(
         UnknownTopic, match=r"'order' is neither a topic nor a queue; did you mean 'orders'\? For a topic"
     ):
-        client.subscribe("order", bookmark="epoch")
-    with pytest.raises(UnknownQueue, match="'order' is neither a queue nor a topic; did you mean 'orders'"):
-        client.subscribe("order")
+        client.subscribe_topic("order", bookmark="epoch")
     with pytest.raises(TypeError, match="speed"):
-        client.subscribe("orders", bookmark="epoch", speed=1)
+        client.subscribe_topic("orders", bookmark="epoch", speed=1)
 
 
 def test_a_topic_that_nobody_used_yet_is_waited_for_and_told(client, caplog):
     client.apply(Topic(name="orders"))
     with (
-        client.subscribe("prices", bookmark="now") as live,
-        client.subscribe("prices", bookmark="epoch", sub_id="audit") as durable,
+        client.subscribe_topic("prices", bookmark="now") as live,
+        client.subscribe_topic("prices", bookmark="epoch", sub_id="audit") as durable,
     ):
         assert "no topic 'prices' yet; waiting" in caplog.text
         assert live.get(0) is None
@@ -295,13 +291,10 @@ def test_what_is_not_waited_for_says_how(client):
     client.apply(Topic(name="orders"))
     # What is like a name that there is was meant to be that
     with pytest.raises(UnknownTopic, match=r"did you mean 'orders'\? For a topic that is to come: client\.apply"):
-        client.subscribe("order", bookmark="now")
+        client.subscribe_topic("order", bookmark="now")
     # What has an end would be over at once
     with pytest.raises(UnknownTopic, match="'prices' is neither a topic nor a queue"):
-        client.subscribe("prices", bookmark="[epoch:now]")
-    # And what may be a queue is one
-    with pytest.raises(UnknownQueue, match="waited for with bookmark='now'"):
-        client.subscribe("prices")
+        client.subscribe_topic("prices", bookmark="[epoch:now]")
 
 
 @pytest.mark.parametrize(
@@ -317,22 +310,22 @@ def test_what_is_not_waited_for_says_how(client):
 def test_a_range_that_ends_before_it_begins_is_refused_with_both_ends(client, text, ends):
     client.apply(Topic(name="orders"))
     with pytest.raises(DefinitionError, match=f"{ends} ends before it begins"):
-        client.subscribe("orders", bookmark=text)
+        client.subscribe_topic("orders", bookmark=text)
 
 
 def test_a_range_of_bookmarks_that_ends_before_it_begins_is_refused_and_an_empty_one_is_not(client):
     client.apply(Topic(name="orders"))
     marks = client.publish_many("orders", range(3))
     with pytest.raises(DefinitionError, match=f"from {marks[2]} to {marks[0]} ends before it begins"):
-        client.subscribe("orders", bookmark=["[epoch:now]", f"[{marks[2]}:{marks[0]}]"])
-    with client.subscribe("orders", bookmark=[f"({marks[1]}:{marks[1]})", f"({marks[2]}:now]"]) as messages:
+        client.subscribe_topic("orders", bookmark=["[epoch:now]", f"[{marks[2]}:{marks[0]}]"])
+    with client.subscribe_topic("orders", bookmark=[f"({marks[1]}:{marks[1]})", f"({marks[2]}:now]"]) as messages:
         assert not list(messages)
         assert messages.completed
 
 
 def test_several_names_in_a_list_are_refused_with_what_says_the_same(client):
     with pytest.raises(DefinitionError, match=r"a regular expression, as in '\^\(a\|b\)\$'"):
-        client.subscribe(["a", "b"], bookmark="epoch")
+        client.subscribe_topic(["a", "b"], bookmark="epoch")
     with pytest.raises(DefinitionError, match="a regular expression"):
         client.subscribe(["a", "b"])
 
@@ -344,9 +337,9 @@ async def _later(message):
 def test_a_handler_that_nothing_calls_or_awaits_is_refused_at_once(client):
     client.apply(Topic(name="orders"))
     with pytest.raises(DefinitionError, match=r"coroutine function.*AsyncClient"):
-        client.subscribe("orders", bookmark="epoch", on_message=_later)
+        client.subscribe_topic("orders", bookmark="epoch", on_message=_later)
     with pytest.raises(DefinitionError, match="on_message=5"):
-        client.subscribe("orders", bookmark="epoch", on_message=5)
+        client.subscribe_topic("orders", bookmark="epoch", on_message=5)
 
 
 def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
@@ -364,7 +357,7 @@ def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
 
     monkeypatch.setattr(Merging, "_resize", noted)
     # When all is read
-    with client.subscribe("orders", bookmark="[epoch:now]") as messages:
+    with client.subscribe_topic("orders", bookmark="[epoch:now]") as messages:
         assert sum(1 for _ in messages) == 2_250
     # Then it begins with few, and a page is a megabyte, but for that in which bodies became large
     numbers = [len(page) for page in pages]
@@ -377,12 +370,12 @@ def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
 def test_a_bookmark_of_another_origin_is_not_found(client):
     marks = recorded(client, "orders")
     other = str(marks[3]).replace(client.origin, "elsewhere.1")
-    with client.subscribe("orders", bookmark=other) as messages:
+    with client.subscribe_topic("orders", bookmark=other) as messages:
         assert not rest_of(messages)
-    with client.subscribe("orders", bookmark=other, bookmark_not_found="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark=other, bookmark_not_found="epoch") as messages:
         assert len(rest_of(messages)) == 12
     with pytest.raises(BookmarkNotFound):
-        client.subscribe("orders", bookmark=other, bookmark_not_found="fail")
+        client.subscribe_topic("orders", bookmark=other, bookmark_not_found="fail")
 
 
 def test_a_reader_gives_entries_that_are_no_messages_too(client, valkey):
@@ -421,7 +414,7 @@ def test_many_topics_are_read_in_one_order(client):
         client.publish(names[number * 9], len(expected))
         expected.append(len(expected))
     # When they are read, then everything comes in order
-    with client.subscribe("^t-", bookmark="[epoch:now]") as messages:
+    with client.subscribe_topic("^t-", bookmark="[epoch:now]") as messages:
         assert [message.data for message in messages] == expected
 
 
@@ -435,20 +428,11 @@ def test_messages_are_read_and_chosen_by_the_message_type_of_their_topic(client)
     client.publish("fields", {"qty": "1"})
     client.publish("bytes", b'{"qty":9}')
     # When they are read, then each body is what its type says
-    with client.subscribe("^(text|fields|bytes)$", bookmark="[epoch:now]") as messages:
+    with client.subscribe_topic("^(text|fields|bytes)$", bookmark="[epoch:now]") as messages:
         got = [(message.data, message.message_type) for message in messages]
     assert got == [({"qty": 5}, "json"), ({"qty": "7"}, "nvfix"), ({"qty": "1"}, "nvfix"), (b'{"qty":9}', "binary")]
     # A filter reads those that have fields, and is refused where none can be read
-    with client.subscribe("^(text|fields)$", bookmark="[epoch:now]", filter="/qty > 3") as messages:
+    with client.subscribe_topic("^(text|fields)$", bookmark="[epoch:now]", filter="/qty > 3") as messages:
         assert data_of(messages) == [{"qty": 5}, {"qty": "7"}]
     with pytest.raises(DefinitionError, match="binary"):
-        client.subscribe("bytes", bookmark="epoch", filter="/qty > 3")
-
-
-@pytest.mark.parametrize("options", [{"rate": 100}, {"sub_id": "books"}, {"bookmark_not_found": "fail"}])
-def test_a_queue_s_name_with_options_of_topics_needs_a_bookmark(either, options):
-    either.apply(Queue(name="work", underlying_topic="orders"))
-    either.publish("orders", {"i": 1})
-    with pytest.raises(DefinitionError, match="'work' is a queue"):
-        either.subscribe("work", **options)
-    assert either.queue_stats("work").subscriptions == 0
+        client.subscribe_topic("bytes", bookmark="epoch", filter="/qty > 3")

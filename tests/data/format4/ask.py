@@ -159,7 +159,7 @@ def letters(client):
 
 
 def _messages(client, topic):
-    with client.subscribe(topic, bookmark="[epoch:now)") as replay:
+    with client.subscribe_topic(topic, bookmark="[epoch:now)") as replay:
         return [
             {
                 "bookmark": str(message.bookmark),
