@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import parse_ref
@@ -33,6 +34,7 @@ _MOST: Final = 1_000_000_000
 _DIRECTION = re.compile(r"(?is)(.*\S)\s+(asc|desc)\s*")
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SowMessage:
     """A message, or the row of a view, as a query found it; nothing can be done to it.
 
@@ -45,26 +47,13 @@ class SowMessage:
         key: of a topic's record, its key (several parts have ``|`` between them); None of all else.
     """
 
-    __slots__ = ("_type", "bookmark", "deliveries", "headers", "key", "raw", "topic")
-
-    def __init__(
-        self,
-        raw: bytes,
-        topic: str,
-        bookmark: Bookmark | None,
-        headers: dict[str, str],
-        deliveries: int,
-        *,
-        key: str | None = None,
-        type: MessageType = JSON,  # noqa: A002
-    ) -> None:
-        self._type = type
-        self.raw = raw
-        self.topic = topic
-        self.bookmark = bookmark
-        self.headers = headers
-        self.deliveries = deliveries
-        self.key = key
+    raw: bytes
+    topic: str
+    bookmark: Bookmark | None
+    headers: dict[str, str]
+    deliveries: int
+    key: str | None = None
+    _type: MessageType = JSON
 
     @property
     def data(self) -> Any:
@@ -97,8 +86,8 @@ class SowMessage:
             bookmark_of(topic, origin, stream_id, found.source),
             json.loads(headers) if headers else {},
             found.deliveries,
-            key=key,
-            type=JSON if body is None else type,
+            key,
+            JSON if body is None else type,
         )
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ampsq.base.message_types import JSON
+from ampsq.protocol.encoding import decode_body
 from ampsq.queues.query import SowMessage
 
 if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
 
-__all__ = ["RecordChange"]
+__all__ = ["RecordChange", "as_change"]
 
 
 Command: TypeAlias = Literal["sow", "publish", "oof"]
 Reason: TypeAlias = Literal["", "deleted", "expired", "match"]
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordChange(SowMessage):
     """What a `RecordSubscription` gives: a record, or that one left its view.
 
@@ -29,33 +32,20 @@ class RecordChange(SowMessage):
         bookmark: of the message, or of the entry of the log that told the end.
     """
 
-    __slots__ = ("command", "reason")
-
-    def __init__(
-        self,
-        message: SowMessage,
-        command: Command,
-        reason: Reason = "",
-        *,
-        type: MessageType = JSON,  # noqa: A002
-    ) -> None:
-        super().__init__(
-            message.raw,
-            message.topic,
-            message.bookmark,
-            message.headers,
-            message.deliveries,
-            key=message.key,
-            type=type,
-        )
-        self.command = command
-        self.reason = reason
+    command: Command = "sow"
+    reason: Reason = ""
 
     @property
     def data(self) -> Any:
         """The body decoded by its message type, or the bytes as they are if they are not of it; None without a body."""
-        return super().data if self.raw or self.command != "oof" else None
+        return decode_body(self.raw, self._type) if self.raw or self.command != "oof" else None
 
     def __repr__(self) -> str:
         what = f"{self.command} {self.reason}".strip()
         return f"<RecordChange {what} {self.key!r}: {self.bookmark}>"
+
+
+def as_change(message: SowMessage, command: Command, reason: Reason = "", type: MessageType = JSON) -> RecordChange:  # noqa: A002
+    """Make it of a message; `type` is that of the topic."""
+    facts = message.raw, message.topic, message.bookmark, message.headers, message.deliveries, message.key
+    return RecordChange(*facts, type, command, reason)

@@ -21,7 +21,7 @@ from ampsq.protocol.entries import bookmark_of, source_in
 from ampsq.protocol.reads.definitions import read_topic
 from ampsq.protocol.request import Pause
 from ampsq.queues.query import SowMessage
-from ampsq.records.change import Command, Reason, RecordChange
+from ampsq.records.change import as_change
 from ampsq.records.conflation import ConflatedChanges
 from ampsq.records.history import change_of, moment_of, parse_moment, records_at
 from ampsq.records.query import RecordKey, chosen, read_records, record_message
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
+    from ampsq.records.change import Command, Reason, RecordChange
     from ampsq.records.history import LoggedChange
     from ampsq.topics.merge import Entry
     from ampsq.topics.version_vector import StartPositions
@@ -119,7 +120,7 @@ class RecordSubscriptionCore:
         begun = self._begin(pipeline) if self._bookmark is None else self._begin_at(self._bookmark, pipeline)
         view, records = await begun
         found = chosen(self._context, view.topic, self._query, records.values())
-        self._changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
+        self._changes.extend(as_change(message, "sow", type=view.topic.type) for message in found)
         if self._oof and len(found) < len(records):
             given = {_bytes(message.key or "") for message in found}
             self._known = {text: place for text, place in self._known.items() if text in given}
@@ -304,13 +305,13 @@ class RecordSubscriptionCore:
 
     def _change(self, view: _View, record: StoredRecord, command: Command, reason: Reason = "") -> RecordChange:
         message = record_message(self._context, view.topic, record)
-        return RecordChange(message, command, reason, type=view.topic.type)
+        return as_change(message, command, reason, type=view.topic.type)
 
     def _gone(self, record_key: bytes, reason: Reason, entry: Entry | None) -> RecordChange:
         bookmark = None
         if entry is not None:
             bookmark = bookmark_of(self.topic, self._context.origin, entry[1].decode(), source_in(entry[2]))
-        return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
+        return as_change(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
     async def _look_anew(self, pipeline: Any) -> None:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""

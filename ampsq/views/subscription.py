@@ -117,7 +117,10 @@ class RowSubscription(_Rows):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while not self._closed:
-            row = self.get(_STEP)
+            try:
+                row = self.get(_STEP)
+            except Closed:
+                return
             if row is not None:
                 yield row
 
@@ -187,7 +190,10 @@ class AsyncRowSubscription(_Rows):
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:
-            row = await self.get(_STEP)
+            try:
+                row = await self.get(_STEP)
+            except Closed:
+                return
             if row is not None:
                 yield row
 

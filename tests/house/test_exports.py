@@ -1,9 +1,13 @@
-"""What modules export, and which of them may know redis-py."""
+"""What modules export, and which of them may know redis-py.
+
+`python tests/house/test_exports.py --write` writes what `ampsq` exports, in all its forms, from the one table `_HOMES`.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -72,12 +76,29 @@ def test_a_look_at_the_package_shows_what_it_is_for():
     assert {name for name in dir(ampsq) if not name.startswith("__")} == set(ampsq.__all__)
 
 
-def test_checkers_are_told_of_the_same_names_as_the_package_exports():
-    (block,) = [node for node in ast.parse(PATHS["ampsq"].read_text()).body if is_type_checking(node)]
-    told = {alias.asname or alias.name: node.module for node in block.body for alias in node.names}
+def written(source, homes):
+    """The package's source with its table in order, and the names for checkers and for `*` written from that."""
+    names = sorted(homes)
+    modules = {}
+    for name in names:
+        modules.setdefault(homes[name], []).append(name)
+    imports = "".join(f"    from ampsq.{home} import {', '.join(modules[home])}\n" for home in sorted(modules))
+    table = "".join(f'    "{name}": "{homes[name]}",\n' for name in names)
+    exported = "".join(f'    "{name}",\n' for name in names)
+    for begin, inside, end in (
+        ("if TYPE_CHECKING:\n", imports, "\n__all__"),
+        ("__all__ = [\n", exported, "]\n"),
+        ("_HOMES = {\n", table, "}\n"),
+    ):
+        before, mark, rest = source.partition(begin)
+        source = f"{before}{mark}{inside}{end}{rest.partition(end)[2]}"
+    return source
 
-    assert set(ampsq._HOMES) == set(ampsq.__all__)
-    assert told == {name: f"ampsq.{home}" for name, home in ampsq._HOMES.items()}
+
+def test_all_that_the_package_exports_is_written_from_one_table():
+    source = PATHS["ampsq"].read_text()
+
+    assert source == written(source, ampsq._HOMES), "python tests/house/test_exports.py --write"
 
 
 @pytest.mark.parametrize("name", ampsq.__all__)
@@ -145,3 +166,8 @@ def test_what_a_module_defines_is_exported_or_underscored(name):
 
     # type variables are nobody's business
     assert defined - exported - {"T"} == set()
+
+
+if __name__ == "__main__":
+    assert sys.argv[1:] == ["--write"], __doc__
+    PATHS["ampsq"].write_text(written(PATHS["ampsq"].read_text(), ampsq._HOMES))

@@ -12,7 +12,7 @@ import pytest
 from observing import eventually
 from totals import TOTALS, define, define_view, the_view, totals
 
-from ampsq import AsyncClient, Client
+from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.coordinator import views as keeping
 from ampsq.expressions import Document
@@ -302,3 +302,46 @@ def test_an_aggregated_subscription_that_cannot_be_is_refused_at_once(client):
         client.aggregate("(", ["COUNT(*) AS /n"])
     with pytest.raises(UnknownQueue, match="missing"):
         client.aggregate("missing", ["COUNT(*) AS /n"])
+
+
+def test_who_iterates_over_rows_is_done_when_the_subscription_is_closed(client):
+    define(client)
+    rows, seen, failed = client.aggregate("work", ["COUNT(*) AS /n"]), [], []
+
+    def read():
+        try:
+            seen.extend(rows)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is too much)
+            failed.append(error)
+
+    reader = threading.Thread(target=read)
+    # When it is closed between the look whether it is and the wait for a row
+    get = rows.get
+
+    def closing(timeout):
+        rows.close()
+        return get(timeout)
+
+    rows.get = closing
+    reader.start()
+    reader.join(30)
+
+    assert not reader.is_alive()
+    assert failed == []
+
+
+def test_the_same_awaited_is_done_when_it_is_closed(valkey, instance):
+    async def scenario():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Queue(name="work"))
+            async with client.aggregate("work", ["COUNT(*) AS /n"]) as rows:
+                get = rows.get
+
+                async def closing(timeout):  # noqa: ASYNC109
+                    await rows.close()
+                    return await get(timeout)
+
+                rows.get = closing
+                return [row async for row in rows]
+
+    assert asyncio.run(scenario()) == []
