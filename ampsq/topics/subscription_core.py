@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.base.log_positions import FIRST, StoredPosition
 from ampsq.base.message_types import JSON
-from ampsq.protocol.entries import source_in
+from ampsq.protocol.entries import is_message, number_in, source_in
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.request import Pause
 from ampsq.topics.durable_subscription import DurableClaim, HandledMessages, Received
