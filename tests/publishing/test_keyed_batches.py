@@ -23,7 +23,7 @@ NUMBERS = list(range(len(BODIES)))
 
 def numbers_of(client, topic="prices"):
     """What the log has, in its order."""
-    with client.subscribe(topic, bookmark="[epoch:now)") as messages:
+    with client.subscribe_topic(topic, bookmark="[epoch:now)") as messages:
         return [message.data["id"] for message in messages]
 
 
@@ -61,7 +61,7 @@ def test_all_of_a_batch_become_records_and_none_of_json_is_refused(either, kind,
     }[kind]
     assert len(either.publish_many("prices", heavy)) == 40
     assert {int(record.data["id"]) for record in either.sow("prices")} == set(NUMBERS)
-    with either.subscribe("prices", bookmark="[epoch:now)") as messages:
+    with either.subscribe_topic("prices", bookmark="[epoch:now)") as messages:
         assert [int(message.data["id"]) for message in messages] == NUMBERS
     assert bool(cuts) is (kind != "json")
 

@@ -37,7 +37,7 @@ def publish_many(request):
 
 def recorded(client):
     """Bookmark -> data of all that the topic has."""
-    with client.subscribe("orders", bookmark="epoch") as messages:
+    with client.subscribe_topic("orders", bookmark="epoch") as messages:
         return {message.bookmark: message.data for message in iter(lambda: messages.get("300ms"), None)}
 
 

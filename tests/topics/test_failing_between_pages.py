@@ -56,7 +56,7 @@ def publish(client, *topics):
 
 @pytest.mark.parametrize("options", [{}, {"conflation": "1ms"}], ids=["plain", "conflated"])
 def test_what_was_read_comes_in_order_when_looking_at_a_new_topic_fails(addresses, fail, options):
-    with Client(addresses) as client, client.subscribe("^orders", bookmark="epoch", **options) as messages:
+    with Client(addresses) as client, client.subscribe_topic("^orders", bookmark="epoch", **options) as messages:
         # Given topics that come, with messages, and a server that does not answer for a while
         assert messages.get("1500ms") is None
         publish(client, "orders-2", "orders-3")
@@ -79,7 +79,7 @@ def test_what_was_read_comes_in_order_when_looking_at_a_new_topic_fails(addresse
 def test_a_range_is_not_completed_before_what_was_read_of_it_is_handed_out(addresses, fail):
     with Client(addresses) as client:
         publish(client, "orders-2", "orders-3")
-        with client.subscribe("^orders", bookmark="[epoch:now]") as messages:
+        with client.subscribe_topic("^orders", bookmark="[epoch:now]") as messages:
             messages._reading._version_vector._stretches.clear()
             fail(times=1)
             with pytest.raises(Unavailable):
@@ -92,7 +92,7 @@ def test_a_range_is_not_completed_before_what_was_read_of_it_is_handed_out(addre
 def test_a_cancelled_get_loses_nothing_that_was_read(addresses, fail):
     async def main():
         async with AsyncClient(addresses) as client:
-            messages = await client.subscribe("^orders", bookmark="epoch")
+            messages = await client.subscribe_topic("^orders", bookmark="epoch")
             async with messages:
                 assert await messages.get("1500ms") is None
                 with Client(addresses) as other:
