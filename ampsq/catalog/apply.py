@@ -35,7 +35,7 @@ from ampsq.expressions import parse
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.recovery_points import starts_of
-from ampsq.protocol.schema import COMPILED, NO_ROOM, POLICY
+from ampsq.protocol.schema import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,8 +61,8 @@ __all__ = [
 RACES: Final = 50
 
 
-def _compiled(queue: Queue) -> list[int]:
-    numbers = {
+def _compiled(queue: Queue) -> dict[str, int]:
+    return {
         # At-most-once has nothing to take back: its leases only fill the backlog.
         "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
         "backlog": NO_ROOM if queue.paused else queue.max_backlog or 0,
@@ -75,15 +75,14 @@ def _compiled(queue: Queue) -> list[int]:
         "room": queue.max_per_subscription_backlog,
         "depth": queue.target_queue_depth or 0,
     }
-    return [numbers[name] for name in COMPILED]
 
 
 _MODELS: Final = ("default", "queue", "latest", "earliest")
 
 
-def _policy(queue: Queue) -> list[int]:
-    """What few queues have; empty where all is as by default."""
-    numbers = {
+def _policy(queue: Queue) -> dict[str, int]:
+    """What few queues have."""
+    return {
         "life": int(queue.expiration or 0),
         "model": _MODELS.index(queue.expiration_model),
         "redelivery": int(queue.redelivery_delay),
@@ -91,7 +90,6 @@ def _policy(queue: Queue) -> list[int]:
         "longest": int(queue.max_redelivery_delay),
         "jitter": round(1000 * queue.redelivery_collision_avoidance_factor),
     }
-    return [] if numbers == dict(POLICY) else [numbers[name] for name in POLICY]
 
 
 def _ring(queue: Queue) -> int | None:

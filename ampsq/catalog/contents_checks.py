@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.definitions.definition import Definition
-    from ampsq.protocol.calls.queues import Catalog, QueueCounts
+    from ampsq.protocol.calls.queues import Catalog
 
 __all__ = ["check_contents"]
-
-#: Fields of a queue: messages that come back or come later, and its former definition while it is rebuilt.
-_FIELDS = ("delayed", "scheduled", "paused")
 
 
 async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> None:
@@ -44,13 +41,5 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
                     definition.owner,
                     definition.domain(catalog.group),
                 )
-                if moves and not _is_empty(await calls.stats(definition.name)):
+                if moves and not (await calls.stats(definition.name)).is_empty:
                     raise QueueNotEmpty(queue=definition.name)
-
-
-def _is_empty(figures: QueueCounts) -> bool:
-    """As lua/definitions/lib/queue_emptiness.lua has it."""
-    waiting = (figures.leased, figures.ready, figures.sorted, figures.held, figures.remote)
-    later = (figures.fields.get(field) not in (None, "0", "") for field in _FIELDS)
-    unread = (count > 0 and read != last for count, read, last in figures.topics.values())
-    return not (any(waiting) or any(later) or any(unread))

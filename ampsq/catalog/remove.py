@@ -77,8 +77,11 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
 
 
 def _check_unused(name: str, figures: calls.QueueCounts) -> None:
-    later = sum(int(figures.fields.get(field, "0")) for field in ("delayed", "scheduled"))
-    uses = {"subscriptions": figures.subscriptions, "leased": figures.leased, "delayed": later}
+    uses = {
+        "subscriptions": figures.subscriptions,
+        "leased": figures.leased,
+        "delayed": figures.delayed + figures.scheduled,
+    }
     if any(uses.values()):
         raise QueueInUse(queue=name, **{use: number for use, number in uses.items() if number})
 

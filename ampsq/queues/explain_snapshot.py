@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "EMPTY",
+    "ExplainedSubscription",
     "Filter",
     "JournalFinding",
     "Snapshot",
-    "SubscriptionFacts",
     "client_of",
     "filter_of",
     "journal_finding",
@@ -71,7 +71,7 @@ def journal_finding(entry: QueueEntry, number: int) -> JournalFinding:
     return JournalFinding(entry.how, entry.reason, entry.milliseconds, deliveries, cancels, said)
 
 
-class SubscriptionFacts(NamedTuple):
+class ExplainedSubscription(NamedTuple):
     """One subscription of the queue.
 
     Attributes:
@@ -222,14 +222,14 @@ class Snapshot:
         return None if float(score) > 0 else int(-float(score)) + low
 
     @cached_property
-    def subscriptions(self) -> list[SubscriptionFacts]:
+    def subscriptions(self) -> list[ExplainedSubscription]:
         """Those that were looked at."""
         out = []
         for row in self._rows.get("subscription", ()):
             name, leased, most, queues, silent, matches, filter_id, client = row.split(" ", 7)
             flags = (matches == "1", silent == "1")
             out.append(
-                SubscriptionFacts(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags)
+                ExplainedSubscription(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags)
             )
         return out
 
@@ -258,7 +258,7 @@ class Snapshot:
         return [each for each in self.filters.values() if each.matches and each.free]
 
     @property
-    def free(self) -> list[SubscriptionFacts]:
+    def free(self) -> list[ExplainedSubscription]:
         """The subscriptions that could get it now, of those looked at."""
         return [each for each in self.subscriptions if each.matches and each.leased < each.max]
 

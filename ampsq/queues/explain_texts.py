@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ampsq.protocol.reads.message_names import LocatedMessage
-    from ampsq.queues.explain_snapshot import Snapshot, SubscriptionFacts
+    from ampsq.queues.explain_snapshot import ExplainedSubscription, Snapshot
 
 __all__ = ["REASONS", "SEARCH_TIME", "absence_of", "sentence_of"]
 
@@ -503,7 +503,7 @@ def sentence_of(snapshot: Snapshot, reason: str) -> str:
     return REASONS[reason].format_map(_Words(snapshot))
 
 
-def _backlog_of(subscription: SubscriptionFacts) -> str:
+def _backlog_of(subscription: ExplainedSubscription) -> str:
     """How full it is, and what is special about it."""
     if not subscription.max:
         return "asks for none"

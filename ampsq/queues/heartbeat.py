@@ -19,7 +19,7 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.schema import keepalive_channel
+from ampsq.protocol.keepalive import HEARTBEAT, attach
 from ampsq.queues.registration import SESSION_TIMEOUT
 from ampsq.transport.connection_state import ConnectionState
 from ampsq.transport.errors import translate_error
@@ -50,7 +50,7 @@ class Keepalive:
     def __init__(self, route: Route, client: str, ack_timeout: float) -> None:
         self._route = route
         self._store = Store(route, route.instance, retry_timeout=1.0)
-        self._channel = keepalive_channel(route.instance, client)
+        self._greeting = attach(route.instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
         # Closed, and the server does not know it yet: it would push to them.
@@ -112,7 +112,7 @@ class Keepalive:
     def _attach(self) -> None:
         connection = self._store.take_connection()
         try:
-            connection.ask("SUBSCRIBE", self._channel)
+            connection.ask(*self._greeting)
             connection.read()
         except BaseException:
             connection.drop()
@@ -209,7 +209,7 @@ class Keepalive:
         self._next_heartbeat = time.monotonic() + self._route.heartbeat
         connection = self._connection
         if connection is not None and self._asked is None:
-            connection.ask("PING")
+            connection.ask(*HEARTBEAT)
             self._asked = time.monotonic()
         ids = [subscription.id for subscription in self._subscriptions if subscription.id]
         gone = self._store.call(calls.heartbeat(SESSION_TIMEOUT, ids))

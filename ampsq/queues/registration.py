@@ -15,7 +15,7 @@ from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.queues import SubscribeRequest
+from ampsq.protocol.calls.queues import SubscribeReply, SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,10 +154,11 @@ class Registration:
             DefinitionError: the name is neither a name nor a regular expression.
         """
 
-        def subscribe(request: SubscribeRequest) -> Call[tuple[str, int]]:
+        def subscribe(request: SubscribeRequest) -> Call[SubscribeReply]:
             return calls.subscribe(self.client, request, SESSION_TIMEOUT)
 
-        self.id, self.max_backlog = await self.matched(self.spec, subscribe)
+        made = await self.matched(self.spec, subscribe)
+        self.id, self.max_backlog = made.name, made.max_backlog
         await self.tell_cut()
 
     async def tell_cut(self) -> None:

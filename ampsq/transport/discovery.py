@@ -13,6 +13,7 @@ from redis.sentinel import Sentinel
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AuthenticationFailed, PrimaryUnknown, Unavailable
+from ampsq.protocol.reads.greeting import ASK_SLOTS
 from ampsq.transport.errors import translate_connect_error
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _slots(url: str, seconds: float) -> list[Any]:
     connection = None
     try:
         connection = client.connection_pool.get_connection()
-        connection.send_command("CLUSTER", "SLOTS")
+        connection.send_command(*ASK_SLOTS)
         return list(connection.read_response())
     except (redis.RedisError, OSError) as error:
         if _NO_CLUSTER in str(error):

@@ -110,7 +110,7 @@ class WaitingMessages:
         self._renewed = time.monotonic()
         self._events, self._since = await calls.watch_availability(self._queue, _PERIOD)
         figures = await calls.stats(self._queue)
-        self._cursors = {topic: last for topic, (_, _, last) in figures.topics.items()}
+        self._cursors = {topic: each.last for topic, each in figures.topics.items()}
 
     async def renew(self) -> None:
         """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
@@ -161,7 +161,7 @@ class WaitingMessages:
         if topics:
             figures = await calls.stats(self._queue)
             for topic in topics[:_CALLS]:
-                await self._read_log(rows, topic, figures.topics[topic][2])
+                await self._read_log(rows, topic, figures.topics[topic].last)
 
     async def _read_events(self, rows: Rows) -> None:
         """Look at what changed; at everything, where events were lost before they were read."""

@@ -25,7 +25,7 @@ from ampsq.protocol.reads.definitions import read_queue, read_view
 from ampsq.protocol.reads.instance import catalog_version
 from ampsq.protocol.reads.server import server_run
 from ampsq.protocol.reads.streams import find_news
-from ampsq.protocol.reads.views import MADE, PENDING, STATE, kept_until, read_rows, view_state
+from ampsq.protocol.reads.views import kept_until, read_rows, view_state
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.query import select
 from ampsq.views.rows import Rows, group_of, key_of
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from ampsq.views.rows import Group
 
 __all__ = [
-    "MADE",
-    "PENDING",
-    "STATE",
     "Follower",
     "RowChange",
     "aggregated",

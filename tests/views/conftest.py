@@ -7,15 +7,15 @@ import contextlib
 import pytest
 
 from ampsq.coordinator import views as keeping
+from ampsq.protocol.reads import views as view_reads
 from ampsq.protocol.schema import key
 from ampsq.transport.runner import Store
-from ampsq.views import upkeep as views
 
 
 @pytest.fixture
 def is_kept(redis, instance):
     """Whether a coordinator keeps a view and has all of its rows."""
-    return lambda name="totals": redis.hexists(key(instance, "view", name), views.STATE)
+    return lambda name="totals": redis.hexists(key(instance, "view", name), view_reads.STATE)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from totals import TOTALS, define, define_view, the_view, totals
 from ampsq import Queue, View
 from ampsq.base.errors import DefinitionError
 from ampsq.definitions.queue import Topic
+from ampsq.protocol.reads import views as view_reads
 from ampsq.protocol.schema import key
 from ampsq.views import upkeep as views
 
@@ -137,7 +138,7 @@ def test_a_view_that_is_changed_has_other_rows(client, is_kept, redis):
     assert totals(client) == {"b": (1, 2)}
     # And its keeper follows
     mark = views.fingerprint(the_view(filter="/v > 1")).encode()
-    eventually(lambda: redis.hget(key(client.instance, "view", "totals"), views.STATE) == mark)
+    eventually(lambda: redis.hget(key(client.instance, "view", "totals"), view_reads.STATE) == mark)
     assert totals(client) == {"b": (1, 2)}
 
 

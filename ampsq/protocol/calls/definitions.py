@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.protocol.request import Call, command, script_call
-from ampsq.protocol.schema import BATCH, DEFERRED_PERIOD, key
+from ampsq.protocol.schema import BATCH, COMPILED, DEFERRED_PERIOD, POLICY, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redis.typing import EncodableT
 
@@ -70,9 +70,9 @@ class CompiledQueue:
     """A queue's definition as the scripts take it.
 
     Attributes:
-        numbers: those of `schema.COMPILED`.
+        numbers: those that `schema.COMPILED` names.
         topic: its only one, or "".
-        policy: the numbers of `schema.POLICY`; empty where all are as by default.
+        policy: the numbers that `schema.POLICY` names.
         trees: of its filter, its priority, its barrier expression; "" where there is none.
         ring: the size of the ring, or None.
         recorded: whether its deliveries are recorded.
@@ -82,9 +82,9 @@ class CompiledQueue:
         deferral: ms for which what is told of a message waits for it.
     """
 
-    numbers: Sequence[int]
+    numbers: Mapping[str, int]
     topic: str
-    policy: Sequence[int]
+    policy: Mapping[str, int]
     trees: Sequence[str]
     ring: int | None
     recorded: bool
@@ -96,12 +96,14 @@ class CompiledQueue:
     @property
     def arguments(self) -> list[EncodableT]:
         """What is between `target` and `number` in the script's head."""
-        numbers = " ".join(map(str, self.numbers)) + (f" {self.topic}" if self.topic else "")
+        numbers = " ".join(str(self.numbers[name]) for name in COMPILED) + (f" {self.topic}" if self.topic else "")
         numbers += f":{self.type}" if self.type else ""
         ring = "" if self.ring is None else self.ring
         deferral = "" if self.deferral == DEFERRED_PERIOD else self.deferral
         ownership: list[EncodableT] = [self.owner, self.domain, deferral]
-        return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded), *ownership]
+        # Most queues have none that differs.
+        policy = "" if self.policy == dict(POLICY) else " ".join(str(self.policy[name]) for name in POLICY)
+        return [numbers, policy, *self.trees, ring, int(self.recorded), *ownership]
 
 
 def define_queue(  # noqa: PLR0917  (in the order of the script's head)

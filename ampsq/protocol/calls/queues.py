@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from ampsq.base.message_types import EXPRESSION_LIMIT, MessageType
 from ampsq.protocol import schema
@@ -23,11 +23,16 @@ __all__ = [
     "OpenReply",
     "QueueCounts",
     "Rank",
+    "RedriveReply",
     "ReplaceReply",
+    "SubscribeReply",
     "SubscribeRequest",
+    "SweepReply",
     "TakeReply",
+    "TopicCounts",
     "Verb",
     "Walk",
+    "WatchReply",
     "begin_walk",
     "browse",
     "catalog",
@@ -119,9 +124,30 @@ class TakeReply:
     unfinished: bool
 
 
+class TopicCounts(NamedTuple):
+    """How far a queue has read a topic.
+
+    Attributes:
+        unread: entries behind the last one that it read.
+        read_to: the last ID that it read.
+        last: the last ID of the topic.
+    """
+
+    unread: int
+    read_to: str
+    last: str
+
+
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """One queue's figures; `topics` is topic -> (unread, last ID read, last ID)."""
+    """One queue's figures.
+
+    Attributes:
+        fields: counters and settings as they are stored, for this room.
+        leased, ready, ahead, sorted, held, remote: messages, by where they are.
+        subscriptions: how many it has.
+        topics: how far it has read each of its topics.
+    """
 
     fields: dict[str, str]
     leased: int
@@ -131,7 +157,73 @@ class QueueCounts:
     sorted: int
     held: int
     remote: int
-    topics: dict[str, tuple[int, str, str]]
+    topics: dict[str, TopicCounts]
+
+    @property
+    def delayed(self) -> int:
+        """Messages that came back and are delivered later."""
+        return int(self.fields.get(schema.FIELDS["delayed"], "0"))
+
+    @property
+    def scheduled(self) -> int:
+        """Messages that were published for later."""
+        return int(self.fields.get(schema.FIELDS["scheduled"], "0"))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no message, and is not being rebuilt; as lua/definitions/lib/queue_emptiness.lua has it."""
+        waiting = (self.leased, self.ready, self.sorted, self.held, self.remote, self.delayed, self.scheduled)
+        is_rebuilt = self.fields.get(schema.FIELDS["paused"]) not in (None, "0", "")
+        unread = (each.unread > 0 and each.read_to != each.last for each in self.topics.values())
+        return not (any(waiting) or is_rebuilt or any(unread))
+
+
+class SubscribeReply(NamedTuple):
+    """A subscription that was registered.
+
+    Attributes:
+        name: its name.
+        max_backlog: the effective one.
+    """
+
+    name: str
+    max_backlog: int
+
+
+class RedriveReply(NamedTuple):
+    """What became of letters that were to be put back.
+
+    Attributes:
+        number: how many were.
+        refused: ref and code of those that were not.
+    """
+
+    number: int
+    refused: list[tuple[bytes, str]]
+
+
+class SweepReply(NamedTuple):
+    """What is left of what was due.
+
+    Attributes:
+        more: more is due already.
+        pause: seconds until the next entry is; None: there is none.
+    """
+
+    more: bool
+    pause: float | None
+
+
+class WatchReply(NamedTuple):
+    """A queue that is watched.
+
+    Attributes:
+        last: the ID of the last thing that it told.
+        since: since when, ms, it tells without a gap.
+    """
+
+    last: str
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,21 +362,25 @@ def _read_catalog(reply: list[Any]) -> Catalog:
 
 def redrive(
     queue: str, topic: str, target: str, by: str, letters: Iterable[tuple[bytes, bytes, bytes]]
-) -> Call[tuple[int, list[tuple[bytes, str]]]]:
+) -> Call[RedriveReply]:
     """Put letters of a queue back: ref of the letter, body and headers of the message, each; at most 500.
 
     Gives how many were, and ref and code of those that were not. `topic` gets the messages, for `target` alone. A
     second run puts nothing back again: what the first one did is refused then.
     """
     arguments: list[EncodableT] = ["", queue, topic, target, by, *(text for letter in letters for text in letter)]
-    return script_call("redrive", arguments, lambda reply: (int(reply[0]), _refusals(reply[1:])), repeatable=True)
+    return script_call(
+        "redrive", arguments, lambda reply: RedriveReply(int(reply[0]), _refusals(reply[1:])), repeatable=True
+    )
 
 
-def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[tuple[str, int]]:
-    """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
+def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[SubscribeReply]:
+    """Register a subscription. `client` is unlike in every other request."""
     version = "" if request.version is None else request.version
     arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
-    return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
+    return script_call(
+        "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1])), repeatable=True
+    )
 
 
 def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[ReplaceReply]:
@@ -359,7 +455,7 @@ def show_life(instance: str, sign: str) -> Call[int]:
     return command(["HSET", schema.key(instance, "instance"), schema.FIELDS["attended"], sign], int)
 
 
-def sweep(now: int | str = "") -> Call[tuple[bool, float | None]]:
+def sweep(now: int | str = "") -> Call[SweepReply]:
     """Do what is due; gives whether more is due already, and the seconds until the next entry, if any.
 
     Args:
@@ -368,7 +464,7 @@ def sweep(now: int | str = "") -> Call[tuple[bool, float | None]]:
     return script_call(
         "sweep",
         [now],
-        lambda reply: (bool(reply[0]), None if reply[1] < 0 else reply[1] / 1000),
+        lambda reply: SweepReply(bool(reply[0]), None if reply[1] < 0 else reply[1] / 1000),
         repeatable=True,
     )
 
@@ -397,7 +493,8 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
 def _read_figures(reply: list[Any]) -> QueueCounts:
     fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
     topics = {
-        rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
+        rest[i].decode(): TopicCounts(int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode())
+        for i in range(0, len(rest), 4)
     }
     return QueueCounts(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
 
@@ -466,13 +563,13 @@ def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
     return script_call("explain", ["", queue, ref], read, repeatable=True)
 
 
-def watch_availability(queue: str, period: int) -> Call[tuple[str, str]]:
-    """Let a queue tell for `period` ms which messages' availability may have changed.
-
-    Gives the last ID of its events and since when, ms, it tells without a gap.
-    """
+def watch_availability(queue: str, period: int) -> Call[WatchReply]:
+    """Let a queue tell for `period` ms which messages' availability may have changed."""
     return script_call(
-        "watch_queue", ["", queue, period], lambda reply: (reply[0].decode(), reply[1].decode()), repeatable=True
+        "watch_queue",
+        ["", queue, period],
+        lambda reply: WatchReply(reply[0].decode(), reply[1].decode()),
+        repeatable=True,
     )
 
 

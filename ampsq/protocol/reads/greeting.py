@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.log_positions import FIRST
 from ampsq.protocol.schema import FIELDS, key
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from ampsq.base.log_positions import Id
 
-__all__ = ["Greeting", "greet", "parse_clock", "read_greeting"]
+__all__ = ["ASK_SLOTS", "Greeting", "greet", "parse_clock", "read_greeting"]
+
+#: Asks a node which node of its cluster has which slots.
+ASK_SLOTS: Final = ("CLUSTER", "SLOTS")
 
 
 @dataclass(frozen=True, slots=True)
