@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Browsed
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.entries import RawEntry
-    from ampsq.protocol.reads.subscribers import SubscriptionFacts
+    from ampsq.protocol.reads.subscribers import StoredSubscription
 
 __all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
 
@@ -195,13 +195,13 @@ async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
     now = await server_time()
     found = []
     for name in sorted(names)[:_SUBSCRIBERS]:
-        facts: SubscriptionFacts | None = await subscription_facts(instance, name)
+        facts: StoredSubscription | None = await subscription_facts(instance, name)
         deadline = await subscription_deadline(instance, name)
         if facts is not None:
             found.append(_subscriber(facts, is_silent=deadline < now))
     return sorted(found, key=lambda each: (-each.leased, each.name))
 
 
-def _subscriber(facts: SubscriptionFacts, *, is_silent: bool) -> Subscriber:
+def _subscriber(facts: StoredSubscription, *, is_silent: bool) -> Subscriber:
     text = show(json.loads(facts.filter)) if facts.filter else ""
     return Subscriber(facts.name, facts.client, facts.leased, facts.max_backlog, len(facts.queues), text, is_silent)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
 __all__ = [
-    "SubscriptionFacts",
+    "StoredSubscription",
     "count_listeners",
     "count_subscriptions",
     "has_subscription",
@@ -33,7 +33,7 @@ _FACTS: Final = ("client", "queues", "max", "leased", "tree")
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionFacts:
+class StoredSubscription:
     """A subscription to queues.
 
     Attributes:
@@ -86,14 +86,14 @@ def queue_members(instance: str, queue: str, most: int) -> Call[list[str]]:
     )
 
 
-def subscription_facts(instance: str, name: str) -> Call[SubscriptionFacts | None]:
+def subscription_facts(instance: str, name: str) -> Call[StoredSubscription | None]:
     """Read what a subscription asks for and holds; None where it has ended."""
 
-    def read(reply: Sequence[bytes | None]) -> SubscriptionFacts | None:
+    def read(reply: Sequence[bytes | None]) -> StoredSubscription | None:
         client, queues, most, leased, tree = ((value or b"").decode(errors="backslashreplace") for value in reply)
         if not most:
             return None
-        return SubscriptionFacts(name, client, tuple(queues.split(" ")), int(most), int(leased or 0), tree)
+        return StoredSubscription(name, client, tuple(queues.split(" ")), int(most), int(leased or 0), tree)
 
     return command(["HMGET", key(instance, "subscription", name), *(FIELDS[field] for field in _FACTS)], read)
 
