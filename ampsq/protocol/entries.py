@@ -20,6 +20,7 @@ __all__ = [
     "body_in",
     "body_of",
     "bookmark_of",
+    "ended_record_in",
     "headers_in",
     "headers_of",
     "is_message",
@@ -27,6 +28,7 @@ __all__ = [
     "number_in",
     "own_fields",
     "path_in",
+    "publisher_in",
     "read_entry",
     "read_publication",
     "read_same_entry",
@@ -39,7 +41,7 @@ RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
 _BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _ADDRESSED, _EXPIRATION, _DUE = (FIELDS[name].encode() for name in ("addressed", "expiration", "due"))
-_HERE: Final = FIELDS["here"].encode()
+_HERE, _RECORD = FIELDS["here"].encode(), FIELDS["record"].encode()
 _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
 #: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
 _BARE: Final = 6
@@ -84,6 +86,16 @@ def read_entry(flat: Sequence[bytes]) -> tuple[dict[bytes, bytes], str]:
 def body_in(fields: Mapping[bytes, bytes]) -> bytes | None:
     """The body of a message; None of an entry that somebody wrote without ampsq."""
     return fields.get(_BODY)
+
+
+def publisher_in(fields: Mapping[bytes, bytes]) -> bytes:
+    """The name of a message's publisher; empty where it has none."""
+    return fields.get(_PUBLISHER, b"") if _BODY in fields else b""
+
+
+def ended_record_in(fields: Mapping[bytes, bytes]) -> bytes:
+    """The key of the record that ended, of an entry that tells of such an end."""
+    return fields[_RECORD]
 
 
 def headers_in(fields: Mapping[bytes, bytes]) -> bytes:

@@ -14,8 +14,8 @@ from ampsq.expressions import Document, parse
 from ampsq.expressions.values import read_number, text_of
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls.records import is_end
+from ampsq.protocol.entries import body_in, ended_record_in
 from ampsq.protocol.reads.streams import log_of
-from ampsq.protocol.schema import FIELDS
 from ampsq.queues.dead_letters import embedded
 from ampsq.records.query import key_parts
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LastingConditions"]
 
-_BODY: Final = FIELDS["body"].encode()
-_RECORD: Final = FIELDS["record"].encode()
 _ENTRIES: Final = 100
 
 
@@ -90,18 +88,18 @@ class LastingConditions:
         stream_id, fields, source = entry
         topic = watched.trigger.topic
         document = Document(
-            fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
+            body_in(fields), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
             source=source, instance=self._store.instance, message_type=self._catalog.message_type(topic),
         )  # fmt: skip
         if is_end(fields):
-            for values in _keys_that_end(watched, fields[_RECORD]):
+            for values in _keys_that_end(watched, ended_record_in(fields)):
                 yield _member(topic, values), "", "", b""
             return
         if not document.is_json:
             return
         member = _member(topic, [expression.value(document) for expression in watched.keys])
         if watched.filter is None or watched.filter.matches(document):
-            body = fields.get(_BODY)
+            body = body_in(fields)
             since = stream_id.partition("-")[0]
             yield member, since, stream_id, embedded(fields) if body is None else body
         else:

@@ -12,13 +12,16 @@ from ampsq.definitions.action_parts import On
 from ampsq.expressions import Document, parse
 from ampsq.expressions.unparse import show
 from ampsq.protocol.calls.actions import SourcePosition
+from ampsq.protocol.calls.links import LinkState
 from ampsq.protocol.calls.records import is_end
-from ampsq.protocol.entries import bookmark_of, read_entry
+from ampsq.protocol.entries import body_in, bookmark_of, headers_in, publisher_in, read_entry
 from ampsq.protocol.reads.actions import read_source_position
+from ampsq.protocol.reads.happenings import Happening, OverdueMatch
+from ampsq.protocol.reads.journals import QueueEntry
 from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import name_message
 from ampsq.protocol.reads.streams import Stream, entries_behind, entries_between
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.transitions import MessageEvent
 from ampsq.queues.dead_letters import embedded
 from ampsq.queues.returns import last_reason, read_returns
 
@@ -35,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EventReader", "Slot", "SourceEntry", "place_of", "read_entries", "stream_of"]
 
-_BODY: Final = FIELDS["body"].encode()
-_HEADERS: Final = FIELDS["headers"].encode()
-_PUBLISHER: Final = FIELDS["publisher"].encode()
 #: Messages that are asked for before the first answer is read.
 _TOGETHER: Final = 100
 #: How a message leaves a queue, as its journal says it, and what follows that.
-_LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delivered")}
+_LEAVING: Final = {
+    "expire": (MessageEvent.EXPIRED,),
+    "delete": (MessageEvent.ACKNOWLEDGED, MessageEvent.DELIVERED),
+}
 
 
 class SourceEntry(NamedTuple):
@@ -133,54 +136,56 @@ class EventReader:
             case "journal":
                 return self._settled(entry)
             case "deliveries":
-                return self._delivered(entry.fields)
+                return self._delivered(QueueEntry(entry.id, entry.fields))
             case "happenings":
-                return [self._happened(entry.fields)]
+                return [self._happened(Happening.of(entry.fields))]
             case "overdue":
                 return [self._overdue(entry.fields)]
             case _:
                 return [self._published(entry)]
 
     def _settled(self, entry: SourceEntry) -> list[_Draft | ActionEvent | None]:
-        trigger, fields = self._source.trigger, entry.fields
-        if fields.get(b"how") not in _LEAVING[trigger.word]:
+        trigger, told = self._source.trigger, QueueEntry(entry.id, entry.fields)
+        if told.how not in _LEAVING[trigger.word]:
             return []
-        refs = fields[b"refs"].decode().split()
+        refs = [ref.decode() for ref in told.refs]
         if entry.source:
             # It left the queue at another instance, whose own actions follow that: else each would publish a letter.
             return [None] * len(refs)
-        reason = fields.get(b"reason", b"")
+        reason = told.reason
         if isinstance(trigger, On.expire):
-            named = reason.decode().split(",")
+            named = reason.split(",")
             if trigger.reason and not any(each in trigger.reason for each in named):
                 return [None] * len(refs)
-        attempts = fields.get(b"attempts", b"").decode().split() or ["1:0"] * len(refs)
-        history = fields.get(b"history", b"").decode(errors="replace").split() or ["-"] * len(refs)
+        attempts = told.attempts or ["1:0"] * len(refs)
+        history = told.returns or ["-"] * len(refs)
         known = {"AMPS_TOPIC": self._source.of.encode()}
-        said = fields.get(b"consumer_reason", b"")
+        said = told.consumer_reason
         if trigger.word == "delete":
-            return [_Draft(ref, {**known, "AMPS_CONSUMER_REASON": said}) for ref in refs]
+            return [_Draft(ref, {**known, "AMPS_CONSUMER_REASON": said.encode()}) for ref in refs]
         drafts: list[_Draft | ActionEvent | None] = []
         for ref, count, came_back in zip(refs, attempts, history, strict=False):
-            why = said.decode(errors="replace") or last_reason(read_returns(came_back))
+            why = said or last_reason(read_returns(came_back))
             facts: dict[str, object] = {
-                "reason": reason.decode(),
+                "reason": reason,
                 "consumer_reason": why,
                 "attempts": count,
                 "history": came_back,
             }
-            drafts.append(_Draft(ref, {**known, "AMPS_REASON": reason, "AMPS_CONSUMER_REASON": why.encode()}, facts))
+            drafts.append(
+                _Draft(ref, {**known, "AMPS_REASON": reason.encode(), "AMPS_CONSUMER_REASON": why.encode()}, facts)
+            )
         return drafts
 
-    def _delivered(self, fields: Mapping[bytes, bytes]) -> list[_Draft | ActionEvent | None]:
-        if fields.get(b"cause"):
+    def _delivered(self, told: QueueEntry) -> list[_Draft | ActionEvent | None]:
+        if told.cause:
             return []
-        clients = fields[b"client"].decode(errors="replace").split()
         return [
             _Draft(
-                ref, {"AMPS_TOPIC": self._source.of.encode(), "AMPS_CLIENT_NAME": b"" if who == "-" else who.encode()}
+                ref.decode(),
+                {"AMPS_TOPIC": self._source.of.encode(), "AMPS_CLIENT_NAME": b"" if who == "-" else who.encode()},
             )
-            for ref, who in zip(fields[b"refs"].decode().split(), clients, strict=False)
+            for ref, who in zip(told.refs, told.clients, strict=False)
         ]
 
     def _published(self, entry: SourceEntry) -> ActionEvent | None:
@@ -191,7 +196,7 @@ class EventReader:
         filter_ = getattr(trigger, "filter", None)
         if filter_ is not None:
             document = Document(
-                fields.get(_BODY), fields=fields, topic=self._source.of, stream_id=stream_id, origin=self._origin,
+                body_in(fields), fields=fields, topic=self._source.of, stream_id=stream_id, origin=self._origin,
                 source=source, instance=self._store.instance, message_type=self._catalog.message_type(self._source.of),
             )  # fmt: skip
             if not parse(filter_, "filter").matches(document):
@@ -199,47 +204,46 @@ class EventReader:
         known = {
             "AMPS_TOPIC": self._source.of.encode(),
             "AMPS_TIMESTAMP": iso_time(stream_id.partition("-")[0]).encode(),
-            "AMPS_CLIENT_NAME": fields.get(_PUBLISHER, b"") if _BODY in fields else b"",
+            "AMPS_CLIENT_NAME": publisher_in(fields),
         }
         return self._event(known, bookmark_of(self._source.of, self._origin, stream_id, source), fields)
 
     def _overdue(self, fields: Mapping[bytes, bytes]) -> ActionEvent | None:
-        topic = fields[b"topic"].decode()
-        if not any(isinstance(trigger, On.timeout) and trigger.topic == topic for trigger in self._action.on):
+        match = OverdueMatch.of(fields)
+        if not any(isinstance(trigger, On.timeout) and trigger.topic == match.topic for trigger in self._action.on):
             return None
         known = {
-            "AMPS_TOPIC": fields[b"topic"],
-            "AMPS_TIMESTAMP": iso_time(fields[b"since"].decode()).encode(),
-            "AMPS_SOW_KEY": fields[b"key"],
+            "AMPS_TOPIC": match.topic.encode(),
+            "AMPS_TIMESTAMP": iso_time(match.since).encode(),
+            "AMPS_SOW_KEY": match.key,
         }
-        bookmark = self._store.run(name_message(topic, fields[b"id"].decode()))
+        bookmark = self._store.run(name_message(match.topic, match.id))
         return self._event(known, bookmark, fields)
 
-    def _happened(self, fields: Mapping[bytes, bytes]) -> ActionEvent | None:
+    def _happened(self, told: Happening) -> ActionEvent | None:
         trigger = self._source.trigger
-        if fields[b"what"].decode() != trigger.word or not _concerns(trigger, fields):
+        if told.what != trigger.word or not _concerns(trigger, told):
             return None
         if isinstance(trigger, LINKED):
-            return ActionEvent(self._source.name, 0, {**always(self._store.instance), **_linked(fields)})
-        known = {**always(self._store.instance), "AMPS_CLIENT_NAME": fields.get(b"client", b"")}
+            return ActionEvent(self._source.name, 0, {**always(self._store.instance), **_linked(told)})
+        known = {**always(self._store.instance), "AMPS_CLIENT_NAME": told.client}
         if isinstance(trigger, On.subscribe | On.unsubscribe):
-            tree = fields.get(b"tree", b"")
-            known["AMPS_TOPIC"] = fields[b"topic"]
-            known["AMPS_OPTIONS"] = fields[b"options"]
-            known["AMPS_FILTER"] = show(json.loads(tree)).encode() if tree else b""
+            known["AMPS_TOPIC"] = told.topic
+            known["AMPS_OPTIONS"] = told.options
+            known["AMPS_FILTER"] = show(json.loads(told.tree)).encode() if told.tree else b""
         elif isinstance(trigger, On.event):
-            known["AMPS_EVENT"], known["AMPS_DATA"] = fields[b"topic"], fields[b"data"]
+            known["AMPS_EVENT"], known["AMPS_DATA"] = told.topic, told.data
         else:
             known["AMPS_CONNECTION_NAME"] = known["AMPS_CLIENT_NAME"]
             if isinstance(trigger, On.disconnect):
                 # Of one that was too slow: the limit that it was beyond.
-                known["AMPS_REASON"] = fields.get(b"data", b"")
+                known["AMPS_REASON"] = told.data
         return ActionEvent(self._source.name, 0, known)
 
     def _event(self, known: dict[str, bytes], bookmark: Bookmark, fields: Mapping[bytes, bytes]) -> ActionEvent:
         """An event about a message."""
-        body = embedded(fields) if _BODY not in fields else fields[_BODY]
-        headers = fields.get(_HEADERS, b"") if _BODY in fields else b""
+        own, headers = body_in(fields), headers_in(fields)
+        body = embedded(fields) if own is None else own
         variables = {
             **always(self._store.instance),
             **known,
@@ -278,26 +282,24 @@ class EventReader:
                 yield read_entry(found[1] if found else [])
 
 
-def _linked(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
+def _linked(told: Happening) -> dict[str, bytes]:
     """What is known of the link to a destination."""
-    said = json.loads(fields[b"data"])
+    said = LinkState.parse(told.data)
     return {
-        "AMPS_REPLICATION_TRANSPORT_NAME": fields[b"topic"],
-        "AMPS_REPLICATION_PEER_NAME": said.get("instance", "").encode(),
-        "AMPS_REPLICATION_CLIENT_NAME": said.get("run_by", "").encode(),
-        "AMPS_REPLICATION_REMOTE_ADDRESS": said.get("address", "").encode(),
-        "AMPS_REPLICATION_GROUP_NAME": said.get("group", "").encode(),
-        "AMPS_REASON": said.get("reason", "").encode(),
+        "AMPS_REPLICATION_TRANSPORT_NAME": told.topic,
+        "AMPS_REPLICATION_PEER_NAME": said.instance.encode(),
+        "AMPS_REPLICATION_CLIENT_NAME": said.run_by.encode(),
+        "AMPS_REPLICATION_REMOTE_ADDRESS": said.address.encode(),
+        "AMPS_REPLICATION_GROUP_NAME": said.group.encode(),
+        "AMPS_REASON": said.reason.encode(),
     }
 
 
-def _concerns(trigger: Trigger, fields: Mapping[bytes, bytes]) -> bool:
+def _concerns(trigger: Trigger, told: Happening) -> bool:
+    topic = told.topic.decode()
     if isinstance(trigger, On.event):
-        return fields[b"topic"].decode() == trigger.event
-    if trigger.about is None:
-        return True
-    queues = fields.get(b"queues", b"").decode().split()
-    return any(trigger.follows(queue) for queue in queues) or fields[b"topic"].decode() == trigger.about
+        return topic == trigger.event
+    return trigger.about is None or any(trigger.follows(queue) for queue in told.queues) or topic == trigger.about
 
 
 def _correlation(headers: bytes) -> bytes:

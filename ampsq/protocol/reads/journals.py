@@ -118,6 +118,21 @@ class QueueEntry:
         """Of transferred messages the bookmark that each was named by."""
         return self.fields.get(_BOOKMARKS, b"").split()
 
+    @property
+    def attempts(self) -> list[str]:
+        """Of messages that expired how often each was delivered and cancelled, ``<deliveries>:<cancels>``."""
+        return self._text(_ATTEMPTS).split()
+
+    @property
+    def returns(self) -> list[str]:
+        """How each message came back, for `ampsq.queues.returns.read_returns`; ``-`` for never."""
+        return self._text(_RETURNS).split()
+
+    @property
+    def clients(self) -> list[str]:
+        """Of deliveries: which client's subscription each was delivered to; ``-`` where it is not known."""
+        return self._text(_CLIENT).split()
+
     def number_of(self, ref: bytes) -> int:
         """Find a message's number in the batch; -1 where it is not in it."""
         text = self.fields.get(_REFS, b"")
