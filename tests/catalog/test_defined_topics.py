@@ -204,7 +204,7 @@ def test_what_is_said_between_the_look_and_the_making_counts(either, monkeypatch
 
 def test_subscribing_makes_no_topic_and_is_refused_as_before(strict):
     with pytest.raises(UnknownTopic, match="did you mean 'orders'"):
-        strict.subscribe("ordres", bookmark="now")
+        strict.subscribe_topic("ordres", bookmark="now")
     assert "ordres" not in strict.topics()
 
 
