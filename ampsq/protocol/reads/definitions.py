@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ampsq.definitions.queue import Queue, Topic, View
 from ampsq.protocol.replies import plain, texts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
+    from ampsq.definitions.queue import Queue, Topic, View
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -45,16 +45,23 @@ def definition_names(instance: str, kind: DefinitionKind) -> Call[list[str]]:
 
 def read_queue(instance: str, name: str) -> Call[Queue | None]:
     """Read a queue's definition; None: there is no such queue."""
+    # Names are completed in shells without the models, which take long to import.
+    from ampsq.definitions.queue import Queue  # noqa: PLC0415  (they take long)
+
     return command(["HGET", key(instance, "queues"), name], lambda reply: Queue.from_json(reply) if reply else None)
 
 
 def read_view(instance: str, name: str) -> Call[View | None]:
     """Read a view's definition; None: there is no such view."""
+    from ampsq.definitions.queue import View  # noqa: PLC0415  (they take long)
+
     return command(["HGET", key(instance, "views"), name], lambda reply: View.from_json(reply) if reply else None)
 
 
 def read_topic(instance: str, name: str) -> Call[Topic | None]:
     """Read a topic's definition; None: there is no such topic."""
+    from ampsq.definitions.queue import Topic  # noqa: PLC0415  (they take long)
+
     return command(
         ["HGET", key(instance, "topics"), name], lambda reply: Topic.stored(name, reply.decode()) if reply else None
     )
