@@ -1,4 +1,4 @@
-"""The protocol room alone names keys and commands: uses of `key` and `command` elsewhere are counted, and only fall.
+"""The protocol room alone names keys, commands, scripts and fields: uses of these elsewhere are counted, and only fall.
 
 `python tests/house/test_protocol_alone.py --write` writes the table anew; it refuses higher numbers without `--rise`,
 which is for modules that were renamed.
@@ -16,7 +16,7 @@ from test_rooms import modules, room_of
 
 TABLE = Path(__file__).with_name("protocol_uses.json")
 PROTOCOL = "ampsq.protocol"
-NAMES = ("key", "command")
+NAMES = ("key", "command", "script_call", "FIELDS", "VALUES", "KEYS")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -59,7 +59,7 @@ def bound_here(scope):
 
 
 def uses(tree):
-    """How often a module uses `key` and `command` of the room, called or not."""
+    """How often a module uses what only the room is to name, called or not."""
     names, rooms = imported(tree)
     counted = Counter()
 
@@ -85,11 +85,21 @@ def counted_now():
     return {module: {name: each[name] for name in NAMES} for module, each in found.items()}
 
 
-def test_key_and_command_are_used_in_fewer_and_fewer_places_outside_of_the_protocol():
+def test_keys_commands_scripts_and_fields_are_named_in_fewer_and_fewer_places_outside_of_the_protocol():
     risen, fallen = ratchet.changes(ratchet.read(TABLE), counted_now())
 
     assert risen == [], "say it in ampsq/protocol/, as a function of calls/ or reads/, and call that"
     assert fallen == [], "good; lower the table: python tests/house/test_protocol_alone.py --write"
+
+
+def test_fields_values_and_scripts_count_as_keys_and_commands_do():
+    text = (
+        "from ampsq.protocol.request import script_call\n"
+        "from ampsq.protocol.schema import BATCH, FIELDS, KEYS, VALUES\n"
+        "script_call('open', [FIELDS['body'], VALUES['none'], BATCH], bool)\n[*KEYS]"
+    )
+
+    assert uses(ast.parse(text)) == {"script_call": 1, "FIELDS": 1, "VALUES": 1, "KEYS": 1}
 
 
 @pytest.mark.parametrize(
