@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.base.values import Interval
     from ampsq.client.async_client import AsyncClient
+    from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.client.client import Client
+    from ampsq.client.publisher import Publisher
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.definition import Fault
     from ampsq.definitions.destination import Destination, ReplicatedTopic
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import MemoryPublishStore, StoreEntry
     from ampsq.publishing.persistence_level import PersistedAck
+    from ampsq.publishing.receipts import AsyncDeletionReceipt, AsyncReceipt, DeletionReceipt, Receipt
     from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
     from ampsq.queues.message import AsyncMessage, Message
     from ampsq.queues.query import SowMessage
@@ -46,7 +49,10 @@ __all__ = [
     "AddressSetting",
     "AmpsqError",
     "AsyncClient",
+    "AsyncDeletionReceipt",
     "AsyncMessage",
+    "AsyncPublisher",
+    "AsyncReceipt",
     "AsyncRecordSubscription",
     "AsyncRowSubscription",
     "AsyncSubscription",
@@ -57,6 +63,7 @@ __all__ = [
     "ConflatedTopic",
     "ConnectionEvent",
     "ConnectionState",
+    "DeletionReceipt",
     "Destination",
     "Do",
     "FailedWrite",
@@ -73,7 +80,9 @@ __all__ = [
     "MessageType",
     "On",
     "PersistedAck",
+    "Publisher",
     "Queue",
+    "Receipt",
     "RecordChange",
     "RecordSubscription",
     "RedisBookmarkStore",
@@ -103,7 +112,10 @@ _HOMES = {
     "AddressSetting": "definitions.address_setting",
     "AmpsqError": "base.errors",
     "AsyncClient": "client.async_client",
+    "AsyncDeletionReceipt": "publishing.receipts",
     "AsyncMessage": "queues.message",
+    "AsyncPublisher": "client.async_publisher",
+    "AsyncReceipt": "publishing.receipts",
     "AsyncRecordSubscription": "records.subscription",
     "AsyncRowSubscription": "views.subscription",
     "AsyncSubscription": "queues.async_subscription",
@@ -114,6 +126,7 @@ _HOMES = {
     "ConflatedTopic": "definitions.topic",
     "ConnectionEvent": "transport.connection_state",
     "ConnectionState": "transport.connection_state",
+    "DeletionReceipt": "publishing.receipts",
     "Destination": "definitions.destination",
     "Do": "definitions.queue",
     "FailedWrite": "publishing.guarantee_options",
@@ -130,7 +143,9 @@ _HOMES = {
     "MessageType": "base.message_types",
     "On": "definitions.queue",
     "PersistedAck": "publishing.persistence_level",
+    "Publisher": "client.publisher",
     "Queue": "definitions.queue",
+    "Receipt": "publishing.receipts",
     "RecordChange": "records.change",
     "RecordSubscription": "records.subscription",
     "RedisBookmarkStore": "topics.bookmark_store",

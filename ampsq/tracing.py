@@ -18,7 +18,9 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from ampsq.client.async_client import AsyncClient
+from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.client import Client
+from ampsq.client.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.publishing.receipts import AsyncReceipt, Receipt
     from ampsq.queues.message import Message
     from ampsq.topics.message import TopicMessage
 
-__all__ = ["TracedAsyncClient", "TracedClient", "processing", "traced"]
+__all__ = ["TracedAsyncClient", "TracedAsyncPublisher", "TracedClient", "TracedPublisher", "processing", "traced"]
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
@@ -59,36 +62,59 @@ def _publishing(
         yield span, carried
 
 
-def _named(span: Span, published: Bookmark | int) -> None:
-    # With a publish store the bookmark is known only later.
-    name = "ampsq.publisher.sequence" if isinstance(published, int) else "messaging.message.id"
-    span.set_attribute(name, published if isinstance(published, int) else str(published))
+class TracedPublisher(Publisher):
+    """A `Publisher` whose publishes are spans. Their bookmarks may be known only later."""
 
-
-class TracedClient(Client):
-    """A `Client` whose publishes are spans."""
-
-    def publish(
-        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Bookmark | int:
-        """As `Client.publish`."""
+    def publish(self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any) -> Receipt:
+        """As `Publisher.publish`."""
         with _publishing(topic, headers, None) as (span, carried):
             published = super().publish(topic, data, headers=carried, **others)
-            _named(span, published)
+            span.set_attribute("ampsq.publisher.sequence", published.sequence)
             return published
 
     def delta_publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Bookmark | int:
-        """As `Client.delta_publish`."""
+    ) -> Receipt:
+        """As `Publisher.delta_publish`."""
         with _publishing(topic, headers, None) as (span, carried):
             published = super().delta_publish(topic, data, headers=carried, **others)
-            _named(span, published)
+            span.set_attribute("ampsq.publisher.sequence", published.sequence)
             return published
 
     def publish_many(
         self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Sequence[Bookmark] | Sequence[int]:
+    ) -> Sequence[Receipt]:
+        """As `Publisher.publish_many`: one span for all."""
+        with _publishing(topic, headers, 0) as (span, carried):
+            published = super().publish_many(topic, messages, headers=carried, **others)
+            span.set_attribute("messaging.batch.message_count", len(published))
+            return published
+
+
+class TracedClient(Client):
+    """A `Client` whose publishes are spans, those of its publishers too."""
+
+    _publisher_type = TracedPublisher
+
+    def publish(self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any) -> Bookmark:
+        """As `Client.publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = super().publish(topic, data, headers=carried, **others)
+            span.set_attribute("messaging.message.id", str(published))
+            return published
+
+    def delta_publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark:
+        """As `Client.delta_publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = super().delta_publish(topic, data, headers=carried, **others)
+            span.set_attribute("messaging.message.id", str(published))
+            return published
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Sequence[Bookmark]:
         """As `Client.publish_many`: one span for all."""
         with _publishing(topic, headers, 0) as (span, carried):
             published = super().publish_many(topic, messages, headers=carried, **others)
@@ -96,30 +122,63 @@ class TracedClient(Client):
             return published
 
 
-class TracedAsyncClient(AsyncClient):
-    """An `AsyncClient` whose publishes are spans."""
+class TracedAsyncPublisher(AsyncPublisher):
+    """An `AsyncPublisher` whose publishes are spans."""
 
     async def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Bookmark | int:
-        """As `Client.publish`."""
+    ) -> AsyncReceipt:
+        """As `Publisher.publish`."""
         with _publishing(topic, headers, None) as (span, carried):
             published = await super().publish(topic, data, headers=carried, **others)
-            _named(span, published)
+            span.set_attribute("ampsq.publisher.sequence", published.sequence)
             return published
 
     async def delta_publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Bookmark | int:
-        """As `Client.delta_publish`."""
+    ) -> AsyncReceipt:
+        """As `Publisher.delta_publish`."""
         with _publishing(topic, headers, None) as (span, carried):
             published = await super().delta_publish(topic, data, headers=carried, **others)
-            _named(span, published)
+            span.set_attribute("ampsq.publisher.sequence", published.sequence)
             return published
 
     async def publish_many(
         self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
-    ) -> Sequence[Bookmark] | Sequence[int]:
+    ) -> Sequence[AsyncReceipt]:
+        """As `Publisher.publish_many`: one span for all."""
+        with _publishing(topic, headers, 0) as (span, carried):
+            published = await super().publish_many(topic, messages, headers=carried, **others)
+            span.set_attribute("messaging.batch.message_count", len(published))
+            return published
+
+
+class TracedAsyncClient(AsyncClient):
+    """An `AsyncClient` whose publishes are spans, those of its publishers too."""
+
+    _publisher_type = TracedAsyncPublisher
+
+    async def publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark:
+        """As `Client.publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = await super().publish(topic, data, headers=carried, **others)
+            span.set_attribute("messaging.message.id", str(published))
+            return published
+
+    async def delta_publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark:
+        """As `Client.delta_publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = await super().delta_publish(topic, data, headers=carried, **others)
+            span.set_attribute("messaging.message.id", str(published))
+            return published
+
+    async def publish_many(
+        self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Sequence[Bookmark]:
         """As `Client.publish_many`: one span for all."""
         with _publishing(topic, headers, 0) as (span, carried):
             published = await super().publish_many(topic, messages, headers=carried, **others)

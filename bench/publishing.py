@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import ServerUnsuitable
 from ampsq.bench.setup import Stage
-from ampsq.client.client import Client
 from ampsq.definitions.queue import Topic
 from ampsq.publishing.file_store import FilePublishStore
 from ampsq.publishing.memory_store import MemoryPublishStore
@@ -19,6 +18,8 @@ from ampsq.publishing.memory_store import MemoryPublishStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampsq.client.client import Client
+    from ampsq.client.publisher import Publisher
     from ampsq.publishing.memory_store import PublishStore
 
 __all__ = ["PublishingBenchmark"]
@@ -65,29 +66,32 @@ class PublishingBenchmark(Stage):
         self.redis.config_set("appendfsync", when)
 
     def _plain(self) -> tuple[float, float]:
-        return self._rates(self.client())
+        client = self.client()
+        try:
+            return self._rates(client, client, lambda: None)
+        finally:
+            self.remove(client)
 
     def _guaranteed(self, store: str, level: str) -> tuple[float, float]:
         with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
-            plain = self.client()
-            plain.close()
-            kept = _STORES[store](Path(folder, "till.db"))
-            return self._rates(
-                Client(self.url, instance=plain.instance, publisher="bench", publish_store=kept, persisted=level)
-            )
+            client, kept = self.client(), _STORES[store](Path(folder, "till.db"))
+            try:
+                publisher = client.publisher("bench", store=kept, persisted=level)
+                return self._rates(client, publisher, publisher.flush)
+            finally:
+                self.remove(client)
 
-    def _rates(self, client: Client) -> tuple[float, float]:
+    def _rates(self, client: Client, publisher: Client | Publisher, flush: Callable[[], None]) -> tuple[float, float]:
         """Messages a second from the first call until all are persisted: in batches of 100, and one by one."""
         client.apply(Topic(name="orders"))
         count, single = self.settings.messages, self.settings.messages // _SINGLE
         started = time.perf_counter()
-        client.publish_many("orders", itertools.repeat(_BODY, count))
-        client.flush()
+        publisher.publish_many("orders", itertools.repeat(_BODY, count))
+        flush()
         many = count / (time.perf_counter() - started)
         started = time.perf_counter()
         for _ in range(single):
-            client.publish("orders", _BODY)
-        client.flush()
+            publisher.publish("orders", _BODY)
+        flush()
         one_by_one = single / (time.perf_counter() - started)
-        self.remove(client)
         return many, one_by_one

@@ -226,7 +226,10 @@ class ReplicationBenchmark:
     def _persisted(url: str, count: int) -> list[float]:
         times = []
         store = MemoryPublishStore()
-        with Client(url, instance="a", publisher="bench", publish_store=store, persisted="fsync") as publisher:
+        with (
+            Client(url, instance="a") as client,
+            client.publisher("bench", store=store, persisted="fsync") as publisher,
+        ):
             for _ in range(count):
                 started = time.perf_counter()
                 publisher.publish("orders", _BODY)

@@ -40,6 +40,7 @@ def print_tables(figures: dict[str, Any]) -> None:
         "redrive": _print_redrive,
         "rebuild": _print_rebuild,
         "publishing": _print_publishing,
+        "concurrency": _print_concurrency,
         "replay": _print_replay,
         "replication": _print_replication,
         "gateway": _print_gateway,
@@ -149,6 +150,17 @@ def _print_publishing(figures: dict[str, Any]) -> None:
         ]
         table.add_row(name, *cells[0], *cells[1])
     Console().print(table)
+
+
+def _print_concurrency(figures: dict[str, Any]) -> None:
+    from ampsq.bench.concurrency import AT_ONCE, DELAY, FLOOR
+
+    for kind, row in figures.items():
+        click.echo(
+            f"Publish one by one with {DELAY * 1000:g} ms of network delay: {AT_ONCE} {kind} "
+            f"{row['at_once_per_second']:,} messages/s, one {row['alone_per_second']:,}: {row['ratio']:.2f} of that "
+            f"(floor {FLOOR:g})"
+        )
 
 
 def _print_replay(figures: dict[str, Any]) -> None:
@@ -262,6 +274,7 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
             "redrive",
             "rebuild",
             "publishing",
+            "concurrency",
             "replay",
             "replication",
             "gateway",
@@ -271,10 +284,11 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
     metavar="PART",
     default="all",
     show_default=True,
-    help="One of all, raw, kinds, expiry, redrive, rebuild, publishing, replay, replication and gateway. "
+    help="One of all, raw, kinds, expiry, redrive, rebuild, publishing, concurrency, replay, replication and gateway. "
     "raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
     "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
+    "concurrency: by eight threads and tasks at once beside one; "
     "replay: topics read from a bookmark on; "
     "replication: between two servers of its own, in none of the others; "
     "gateway: over HTTP and WebSockets, in none of the others, either; "
@@ -320,6 +334,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
 
 def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[str], None]) -> dict[str, Any]:
     """Measure a part, or "all", at a server; gives groups of figures."""
+    from ampsq.bench.concurrency import ConcurrencyBenchmark
     from ampsq.bench.expiry import Expiry
     from ampsq.bench.measure import Bench
     from ampsq.bench.publishing import PublishingBenchmark
@@ -339,6 +354,8 @@ def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[st
         figures["rebuild"] = Rebuild(url, settings, progress).run()
     if part in {"all", "publishing"}:
         figures["publishing"] = PublishingBenchmark(url, settings, progress).run()
+    if part in {"all", "concurrency"}:
+        figures["concurrency"] = ConcurrencyBenchmark(url, settings, progress).run()
     if part == "gateway":
         # Of an extra, which the others do without.
         from ampsq.bench.gateway import GatewayFigures

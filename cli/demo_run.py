@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import Client
 from ampsq.cli import demo_world as world
@@ -24,7 +24,7 @@ from ampsq.protocol.reads.subscribers import (
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ampsq import Bookmark
     from ampsq.cli.demo_crew import Deadline, DemoProcess
@@ -142,7 +142,7 @@ class _Demo:
         self._await_subscriptions()
         for first in range(0, len(self._messages), _PUBLISHED_A_TICK):
             some = [body for body, _ in self._messages[first : first + _PUBLISHED_A_TICK]]
-            self._bookmarks += cast("Sequence[Bookmark]", self._client.publish_many(world.FLIGHTS, some, batch=_BATCH))
+            self._bookmarks += self._client.publish_many(world.FLIGHTS, some, batch=_BATCH)
             self._tick()
         while not self._tick():
             time.sleep(_TICK)

@@ -25,8 +25,9 @@ from ampsq.cli.output import json_line, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-    from ampsq import Client
+    from ampsq import Bookmark, Client, Publisher, Receipt
     from ampsq.base.values import Interval
     from ampsq.publishing.guarantee_options import FailedWrite
 
@@ -115,29 +116,47 @@ def publish(
     _check_store(publisher, store, persisted)
     said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at))
     refused = _Refused()
-    options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
-    options["failover"] = failover
+    guarantee: dict[str, Any] = {}
     if store is not None:
-        options["on_failed_write"] = refused.note
+        guarantee = {"store": store, "persisted": persisted, "on_failed_write": refused.note}
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[tuple[Client, Publisher | None]]:
+        with settings.client(failover=failover) as client:
+            if publisher is None:
+                yield client, None
+                return
+            with client.publisher(publisher, **guarantee) as named:
+                yield client, named
+
     if file is not None or message == "-":
-        _publish_lines(settings, topic, file or "-", said, options, text=text)
+        _publish_lines(settings, topic, file or "-", said, opened, text=text)
         refused.tell()
         return
     body = os.fsencode(cast("str", message))
     if not text and (wrong := _fault(body)):
         _refuse(f"not JSON: {wrong}", body)
-    with settings.client(**options) as client:
+    with opened() as (client, named):
         (data,) = _data(client, topic, [body], text=text)
+        by: Client | Publisher = client if named is None else named
         if delta:
-            published = client.delta_publish(topic, data, headers=said.headers, expiration=said.expiration)
+            published = by.delta_publish(topic, data, headers=said.headers, expiration=said.expiration)
         else:
-            published = client.publish(topic, data, **said._asdict())
-        _flush(client)
+            published = by.publish(topic, data, **said._asdict())
+        _flush(named)
     refused.tell()
+    what = _name_of(published, is_stored=store is not None)
     if settings.json:
-        json_line({"bookmark" if store is None else "sequence": published})
+        json_line({"bookmark" if store is None else "sequence": what})
     else:
-        print(published)
+        print(what)
+
+
+def _name_of(published: Bookmark | Receipt, *, is_stored: bool) -> Bookmark | int:
+    """What is printed of a message: of one in a store its number, since its bookmark costs a look at the server."""
+    if isinstance(published, str):
+        return published
+    return published.sequence if is_stored else published.bookmark()
 
 
 def _check_choice(
@@ -250,12 +269,19 @@ def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Seq
 
 
 def _publish_lines(
-    settings: CommandSettings, topic: str, file: str, said: _MessageOptions, options: dict[str, Any], *, text: bool
+    settings: CommandSettings,
+    topic: str,
+    file: str,
+    said: _MessageOptions,
+    opened: Callable[[], AbstractContextManager[tuple[Client, Publisher | None]]],
+    *,
+    text: bool,
 ) -> None:
     done, began = 0, time.monotonic()
     with contextlib.ExitStack() as stack:
         raw = _open(stack, file)
-        client = stack.enter_context(settings.client(**options))
+        client, named = stack.enter_context(opened())
+        by: Client | Publisher = client if named is None else named
         progress = stack.enter_context(_progress(raw))
         began, number = time.monotonic(), 0
         for lines in _blocks(raw):
@@ -263,14 +289,14 @@ def _publish_lines(
             bodies = [line for line in good if line]
             if bodies:
                 with _telling_of_those_before(done):
-                    client.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
+                    by.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
             done, number = done + len(bodies), number + len(good)
             if wrong is not None:
                 before = f"the {done} before it were published" if done else "nothing was published"
                 name = "standard input" if file == "-" else file
                 _refuse(f"{name}: line {number + 1} is not JSON ({before}): {wrong}", lines[len(good)])
             progress()
-        _flush(client)
+        _flush(named)
     seconds = time.monotonic() - began
     if settings.json:
         json_line({"published": done, "seconds": round(seconds, 3)})
@@ -289,12 +315,12 @@ def _telling_of_those_before(done: int) -> Iterator[None]:
         raise
 
 
-def _flush(client: Client) -> None:
+def _flush(named: Publisher | None) -> None:
     """Wait until everything is persisted; who watches is told what for, and again when that changes."""
     told = None
-    while True:
+    while named is not None:
         try:
-            client.flush(_SILENT)
+            named.flush(_SILENT)
         except NotPersisted as missing:
             why = _AGES.sub("", missing.why)
             if why != told:

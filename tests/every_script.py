@@ -54,10 +54,12 @@ from ampsq.protocol.reads.message_names import find_bookmark, name_message
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.schema import key
 from ampsq.publishing.envelope import Envelope
+from ampsq.publishing.plain import PlainPublisher
 from ampsq.queues.explain import explain
 from ampsq.queues.history import history
-from ampsq.queues.query import Query
+from ampsq.queues.query import Query, parse_query_filter
 from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.records.deletion import delete_by_key, delete_matching
 from ampsq.replication import recovery as recovering
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
@@ -74,8 +76,9 @@ class Work:
 
     def __init__(self, store, publisher="till-1"):
         self.store = store
-        self.session = Session(store.instance, publisher)
+        self.session = Session(store.instance)
         self.run(self.session.connect())
+        self.publisher = PlainPublisher(self.session, publisher)
         self.number = 0
 
     def run(self, flow):
@@ -85,7 +88,7 @@ class Work:
         self.run(self.session.apply(definitions))
 
     def publish(self, topic, *bodies, envelope=PLAIN):
-        return [self.run(self.session.publish(topic, body, envelope, None)) for body in bodies]
+        return [self.run(self.publisher.publish(topic, body, envelope)).bookmark for body in bodies]
 
     @contextlib.contextmanager
     def subscription(self, name, backlog=10, text=None):
@@ -290,9 +293,9 @@ def keep_records(work):
         "9": {"id": "9"},
     }
     # By keys and data a number tells the second run, which deletes none; by a filter nothing does
-    assert work.run(work.session.sow_delete("states", [0, 7], None, None)) in (0, 1)
-    assert work.run(work.session.sow_delete("states", None, None, {"id": 1})) in (0, 1)
-    assert work.run(work.session.sow_delete("states", None, "/id > 4 AND /id < 9", None)) == 1
+    assert work.run(delete_by_key(work.publisher, "states", [0, 7], None)) in (0, 1)
+    assert work.run(delete_by_key(work.publisher, "states", None, {"id": 1})) in (0, 1)
+    assert work.run(delete_matching("states", parse_query_filter("/id > 4 AND /id < 9"))) == 1
     assert sorted(records()) == ["2", "3", "4", "9"]
     # The queue has every message and none of the deletions
     with work.subscription("changes", 20) as (core, channel):

@@ -4,8 +4,8 @@ Every server that a test starts begins with its default user off. Whoever calls 
 rules that `ampsq acl` prints for the instance:
 
 - what a client does, by the method that is called: publishing as *publisher*, subscribing, settling, querying and
-  looking as *worker* (of a client with a publisher's name as *publisher*), everything else as *admin*; so one client of
-  a test is several users. A client is opened in the role of its first concern, and makes a new instance as *admin*;
+  looking as *worker*, everything else as *admin*; so one client of a test is several users. What publishes under a name
+  is *publisher*. A client is opened in the role of its first concern, and makes a new instance as *admin*;
 - signs of life and what readers report as *worker*; the threads of a guaranteed publisher as *publisher*, with a
   worker's rights beside, since acknowledgements of leases are kept and sent there too;
 - a gateway as *gateway*;
@@ -64,7 +64,7 @@ RIGHTS = os.environ.get("AMPSQ_RIGHTS")
 #: What is asked for and done without: settings of the server, and telling it the name of redis-py.
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 
-PUBLISHES = {"delta_publish", "flush", "publish", "publish_many", "sow_delete"}
+PUBLISHES = {"delta_publish", "publish", "publish_many", "publisher", "sow_delete"}
 SUBSCRIBES = {"ack", "aggregate", "sow", "sow_and_subscribe", "subscribe", "subscribe_topic"}
 LOOKS = {"close", "definitions", "explain", "history", "publishers", "queue_stats", "queues", "topics", "views"}
 #: What clients hand out, all in the role of a worker.
@@ -73,6 +73,8 @@ HANDED_OUT = (
     *("AsyncRecordSubscription", "RowSubscription", "AsyncRowSubscription"),
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
+#: What publishes under a name, and what that gives.
+PUBLISHERS = "Publisher", "AsyncPublisher", "Receipt", "AsyncReceipt", "DeletionReceipt", "AsyncDeletionReceipt"
 #: What an iteration over a subscription calls.
 _ITERATING = {"__next__", "_fetch"}
 #: Scripts -> those roles that may run them whole: a worker's sweep leaves to others what it may not write.
@@ -146,12 +148,8 @@ def _of_client(name):
     if name in SUBSCRIBES:
         return "worker"
     if name in LOOKS:
-        return _first_concern
+        return "worker"
     return "admin"
-
-
-def _first_concern(client):
-    return "publisher" if client._options.publisher else "worker"
 
 
 def _opening(client):
@@ -161,7 +159,7 @@ def _opening(client):
         if known is not None:
             with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
                 if plain.exists(key(home.instance, "instance")) and plain.sismember(INSTANCES, home.instance):
-                    return _first_concern(client)
+                    return "worker"
     return "admin"
 
 
@@ -182,6 +180,8 @@ def _in_roles():
             if owner.__module__.startswith("ampsq") and owner not in seen:
                 seen.add(owner)
                 _as(owner, "worker")
+    for name in PUBLISHERS:
+        _as(getattr(ampsq, name), "publisher")
     plainly = Subscribing.__init__
     Subscribing.__init__ = lambda self, making, to: plainly(self, _awaiting(_acting, "worker", making), to)
     for kind in (Keepalive, Reporting, Failover):

@@ -142,7 +142,7 @@ class Administration:
 
     def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
-        return (self._store.run(self._session.message_type(topic)) or JSON).name
+        return (self._store.run(self._session.types.read(topic)) or JSON).name
 
     def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""

@@ -95,7 +95,7 @@ class AsyncAdministration:
 
     async def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue; see `Client.message_type`."""
-        return (await self._store.run(self._session.message_type(topic)) or JSON).name
+        return (await self._store.run(self._session.types.read(topic)) or JSON).name
 
     async def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name; see `Client.publishers`."""

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.base.values import Interval, shown
-from ampsq.client.async_publisher import AsyncPublication
+from ampsq.client.async_admin import AsyncAdministration
+from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
+from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.definitions.transport import INSTANCE, parse_transport
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
+from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
 from ampsq.queues.handlers import check_handler
-from ampsq.queues.query import Query
+from ampsq.queues.query import Query, parse_query_filter
 from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
 from ampsq.records.subscription import AsyncRecordSubscription
 from ampsq.server.location import ServerLocation
 from ampsq.topics.conflation_reader import make_subscription_core
@@ -35,11 +40,12 @@ from ampsq.transport.runner import AsyncStore
 from ampsq.views.subscription import AsyncRowSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.client.publisher_core import PublisherCore
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.guaranteed import GuaranteedPublisher
@@ -61,20 +67,17 @@ __all__ = ["AsyncClient"]
 _CLOSE_TIMEOUT = 1.0
 
 
-class AsyncClient(AsyncPublication):
+class AsyncClient(AsyncAdministration):
     """A connection to an instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
+
+    #: What `publisher` makes.
+    _publisher_type: type[AsyncPublisher] = AsyncPublisher
 
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
-        publisher: str | None = None,
-        publish_store: PublishStore | str | os.PathLike[str] | None = None,
-        persisted: str = "memory",
-        ack_conflation: timedelta | float | str = "100ms",
-        on_failed_write: Callable[[FailedWrite], object] | None = None,
-        on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
@@ -83,15 +86,7 @@ class AsyncClient(AsyncPublication):
         transport: str = INSTANCE,
         failover: str = "refuse",
     ) -> None:
-        self._guarantee = Guarantee.of(
-            publisher,
-            publish_store,
-            persisted=persisted,
-            conflation=ack_conflation,
-            on_failed_write=on_failed_write,
-            on_persisted=on_persisted,
-        )
-        self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
+        self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._retry_timeout, self._ack_timeout = (
             Interval.parse(retry_timeout) / 1000,
@@ -101,7 +96,6 @@ class AsyncClient(AsyncPublication):
         self._listeners = AsyncListeners()
         self._options = ConnectionOptions(
             *(
-                publisher,
                 self._retry_timeout,
                 parse_heartbeat(heartbeat),
                 self._ack_timeout,
@@ -118,8 +112,9 @@ class AsyncClient(AsyncPublication):
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._record_subscriptions: list[AsyncRecordSubscription] = []
         self._row_subscriptions: list[AsyncRowSubscription] = []
-        self._publishing = asyncio.Lock()
-        self._guaranteed: GuaranteedPublisher | None = None
+        self._publishers: Publishers[AsyncStore] | None = None
+        # Subscriptions whose acknowledgements a publisher keeps.
+        self._acknowledging: list[tuple[GuaranteedPublisher, AsyncSubscription]] = []
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
@@ -133,6 +128,11 @@ class AsyncClient(AsyncPublication):
             )
             try:
                 parts = await self._begin()
+                self._publishers = Publishers(
+                    *(parts, self._instances, self._address.revive),
+                    retry_timeout=self._retry_timeout,
+                    is_careful=self._policy == "refuse",
+                )
                 if self._session.has_listeners:
                     await asyncio.to_thread(parts.keepalive.start)
                 if len(self._instances) > 1:
@@ -160,7 +160,6 @@ class AsyncClient(AsyncPublication):
                 try:
                     await parts.open()
                     parts.store.retry_timeout = self._retry_timeout
-                    await self._begin_publishing(parts)
                 except Unavailable as error:
                     if not several:
                         raise
@@ -171,18 +170,6 @@ class AsyncClient(AsyncPublication):
             if time.monotonic() >= until:
                 raise Unavailable("; ".join(map(str, failures)))
             await asyncio.sleep(BETWEEN_ROUNDS)
-
-    async def _begin_publishing(self, parts: AsyncInstanceConnection) -> None:
-        if self._guarantee is not None:
-            begin = partial(parts.session.guarantee, is_careful=self._policy == "refuse")
-
-            async def made() -> None:
-                self._guaranteed = await asyncio.to_thread(
-                    begin, self._guarantee, parts.route, self._options.revive, self._instances
-                )
-
-            # Made by a thread that nobody can cancel, it is there to be closed.
-            await run_to_end(made())
 
     def _fail_over_from_thread(
         self, loop: asyncio.AbstractEventLoop, instance_address: InstanceAddress, *, is_careful: bool
@@ -195,8 +182,8 @@ class AsyncClient(AsyncPublication):
         parts = AsyncInstanceConnection.to(instance_address, replace(self._options, retry_timeout=0.0), self._session)
         try:
             await parts.open()
-            if self._guaranteed is not None and is_careful:
-                await asyncio.to_thread(self._guaranteed.check_resume_at, parts.route)
+            if self._publishers is not None and is_careful:
+                await asyncio.to_thread(self._publishers.check_resume_at, parts.route)
             if self._subscriptions or parts.session.has_listeners:
                 await asyncio.to_thread(parts.keepalive.start)
             subscriptions = self._all_subscriptions
@@ -218,10 +205,8 @@ class AsyncClient(AsyncPublication):
         # Every call that waits for this instance fails.
         former.route.left = str(instance_address)
         self._former.append(former)
-        if self._guaranteed is not None:
-            parts.session.settlements = self._guaranteed.resume_at(
-                parts.route, instance_address.instance, parts.session.origin
-            )
+        if self._publishers is not None:
+            self._publishers.resume_at(parts)
         self._adopt(parts)
         for move in moves:
             await move()
@@ -272,6 +257,109 @@ class AsyncClient(AsyncPublication):
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._session.server
 
+    async def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record one message; see `Client.publish`. Tasks that publish at the same time do not wait for each other."""
+        if unknown:
+            refuse_publish_arguments("publish", unknown)
+        envelope = Envelope.of(headers, expiration, delay, at)
+        return (await self._store.run(self._session.plain.publish(topic, data, envelope))).bookmark
+
+    async def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
+        if unknown:
+            refuse_publish_arguments("delta_publish", unknown)
+        envelope = Envelope.of(headers, expiration, None, None)
+        return (await self._store.run(self._session.plain.publish(topic, data, envelope, delta=True))).bookmark
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        batch: int = 100,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        **unknown: Never,
+    ) -> Sequence[Bookmark]:
+        """Record many messages; see `Client.publish_many`."""
+        if unknown:
+            refuse_publish_arguments("publish_many", unknown)
+        envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
+        noted = PublishingBatches(self.origin)
+        await store.run(plain.prepare(topic))
+        calls = plain.batches(topic, messages, batch, envelope, noted)
+        with noted.telling():
+            for call in calls:
+                plain.note(noted, await store.run(plain.publish_first(topic, call)))
+                break
+            async for answer in store.stream(calls):
+                plain.note(noted, answer)
+        await store.run(plain.client.types.warn_of_unread())
+        return noted.bookmarks
+
+    async def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        data: Any = None,
+    ) -> int:
+        """Delete records of a topic; see `Client.sow_delete`."""
+        check_choice(topic, keys=keys, filter=filter, data=data)
+        if filter is not None:
+            return await self._store.run(delete_matching(topic, parse_query_filter(filter)))
+        return await self._store.run(delete_by_key(self._session.plain, topic, keys, data))
+
+    def publisher(
+        self,
+        name: str,
+        *,
+        store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+    ) -> AsyncPublisher:
+        """Make a publisher with a name; see `Client.publisher`. Enter it with ``async with``, or await and close it."""
+        guarantee = Guarantee.of(
+            store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        if self._publishers is None:
+            raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
+        core = self._publishers.make(name, guarantee)
+        return self._publisher_type(core, partial(self._subscriptions_of, core))
+
+    def _keeper_of(self, publisher: AsyncPublisher | None) -> GuaranteedPublisher | None:
+        return self._publishers.keeper_of(publisher) if self._publishers is not None else None
+
+    def _subscriptions_of(self, core: PublisherCore[AsyncStore]) -> list[AsyncSubscription]:
+        return [subscription for each, subscription in self._acknowledging if each is core.guaranteed]
+
     def subscribe(
         self,
         name: str,
@@ -280,6 +368,7 @@ class AsyncClient(AsyncPublication):
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         renew: bool = False,
         on_message: Callable[[AsyncMessage], object] | None = None,
+        publisher: AsyncPublisher | None = None,
         **unknown: Never,
     ) -> Subscribing[AsyncSubscription]:
         """Subscribe to a queue, or to queues; see `Client.subscribe`.
@@ -295,8 +384,10 @@ class AsyncClient(AsyncPublication):
         core = SubscriptionCore(
             self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=block
         )
-        core.settlements = self._session.settlements
-        return Subscribing(self._subscribe(core, on_message), shown(name))
+        keeper = self._keeper_of(publisher)
+        if keeper is not None:
+            core.keep_in(keeper)
+        return Subscribing(self._subscribe(core, on_message, keeper), shown(name))
 
     def subscribe_topic(
         self,
@@ -334,12 +425,14 @@ class AsyncClient(AsyncPublication):
         return subscription
 
     async def _subscribe(
-        self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], object] | None
+        self,
+        core: SubscriptionCore,
+        on_message: Callable[[AsyncMessage], object] | None,
+        keeper: GuaranteedPublisher | None,
     ) -> AsyncSubscription:
         parts = self._opened
         if core.instance != self.instance:
             core = core.copy_for(self.instance, self._session.request())
-            core.settlements = self._session.settlements
         await asyncio.to_thread(parts.keepalive.start)
         try:
             await parts.store.run(core.register())
@@ -352,6 +445,8 @@ class AsyncClient(AsyncPublication):
         parts.keepalive.add(core)
         subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
         self._subscriptions.append(subscription)
+        if keeper is not None:
+            self._acknowledging.append((keeper, subscription))
         if on_message is not None:
             subscription.run(on_message)
         return subscription
@@ -365,10 +460,12 @@ class AsyncClient(AsyncPublication):
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         reason: str | None = None,
         dry_run: bool = False,
+        publisher: AsyncPublisher | None = None,
     ) -> int:
         """Settle messages by bookmark or filter; see `Client.ack`."""
+        keeper = self._keeper_of(publisher)
         return await self._store.run(
-            self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run)
+            self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run, keeper=keeper)
         )
 
     async def sow(
@@ -432,6 +529,7 @@ class AsyncClient(AsyncPublication):
             self._parts.keepalive.remove(core)
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+        self._acknowledging = [each for each in self._acknowledging if each[1] is not subscription]
 
     async def close(self) -> None:
         """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
@@ -464,8 +562,9 @@ class AsyncClient(AsyncPublication):
         """Close connections and threads; the server hears of the subscriptions that were abandoned."""
         await asyncio.to_thread(parts.stop)
         try:
-            if self._guaranteed is not None:
-                await asyncio.to_thread(self._guaranteed.close, self._retry_timeout, _CLOSE_TIMEOUT)
+            if self._publishers is not None:
+                publishers, self._publishers = self._publishers, None
+                await asyncio.to_thread(publishers.close)
         finally:
             for each in (parts, *self._former):
                 await each.store.close()

@@ -1,35 +1,58 @@
-"""What moves messages to the server, awaited: the part of a client that publishes and deletes."""
+"""The same as `ampsq.client.publisher`, awaited."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ampsq.base.values import Interval
-from ampsq.client.async_admin import AsyncAdministration
 from ampsq.protocol.encoding import encode_batches
-from ampsq.publishing.envelope import Envelope, refuse_arguments
-from ampsq.publishing.publishers import Sequences
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
+from ampsq.publishing.receipts import AsyncDeletionReceipt, AsyncReceipt, Receipts, Sequences
+from ampsq.records.deletion import check_choice, delete_by_key, deletion_calls
+from ampsq.transport.connection_pool import run_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.base.bookmarks import Bookmark
-    from ampsq.publishing.guaranteed import GuaranteedPublisher
+    from ampsq.client.publisher_core import PublisherCore
     from ampsq.queues.async_subscription import AsyncSubscription
+    from ampsq.transport.runner import AsyncStore
 
-__all__ = ["AsyncPublication"]
+__all__ = ["AsyncPublisher"]
 
 
-class AsyncPublication(AsyncAdministration):
-    """The same as `Publication`, awaited; a part of `AsyncClient`."""
+class AsyncPublisher:
+    """A publisher with a name, made by `AsyncClient.publisher`: enter it with ``async with``, or await it and close it.
 
-    _publishing: asyncio.Lock
-    _guaranteed: GuaranteedPublisher | None
-    _subscriptions: list[AsyncSubscription]
+    Without a store its calls wait for each other, each for a whole round trip; see `Publisher`.
+    """
+
+    def __init__(
+        self, core: PublisherCore[AsyncStore], subscriptions: Callable[[], Sequence[AsyncSubscription]]
+    ) -> None:
+        self._core, self._subscriptions = core, subscriptions
+        # Numbers must reach the server in their order.
+        self._lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._core}>"
+
+    @property
+    def name(self) -> str:
+        """The name under which it publishes."""
+        return self._core.name
+
+    @property
+    def last_persisted(self) -> int:
+        """The sequence up to which all of its messages are persisted; 0 before the first."""
+        return self._core.persisted
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
 
     async def publish(
         self,
@@ -42,18 +65,11 @@ class AsyncPublication(AsyncAdministration):
         at: datetime | None = None,
         sequence: int | None = None,
         **unknown: Never,
-    ) -> Bookmark | int:
-        """Record one message; see `Client.publish`."""
+    ) -> AsyncReceipt:
+        """Publish one message; see `Publisher.publish`."""
         if unknown:
-            refuse_arguments("publish", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
-        if self._guaranteed is not None:
-            body = await self._store.run(self._session.body(topic, data))
-            return await self._take(partial(self._guaranteed.publish, topic, [body], envelope, sequence))
-        if not self._session.publisher:
-            return await self._store.run(self._session.publish(topic, data, envelope, sequence))
-        async with self._publishing:
-            return await self._store.run(self._session.publish(topic, data, envelope, sequence))
+            refuse_publish_arguments("publish", unknown, "sequence")
+        return await self._publish(topic, data, Envelope.of(headers, expiration, delay, at), sequence)
 
     async def delta_publish(
         self,
@@ -64,18 +80,32 @@ class AsyncPublication(AsyncAdministration):
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
         **unknown: Never,
-    ) -> Bookmark | int:
-        """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
+    ) -> AsyncReceipt:
+        """Publish a change of a topic's record, merged into it; see `Publisher.delta_publish`."""
         if unknown:
-            refuse_arguments("delta_publish", unknown)
-        envelope = Envelope.of(headers, expiration, None, None)
-        if self._guaranteed is not None:
-            body = await self._store.run(self._session.body(topic, data))
-            return await self._take(partial(self._guaranteed.publish, topic, [body], envelope, sequence, delta=True))
-        if not self._session.publisher:
-            return await self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
-        async with self._publishing:
-            return await self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
+            refuse_publish_arguments("delta_publish", unknown, "sequence")
+        return await self._publish(topic, data, Envelope.of(headers, expiration, None, None), sequence, delta=True)
+
+    async def _publish(
+        self, topic: str, data: Any, envelope: Envelope, sequence: int | None, *, delta: bool = False
+    ) -> AsyncReceipt:
+        core = self._core
+        core.check_open()
+        parts, guaranteed = core.parts, core.guaranteed
+        if guaranteed is not None:
+            body = await parts.store.run(parts.session.types.body(topic, data))
+            taken = await self._take(partial(guaranteed.publish, topic, [body], envelope, sequence, delta=delta))
+            return AsyncReceipt(topic, taken, guaranteed)
+        async with self._lock:
+            recorded = await core.parts.store.run(core.plain.publish(topic, data, envelope, sequence, delta=delta))
+        return AsyncReceipt(topic, recorded.sequence, recorded.bookmark)
+
+    async def _take(self, take: Callable[[], int]) -> int:
+        """Let the store take something in the order of the calls, without holding the event loop up."""
+        async with self._lock:
+            if self._core.guaranteed is None or self._core.guaranteed.may_wait:
+                return await asyncio.to_thread(take)
+            return take()
 
     async def publish_many(
         self,
@@ -88,65 +118,75 @@ class AsyncPublication(AsyncAdministration):
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         **unknown: Never,
-    ) -> Sequence[Bookmark] | Sequence[int]:
-        """Record many messages; see `Client.publish_many`."""
+    ) -> Sequence[AsyncReceipt]:
+        """Publish many messages; see `Publisher.publish_many`."""
         if unknown:
-            refuse_arguments("publish_many", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
-        if self._guaranteed is not None:
-            sequences = Sequences()
-            message_type = await self._store.run(self._session.learn_type(topic))
+            refuse_publish_arguments("publish_many", unknown)
+        envelope, core, sequences = Envelope.of(headers, expiration, delay, at), self._core, Sequences()
+        core.check_open()
+        guaranteed = core.guaranteed
+        if guaranteed is not None:
+            store, types = core.parts.store, core.parts.session.types
+            message_type = await store.run(types.learn(topic))
             with telling_of_taken(sequences):
                 for bodies in encode_batches(messages, batch, message_type):
-                    self._session.note_large(topic, bodies)
-                    first = await self._take(partial(self._guaranteed.publish, topic, bodies, envelope))
-                    sequences.add(first, len(bodies))
-            await self._store.run(self._session.warn_of_unread())
-            return sequences
-        noted = PublishingBatches(self.origin)
-        async with self._publishing:
-            await self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, envelope, noted)
+                    types.note_large(topic, bodies)
+                    taken = await self._take(partial(guaranteed.publish, topic, bodies, envelope))
+                    sequences.add(taken, len(bodies))
+            await store.run(types.warn_of_unread())
+            return Receipts(AsyncReceipt, topic, sequences, guaranteed)
+        async with self._lock:
+            store, plain, noted = core.parts.store, core.plain, PublishingBatches(core.parts.session.origin)
+            await store.run(plain.prepare(topic))
+            first = plain.next_sequence
+            calls = plain.batches(topic, messages, batch, envelope, noted)
             with noted.telling():
                 for call in calls:
-                    self._session.note(noted, await self._store.run(self._session.publish_first(topic, call)))
+                    plain.note(noted, await store.run(plain.publish_first(topic, call)))
                     break
-                async for answer in self._store.stream(calls):
-                    self._session.note(noted, answer)
-            await self._store.run(self._session.warn_of_unread())
-        return noted.bookmarks
-
-    async def _take(self, take: Callable[[], int]) -> int:
-        """Let the store take something in the order of the calls, without holding the event loop up."""
-        async with self._publishing:
-            if self._guaranteed is None or self._guaranteed.may_wait:
-                return await asyncio.to_thread(take)
-            return take()
-
-    @property
-    def last_persisted(self) -> int:
-        """The sequence up to which everything is persisted; see `Client.last_persisted`."""
-        return self._guaranteed.persisted if self._guaranteed is not None else 0
-
-    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as `Client`'s)
-        """Wait until what was published and acknowledged up to now is persisted; see `Client.flush`."""
-        for subscription in list(self._subscriptions):
-            await subscription.flush()
-        if self._guaranteed is not None:
-            seconds = None if timeout is None else Interval.parse(timeout) / 1000
-            await asyncio.to_thread(self._guaranteed.flush, seconds)
+                async for answer in store.stream(calls):
+                    plain.note(noted, answer)
+            await store.run(plain.client.types.warn_of_unread())
+        sequences.add(first, len(noted.bookmarks))
+        return Receipts(AsyncReceipt, topic, sequences, noted.bookmarks)
 
     async def sow_delete(
-        self,
-        topic: str,
-        *,
-        keys: Iterable[Any] | None = None,
-        filter: str | None = None,  # noqa: A002  (AMPS's word)
-        data: Any = None,
-    ) -> int:
-        """Delete records of a topic; see `Client.sow_delete`."""
-        if self._guaranteed is not None and filter is None:
-            deletions = await self._store.run(self._session.deletions(topic, keys, data))
-            return [await self._take(partial(self._guaranteed.take, 1, "sow_delete", each)) for each in deletions][-1]
-        async with self._publishing:
-            return await self._store.run(self._session.sow_delete(topic, keys, filter, data))
+        self, topic: str, *, keys: Iterable[Any] | None = None, data: Any = None
+    ) -> AsyncDeletionReceipt:
+        """Delete records of a topic with a key, once; see `Publisher.sow_delete`."""
+        check_choice(topic, keys=keys, data=data)
+        core = self._core
+        core.check_open()
+        guaranteed = core.guaranteed
+        if guaranteed is not None:
+            deletions = await core.parts.store.run(deletion_calls(core.parts.session.types, topic, keys, data))
+            taken = [await self._take(partial(guaranteed.take, 1, "sow_delete", each)) for each in deletions]
+            return AsyncDeletionReceipt(topic, taken, guaranteed)
+        async with self._lock:
+            number = await core.parts.store.run(delete_by_key(core.plain, topic, keys, data))
+            return AsyncDeletionReceipt(topic, [core.plain.next_sequence - 1], number)
+
+    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as `Publisher`'s)
+        """Wait until all that was published up to now is persisted; see `Publisher.flush`."""
+        core = self._core
+        for subscription in self._subscriptions():
+            await subscription.flush()
+        if core.guaranteed is not None:
+            seconds = None if timeout is None else Interval.parse(timeout) / 1000
+            await asyncio.to_thread(core.guaranteed.flush, seconds)
+
+    async def close(self) -> None:
+        """Send what the store holds, as far as that is possible in time, and log off; see `Publisher.close`."""
+        await run_to_end(asyncio.to_thread(self._core.close))
+
+    async def __aenter__(self) -> Self:
+        try:
+            # Opened by a thread that nobody can cancel, it is there to be closed.
+            await run_to_end(asyncio.to_thread(self._core.open))
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

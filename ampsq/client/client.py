@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.base.values import Interval
+from ampsq.client.admin import Administration
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
-from ampsq.client.publisher import Publication
+from ampsq.client.publisher import Publisher
+from ampsq.client.publisher_core import Publishers
 from ampsq.definitions.transport import INSTANCE, parse_transport
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
+from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.handlers import check_handler
-from ampsq.queues.query import Query
+from ampsq.queues.query import Query, parse_query_filter
 from ampsq.queues.subscription import Subscription
 from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
 from ampsq.records.subscription import RecordSubscription
 from ampsq.server.location import ServerLocation
 from ampsq.topics.conflation_reader import make_subscription_core
@@ -33,11 +38,12 @@ from ampsq.transport.route import parse_heartbeat
 from ampsq.views.subscription import RowSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.client.publisher_core import PublisherCore
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.guaranteed import GuaranteedPublisher
@@ -51,18 +57,17 @@ if TYPE_CHECKING:
     from ampsq.transport.connection_state import ConnectionEvent
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
+    from ampsq.transport.runner import Store
 
 __all__ = ["Client"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
 _CLOSE_TIMEOUT = 1.0
-#: Messages that one `publish_many` call records by default.
-_BATCH = 100
 
 
-class Client(Publication):
-    """A connection to one instance. Threads may share it.
+class Client(Administration):
+    """A connection to one instance. Threads may share it, and wait for each other nowhere.
 
     Args:
         url: an address, or several, tried in order: a list, or one text with commas. ``redis://``, ``rediss://``,
@@ -70,16 +75,6 @@ class Client(Publication):
             ``AMPSQ_URL``, else the embedded server in `data_dir`, started with a coordinator beside it, which lives as
             long as somebody uses it.
         instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
-        publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
-            lost reply is answered by asking again. One process at a time may use a name.
-        publish_store: guarantees publishing (docs/publishing.md): what `publish` takes, and what is acknowledged of
-            queues, is kept here until it is persisted, and sent again after whatever fails. The path of a file, which
-            survives this process, a `FilePublishStore` or a `MemoryPublishStore`; needs a `publisher`.
-        persisted: with a `publish_store`, where a message must be before it lets go of it: ``memory`` of the server,
-            ``fsync`` its disk, or ``replicas=<n>``.
-        ack_conflation: with a `publish_store`, the interval at which persisted messages are told and let go of.
-        on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
-        on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
         ack_timeout: how long an acknowledgement may wait for its batch.
         retry_timeout: how long a call that may be repeated is repeated, at one address after the other, while no server
             can be reached.
@@ -96,20 +91,17 @@ class Client(Publication):
 
     Raises:
         Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
-            messages, or cannot say that it has them as `persisted` asks. PublishStoreError: the store cannot be used.
+            messages.
     """
+
+    #: What `publisher` opens.
+    _publisher_type: type[Publisher] = Publisher
 
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
-        publisher: str | None = None,
-        publish_store: PublishStore | str | os.PathLike[str] | None = None,
-        persisted: str = "memory",
-        ack_conflation: timedelta | float | str = "100ms",
-        on_failed_write: Callable[[FailedWrite], object] | None = None,
-        on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
@@ -118,14 +110,6 @@ class Client(Publication):
         transport: str = INSTANCE,
         failover: str = "refuse",
     ) -> None:
-        self._guarantee = Guarantee.of(
-            publisher,
-            publish_store,
-            persisted=persisted,
-            conflation=ack_conflation,
-            on_failed_write=on_failed_write,
-            on_persisted=on_persisted,
-        )
         self._retry_timeout, self._ack_timeout = (
             Interval.parse(retry_timeout) / 1000,
             Interval.parse(ack_timeout) / 1000,
@@ -135,7 +119,6 @@ class Client(Publication):
         self._instances = parse_instances(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
         self._options = ConnectionOptions(
             *(
-                publisher,
                 self._retry_timeout,
                 parse_heartbeat(heartbeat),
                 self._ack_timeout,
@@ -150,16 +133,21 @@ class Client(Publication):
         self._failover: Failover | None = None
         self._former: list[InstanceConnection] = []
         self._adopt(InstanceConnection.to(self._instances[0], self._options))
+        self._publishers: Publishers[Store] = Publishers(
+            *(self._parts, self._instances, self._address.revive),
+            retry_timeout=self._retry_timeout,
+            is_careful=self._policy == "refuse",
+        )
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
         self._row_subscriptions: list[RowSubscription] = []
-        # A publisher's numbers must reach the server in their order.
-        self._publishing = threading.RLock()
-        self._guaranteed: GuaranteedPublisher | None = None
+        # Subscriptions whose acknowledgements a publisher keeps.
+        self._acknowledging: list[tuple[GuaranteedPublisher, Subscription]] = []
         self._closed = False
         try:
             self._begin()
+            self._publishers.resume_at(self._parts)
             if self._session.has_listeners:
                 self._keepalive.start()
             if len(self._instances) > 1:
@@ -186,7 +174,6 @@ class Client(Publication):
                 try:
                     self._parts.open()
                     self._store.retry_timeout = self._retry_timeout
-                    self._begin_publishing()
                 except Unavailable as error:
                     if not several:
                         raise
@@ -198,20 +185,13 @@ class Client(Publication):
                 raise Unavailable("; ".join(map(str, failures)))
             time.sleep(BETWEEN_ROUNDS)
 
-    def _begin_publishing(self) -> None:
-        if self._guarantee is not None:
-            self._guaranteed = self._session.guarantee(
-                *(self._guarantee, self._route, self._address.revive, self._instances),
-                is_careful=self._policy == "refuse",
-            )
-
     def _fail_over(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
         """Go on at another instance; see `ampsq.transport.failover`."""
         parts = InstanceConnection.to(instance_address, replace(self._options, retry_timeout=0.0), self._session)
         try:
             parts.open()
-            if self._guaranteed is not None and is_careful:
-                self._guaranteed.check_resume_at(parts.route)
+            if is_careful:
+                self._publishers.check_resume_at(parts.route)
             if self._subscriptions or parts.session.has_listeners:
                 parts.keepalive.start()
             subscriptions = self._all_subscriptions
@@ -232,10 +212,7 @@ class Client(Publication):
         # Every call that waits for this instance fails.
         self._route.left = str(instance_address)
         self._former.append(self._parts)
-        if self._guaranteed is not None:
-            parts.session.settlements = self._guaranteed.resume_at(
-                parts.route, instance_address.instance, parts.session.origin
-            )
+        self._publishers.resume_at(parts)
         self._adopt(parts)
         for move in moves:
             move()
@@ -279,6 +256,200 @@ class Client(Publication):
             raise Closed("the client never connected")
         return self._session.server
 
+    def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record one message. Threads that publish at the same time do not wait for each other.
+
+        Args:
+            topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
+            data: bytes go as they are; everything else is encoded by the topic's `message_type`: JSON, unless it says
+                otherwise (docs/message-types.md).
+            headers: names and values, texts.
+            expiration: how long it may be in a queue, 1ms or longer; a queue's `expiration_model` says how this and the
+                queue's own go together. Default: the queue's.
+            delay: how long until it is delivered, or
+            at: when; in the past: at once. Until then it is in its queues, scheduled; then it is at the head of what is
+                unread, and `expiration` begins to count. Default: now.
+            unknown: refused, with a word where it is said.
+
+        Returns:
+            Its bookmark, when it is recorded. Where a message must survive whatever fails, or be recorded once: see
+            `publisher`.
+
+        Raises:
+            DefinitionError: the topic's `message_type` cannot say such data.
+            Unavailable: no answer; the message may or may not be recorded.
+            ServerFull: the server's memory is full; nothing was recorded.
+            MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
+            UnreadBody: the topic has a key, which is not looked for in a body as large as this.
+        """
+        if unknown:
+            refuse_publish_arguments("publish", unknown)
+        envelope = Envelope.of(headers, expiration, delay, at)
+        return self._store.run(self._session.plain.publish(topic, data, envelope)).bookmark
+
+    def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record one message of a topic with a key that says only what changes of the record of its key.
+
+        The server merges it into the record: members replace those of the same name, objects are merged, all else
+        stays to the byte. The whole message is recorded and goes to the queues. Where the key has no record, or the
+        topic no key, it is published as it is.
+
+        Args:
+            topic: the topic.
+            data: an object that has the key and what changes; bytes go as they are.
+            headers: of the whole message; those before are not kept.
+            expiration: of the whole message, as of `publish`.
+            unknown: refused, as of `publish`.
+
+        Returns:
+            The bookmark of the whole message.
+
+        Raises:
+            MissingKey: the message does not have one value for the topic's key.
+            UnreadBody: the change, or what it would make of the record, is more than the server reads.
+            DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
+            Unavailable, ServerFull: as of `publish`.
+        """
+        if unknown:
+            refuse_publish_arguments("delta_publish", unknown)
+        envelope = Envelope.of(headers, expiration, None, None)
+        return self._store.run(self._session.plain.publish(topic, data, envelope, delta=True)).bookmark
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        batch: int = 100,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        **unknown: Never,
+    ) -> Sequence[Bookmark]:
+        """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
+
+        `headers`, `expiration`, `delay` and `at` are those of each, as of `publish`.
+
+        Returns:
+            Their bookmarks, in order, made when they are looked at.
+
+        Raises:
+            Unavailable: no answer; where `may_have_run`, some of them are recorded, or may be, the first ones first.
+            ServerFull: the server's memory is full. MissingKey, UnreadBody: as of `publish`; nothing of their batch is
+                recorded. DefinitionError: a message cannot be encoded. Whichever error it is, its `published` has what
+                is recorded of other batches.
+        """
+        if unknown:
+            refuse_publish_arguments("publish_many", unknown)
+        envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
+        noted = PublishingBatches(self.origin)
+        store.run(plain.prepare(topic))
+        calls = plain.batches(topic, messages, batch, envelope, noted)
+        with noted.telling():
+            for call in calls:
+                plain.note(noted, store.run(plain.publish_first(topic, call)))
+                break
+            for answer in store.stream(calls):
+                plain.note(noted, answer)
+        store.run(self._session.types.warn_of_unread())
+        return noted.bookmarks
+
+    def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        data: Any = None,
+    ) -> int:
+        """Delete records of a topic with a key; its queues keep their messages.
+
+        Args:
+            topic: the topic.
+            keys: of the records, as of `sow`; or
+            filter: an expression: all that match, each as of the step that looked at it; or
+            data: a message with the key of the record.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            NoRecords: the topic has no key. MissingKey: the data does not have it.
+            DefinitionError: none or several of keys, filter and data.
+            Unavailable: no answer; where `may_have_run`, some may be deleted. `Publisher.sow_delete` is repeated.
+        """
+        check_choice(topic, keys=keys, filter=filter, data=data)
+        if filter is not None:
+            return self._store.run(delete_matching(topic, parse_query_filter(filter)))
+        return self._store.run(delete_by_key(self._session.plain, topic, keys, data))
+
+    def publisher(
+        self,
+        name: str,
+        *,
+        store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+    ) -> Publisher:
+        """Open a publisher with a name, whose messages are recorded once each, in their order (docs/publishing.md).
+
+        Leave it with ``with``, or close it; the client closes what is left open.
+
+        Args:
+            name: the messages are numbered under this name, so that a lost reply is answered by asking again. One
+                process at a time may use a name.
+            store: guarantees publishing: what `Publisher.publish` takes, and what is acknowledged with it of queues, is
+                kept here until it is persisted, and sent again after whatever fails. The path of a file, which
+                survives this process, a `FilePublishStore` or a `MemoryPublishStore`.
+            persisted: with a store, where a message must be before it lets go of it: ``memory`` of the server,
+                ``fsync`` its disk, or ``replicas=<n>``.
+            ack_conflation: with a store, the interval at which persisted messages are told and let go of.
+            on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
+            on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
+
+        Raises:
+            DefinitionError: an argument is wrong or goes only with a store, or this client has a publisher of the name.
+            PublishStoreError: the store cannot be used. Unavailable: there is no server, or it lacks what the store's
+                publisher was told to be persisted.
+            ServerUnsuitable: the server cannot say that it has messages as `persisted` asks.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        guarantee = Guarantee.of(
+            store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        core = self._publishers.make(name, guarantee)
+        core.open()
+        return self._publisher_type(core, partial(self._subscriptions_of, core))
+
+    def _subscriptions_of(self, core: PublisherCore[Store]) -> list[Subscription]:
+        return [subscription for each, subscription in list(self._acknowledging) if each is core.guaranteed]
+
     def subscribe(
         self,
         name: str,
@@ -287,6 +458,7 @@ class Client(Publication):
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         renew: bool = False,
         on_message: Callable[[Message], object] | None = None,
+        publisher: Publisher | None = None,
         **unknown: Never,
     ) -> Subscription:
         """Subscribe to a queue, or to all queues that a regular expression matches, later ones included.
@@ -304,6 +476,8 @@ class Client(Publication):
                 unless the message is settled or extended.
             on_message: called with each message in a thread of the subscription's own. It settles the message; where it
                 raises, that is logged and its message cancelled. Without it, iterate or call `get`.
+            publisher: one with a store, which keeps this subscription's acknowledgements until they are persisted, and
+                sends them again after a failure. Close the subscription before it.
             unknown: refused, with the call that has it.
 
         Raises:
@@ -316,11 +490,13 @@ class Client(Publication):
         if self._closed:
             raise Closed("this client was closed")
         check_handler(on_message, awaits=False)
+        keeper = self._publishers.keeper_of(publisher)
         request = self._session.request()
         core = SubscriptionCore(
             self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=self._route.heartbeat
         )
-        core.settlements = self._session.settlements
+        if keeper is not None:
+            core.keep_in(keeper)
         self._keepalive.start()
         try:
             self._store.run(core.register())
@@ -333,6 +509,8 @@ class Client(Publication):
         self._keepalive.add(core)
         subscription = Subscription(core, self._store, self._session.origin, self._end)
         self._subscriptions.append(subscription)
+        if keeper is not None:
+            self._acknowledging.append((keeper, subscription))
         if on_message is not None:
             subscription.run(on_message)
         return subscription
@@ -397,6 +575,7 @@ class Client(Publication):
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         reason: str | None = None,
         dry_run: bool = False,
+        publisher: Publisher | None = None,
     ) -> int:
         """Settle messages of a queue, delivered or not: by bookmark, or all that match a filter.
 
@@ -409,6 +588,8 @@ class Client(Publication):
             option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
             reason: why, one line of at most 500 characters, for whoever looks at the messages; see `Message.cancel`.
             dry_run: with a filter: only count.
+            publisher: with bookmarks, to acknowledge or to expire: one with a store, which keeps that until it is
+                persisted, and sends it again after a failure.
 
         Returns:
             How many were settled. By bookmark: all of them. By filter: one that somebody else settled meanwhile, or
@@ -419,7 +600,10 @@ class Client(Publication):
             DefinitionError: neither bookmarks nor a filter, or both; the reason is wrong.
             ExpressionError: the filter is wrong.
         """
-        return self._store.run(self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run))
+        keeper = self._publishers.keeper_of(publisher)
+        return self._store.run(
+            self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run, keeper=keeper)
+        )
 
     def sow(
         self,
@@ -527,12 +711,15 @@ class Client(Publication):
         self._keepalive.remove(core)
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+        self._acknowledging = [each for each in self._acknowledging if each[1] is not subscription]
 
     def close(self) -> None:
-        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again.
+        """Close the subscriptions, giving back what is unstarted, the publishers and the connections.
+
+        Safe to call again.
 
         Raises:
-            NotPersisted: a publish store in memory holds messages that the server did not persist within
+            NotPersisted: a publisher's store in memory holds messages that the server did not persist within
                 `retry_timeout`.
         """
         if self._closed:
@@ -557,8 +744,7 @@ class Client(Publication):
             self._keepalive.stop()
             self._reporting.stop()
             try:
-                if self._guaranteed is not None:
-                    self._guaranteed.close(self._retry_timeout, _CLOSE_TIMEOUT)
+                self._publishers.close()
             finally:
                 for parts in (self._parts, *self._former):
                     parts.store.close()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
 
-__all__ = ["BETWEEN_ROUNDS", "AsyncInstanceConnection", "ConnectionOptions", "InstanceConnection", "Parts"]
+__all__ = ["BETWEEN_ROUNDS", "AnyStore", "AsyncInstanceConnection", "ConnectionOptions", "InstanceConnection", "Parts"]
 
 #: Seconds between two rounds of looking for the first instance to work at.
 BETWEEN_ROUNDS: Final = 0.2
@@ -31,7 +31,6 @@ class ConnectionOptions:
     """How a client works, wherever it does.
 
     Attributes:
-        publisher: under which name it publishes.
         retry_timeout: seconds for which calls are repeated.
         heartbeat: seconds.
         ack_timeout: seconds that an acknowledgement may wait for its batch.
@@ -41,7 +40,6 @@ class ConnectionOptions:
         instances: the names of the instances where it may work.
     """
 
-    publisher: str | None
     retry_timeout: float
     heartbeat: float
     ack_timeout: float
@@ -69,7 +67,7 @@ class Parts(Generic[AnyStore]):
         former: Session | None,
         store: Callable[[Route, str], AnyStore],
     ) -> Self:
-        session = Session(instance_address.instance, options.publisher, former, options.instances)
+        session = Session(instance_address.instance, former, options.instances)
         route = Route(
             instance_address.url,
             session.instance,

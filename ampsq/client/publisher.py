@@ -1,37 +1,56 @@
-"""What moves messages to the server: the part of a client that publishes and deletes."""
+"""A publisher with a name: it numbers its messages, keeps them in its store if it has one, tells what is persisted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never
+import threading
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ampsq.base.values import Interval
-from ampsq.client.admin import Administration
 from ampsq.protocol.encoding import encode_batches
-from ampsq.publishing.envelope import Envelope, refuse_arguments
-from ampsq.publishing.publishers import Sequences
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
+from ampsq.publishing.receipts import DeletionReceipt, Receipt, Receipts, Sequences
+from ampsq.records.deletion import check_choice, delete_by_key, deletion_calls
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.base.bookmarks import Bookmark
-    from ampsq.publishing.guaranteed import GuaranteedPublisher
+    from ampsq.client.publisher_core import PublisherCore
     from ampsq.queues.subscription import Subscription
+    from ampsq.transport.runner import Store
 
-__all__ = ["Publication"]
-
-#: Messages that one `publish_many` call records by default.
-_BATCH = 100
+__all__ = ["Publisher"]
 
 
-class Publication(Administration):
-    """How a client publishes, with a publish store or without; a part of `Client`."""
+class Publisher:
+    """A publisher with a name, made by `Client.publisher`; leave it with ``with``, or close it. Threads may share it.
 
-    _publishing: threading.RLock
-    _guaranteed: GuaranteedPublisher | None
-    _subscriptions: list[Subscription]
+    The server records each of its messages once, in the order of their numbers, however often a call is repeated.
+
+    With a store `publish` returns as soon as that has the message, and what is kept is sent in the background. Without
+    one it returns when the message is recorded: a number that overtook another would make that look recorded, so the
+    publisher's calls wait for each other, each for a whole round trip. Threads that need no order and no names publish
+    faster with `Client.publish`, which waits for nobody.
+    """
+
+    def __init__(self, core: PublisherCore[Store], subscriptions: Callable[[], Sequence[Subscription]]) -> None:
+        self._core, self._subscriptions = core, subscriptions
+        # Numbers must reach the server in their order.
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._core}>"
+
+    @property
+    def name(self) -> str:
+        """The name under which it publishes."""
+        return self._core.name
+
+    @property
+    def last_persisted(self) -> int:
+        """The sequence up to which all of its messages are persisted; 0 before the first."""
+        return self._core.persisted
 
     def publish(
         self,
@@ -44,48 +63,34 @@ class Publication(Administration):
         at: datetime | None = None,
         sequence: int | None = None,
         **unknown: Never,
-    ) -> Bookmark | int:
-        """Record one message; with a `publish_store`, take it, to be recorded whatever happens.
+    ) -> Receipt:
+        """Publish one message: with a store take it, to be recorded whatever happens; without one record it.
 
         Args:
-            topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made, unless the
-                instance takes defined ones alone.
-            data: bytes go as they are; everything else is encoded by the topic's `message_type`: JSON, unless it says
-                otherwise (docs/message-types.md).
+            topic: as of `Client.publish`, and so are `data`, `headers`, `expiration`, `delay` and `at`.
+            data: what is published.
             headers: names and values, texts.
-            expiration: how long it may be in a queue, 1ms or longer; a queue's `expiration_model` says how this and the
-                queue's own go together. Default: the queue's.
-            delay: how long until it is delivered, or
-            at: when; in the past: at once. Until then it is in its queues, scheduled; then it is at the head of what is
-                unread, and `expiration` begins to count. Default: now.
-            sequence: with a `publisher`: the message's number; default the next one. A number that is recorded
-                already records nothing and answers the first record's bookmark (with an empty ID where that record
-                is too far back to be found).
+            expiration: how long it may be in a queue.
+            delay: how long until it is delivered, from when it is recorded, or
+            at: when.
+            sequence: without a store: the message's number; default the next one. A number that is recorded already
+                records nothing, and the receipt has the first record's bookmark (with an empty ID where that record is
+                too far back to be found).
             unknown: refused, with a word where it is said.
 
         Returns:
-            Its bookmark. With a `publish_store` its sequence, an int, as soon as the store has it: the bookmark is
-            known only later. `flush` waits until all is persisted; `last_persisted`, `on_persisted` tell how far it is.
+            A receipt: its `sequence` is the message's number, its `bookmark` waits until the message is persisted.
 
         Raises:
-            DefinitionError: the topic's `message_type` cannot say such data. TopicNotDefined: nobody defined the topic,
-                and the instance takes defined ones alone (`Instance.topics`); with a `publish_store`, `on_failed_write`
-                is told.
-            Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
-            ServerFull: the server's memory is full; nothing was recorded.
-            PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under
-                the same name now; what the store took of this one is not sent any more.
-            MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
-            UnreadBody: the topic has a key, which is not looked for in a body as large as this.
+            PublishStoreFull, PublishStoreError: the store did not take it.
+            NameInUse: another client publishes under the same name now; what the store took of this one is not sent any
+                more.
+            Closed: the publisher was closed.
+            DefinitionError, Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `Client.publish`.
         """
         if unknown:
-            refuse_arguments("publish", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
-        if self._guaranteed is not None:
-            body = self._store.run(self._session.body(topic, data))
-            return self._guaranteed.publish(topic, [body], envelope, sequence)
-        with self._publishing:
-            return self._store.run(self._session.publish(topic, data, envelope, sequence))
+            refuse_publish_arguments("publish", unknown, "sequence")
+        return self._publish(topic, data, Envelope.of(headers, expiration, delay, at), sequence)
 
     def delta_publish(
         self,
@@ -96,99 +101,131 @@ class Publication(Administration):
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
         **unknown: Never,
-    ) -> Bookmark | int:
-        """Record one message of a topic with a key that says only what changes of the record of its key.
+    ) -> Receipt:
+        """Publish one message that says only what changes of the record of its key; see `Client.delta_publish`.
 
-        The server merges it into the record: members replace those of the same name, objects are merged, all else
-        stays to the byte. The whole message is recorded and goes to the queues. Where the key has no record, or the
-        topic no key, it is published as it is.
+        A store keeps the change, which is merged when it is recorded.
 
         Args:
-            topic: the topic.
-            data: an object that has the key and what changes; bytes go as they are.
-            headers: of the whole message; those before are not kept.
-            expiration: of the whole message, as of `publish`.
+            topic: as of `Client.delta_publish`, and so are `data`, `headers` and `expiration`.
+            data: an object that has the key and what changes.
+            headers: of the whole message.
+            expiration: of the whole message.
             sequence: as of `publish`.
             unknown: refused, as of `publish`.
 
         Returns:
-            As of `publish`; a `publish_store` keeps the change, which is merged when it is recorded.
+            A receipt, as of `publish`.
 
         Raises:
-            MissingKey: the message does not have one value for the topic's key.
-            UnreadBody: the change, or what it would make of the record, is more than the server reads.
-            DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
-            Unavailable, ServerFull, PublishStoreFull, PublishStoreError, NameInUse: as of `publish`.
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`.
+            DeltaNotJson, MissingKey, UnreadBody: without a store, as of `Client.delta_publish`.
         """
         if unknown:
-            refuse_arguments("delta_publish", unknown)
-        envelope = Envelope.of(headers, expiration, None, None)
-        if self._guaranteed is not None:
-            body = self._store.run(self._session.body(topic, data))
-            return self._guaranteed.publish(topic, [body], envelope, sequence, delta=True)
-        with self._publishing:
-            return self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
+            refuse_publish_arguments("delta_publish", unknown, "sequence")
+        return self._publish(topic, data, Envelope.of(headers, expiration, None, None), sequence, delta=True)
+
+    def _publish(
+        self, topic: str, data: Any, envelope: Envelope, sequence: int | None, *, delta: bool = False
+    ) -> Receipt:
+        core = self._core
+        core.check_open()
+        parts, guaranteed = core.parts, core.guaranteed
+        if guaranteed is not None:
+            body = parts.store.run(parts.session.types.body(topic, data))
+            taken = guaranteed.publish(topic, [body], envelope, sequence, delta=delta)
+            return Receipt(topic, taken, guaranteed)
+        with self._lock:
+            recorded = core.parts.store.run(core.plain.publish(topic, data, envelope, sequence, delta=delta))
+        return Receipt(topic, recorded.sequence, recorded.bookmark)
 
     def publish_many(
         self,
         topic: str,
         messages: Iterable[Any],
         *,
-        batch: int = _BATCH,
+        batch: int = 100,
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         **unknown: Never,
-    ) -> Sequence[Bookmark] | Sequence[int]:
-        """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
-
-        `headers`, `expiration`, `delay` and `at` are those of each, as of `publish`.
+    ) -> Sequence[Receipt]:
+        """Publish many messages, `batch` (1 to 500) a call; `headers`, `expiration`, `delay`, `at` are those of each.
 
         Returns:
-            Their bookmarks, in order, made when they are looked at; with a `publish_store` their sequences.
+            Their receipts, in order, made when they are looked at.
 
         Raises:
-            Unavailable: no answer; where `may_have_run`, some of them are recorded, or may be, the first ones first.
-            ServerFull: the server's memory is full. MissingKey, UnreadBody: as of `publish`; nothing of their batch is
-                recorded.
-            DefinitionError: a message cannot be encoded. PublishStoreFull, PublishStoreError, NameInUse: as of
-                `publish`. Whichever error it is, its `published` has what is recorded, or taken, of other batches.
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`; `published` has the sequences of
+                those that were taken.
+            Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `Client.publish_many`; `published`
+                has the bookmarks of those that are recorded.
         """
         if unknown:
-            refuse_arguments("publish_many", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
-        if self._guaranteed is not None:
-            sequences = Sequences()
-            message_type = self._store.run(self._session.learn_type(topic))
+            refuse_publish_arguments("publish_many", unknown)
+        envelope, core, sequences = Envelope.of(headers, expiration, delay, at), self._core, Sequences()
+        core.check_open()
+        guaranteed = core.guaranteed
+        if guaranteed is not None:
+            store, types = core.parts.store, core.parts.session.types
+            message_type = store.run(types.learn(topic))
             with telling_of_taken(sequences):
                 for bodies in encode_batches(messages, batch, message_type):
-                    self._session.note_large(topic, bodies)
-                    sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
-            self._store.run(self._session.warn_of_unread())
-            return sequences
-        noted = PublishingBatches(self.origin)
-        with self._publishing:
-            self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, envelope, noted)
+                    types.note_large(topic, bodies)
+                    sequences.add(guaranteed.publish(topic, bodies, envelope), len(bodies))
+            store.run(types.warn_of_unread())
+            return Receipts(Receipt, topic, sequences, guaranteed)
+        with self._lock:
+            store, plain, noted = core.parts.store, core.plain, PublishingBatches(core.parts.session.origin)
+            store.run(plain.prepare(topic))
+            first = plain.next_sequence
+            calls = plain.batches(topic, messages, batch, envelope, noted)
             with noted.telling():
                 for call in calls:
-                    self._session.note(noted, self._store.run(self._session.publish_first(topic, call)))
+                    plain.note(noted, store.run(plain.publish_first(topic, call)))
                     break
-                for answer in self._store.stream(calls):
-                    self._session.note(noted, answer)
-            self._store.run(self._session.warn_of_unread())
-        return noted.bookmarks
+                for answer in store.stream(calls):
+                    plain.note(noted, answer)
+            store.run(plain.client.types.warn_of_unread())
+        sequences.add(first, len(noted.bookmarks))
+        return Receipts(Receipt, topic, sequences, noted.bookmarks)
 
-    @property
-    def last_persisted(self) -> int:
-        """With a `publish_store`: the sequence up to which everything is persisted; 0 before the first."""
-        return self._guaranteed.persisted if self._guaranteed is not None else 0
+    def sow_delete(self, topic: str, *, keys: Iterable[Any] | None = None, data: Any = None) -> DeletionReceipt:
+        """Delete records of a topic with a key, once, in the order of what is published.
+
+        Queues keep their messages. With a store the deletion is kept there, and deletes what is recorded when it is
+        done. By a filter: `Client.sow_delete`.
+
+        Args:
+            topic: the topic.
+            keys: of the records, as of `Client.sow`; or
+            data: a message with the key of the record.
+
+        Returns:
+            A receipt: its `deleted` waits until the deletion is persisted, and gives how many records there were.
+
+        Raises:
+            DefinitionError: neither keys nor data, or both. NoRecords, MissingKey: as of `Client.sow_delete`; with a
+                store, from the receipt.
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`.
+        """
+        check_choice(topic, keys=keys, data=data)
+        core = self._core
+        core.check_open()
+        guaranteed = core.guaranteed
+        if guaranteed is not None:
+            deletions = core.parts.store.run(deletion_calls(core.parts.session.types, topic, keys, data))
+            taken = [guaranteed.take(1, "sow_delete", arguments) for arguments in deletions]
+            return DeletionReceipt(topic, taken, guaranteed)
+        with self._lock:
+            number = core.parts.store.run(delete_by_key(core.plain, topic, keys, data))
+            return DeletionReceipt(topic, [core.plain.next_sequence - 1], number)
 
     def flush(self, timeout: timedelta | float | str | None = None) -> None:
-        """Wait until what was published and acknowledged up to now is persisted.
+        """Wait until all that was published up to now is persisted, and what was acknowledged with this publisher.
 
-        Without a `publish_store` all that was published is recorded already, and acknowledgements are only sent.
+        Without a store all that was published is recorded already.
 
         Args:
             timeout: how long; default as long as it takes.
@@ -198,39 +235,25 @@ class Publication(Administration):
                 once; tells what is missing, and why. It is still sent.
             NameInUse: another client publishes under this publisher's name now.
         """
-        for subscription in list(self._subscriptions):
+        core = self._core
+        for subscription in self._subscriptions():
             subscription.flush()
-        if self._guaranteed is not None:
-            self._guaranteed.flush(None if timeout is None else Interval.parse(timeout) / 1000)
+        if core.guaranteed is not None:
+            core.guaranteed.flush(None if timeout is None else Interval.parse(timeout) / 1000)
 
-    def sow_delete(
-        self,
-        topic: str,
-        *,
-        keys: Iterable[Any] | None = None,
-        filter: str | None = None,  # noqa: A002  (AMPS's word)
-        data: Any = None,
-    ) -> int:
-        """Delete records of a topic with a key; its queues keep their messages.
+    def close(self) -> None:
+        """Send what the store holds, as far as that is possible in time, and log off. Safe to call again.
 
-        Args:
-            topic: the topic.
-            keys: of the records, as of `sow`; or
-            filter: an expression: all that match, each as of the step that looked at it; or
-            data: a message with the key of the record.
-
-        Returns:
-            How many there were. With a `publisher` a call by keys or data that is repeated after a lost reply deletes
-            nothing that was published meanwhile, and counts nothing. With a `publish_store` a call by keys or data is
-            kept there, in the order of what is published, and gives its sequence; one by a filter is made at once, on
-            what is recorded by then (`flush` goes before).
+        Close before what acknowledges with this publisher: a subscription, if there is one.
 
         Raises:
-            NoRecords: the topic has no key. MissingKey: the data does not have it.
-            DefinitionError: none or several of keys, filter and data.
+            NotPersisted: a store in memory holds messages that the server did not persist within the client's
+                `retry_timeout`.
         """
-        if self._guaranteed is not None and filter is None:
-            deletions = self._store.run(self._session.deletions(topic, keys, data))
-            return [self._guaranteed.take(1, "sow_delete", arguments) for arguments in deletions][-1]
-        with self._publishing:
-            return self._store.run(self._session.sow_delete(topic, keys, filter, data))
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

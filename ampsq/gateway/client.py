@@ -63,7 +63,7 @@ class GatewayClient(AsyncClient):
         """
         store, session = self._store, self._session
         # What cannot be written is refused before anything is recorded.
-        batches = list(encode_batches(data, _TOGETHER, await store.run(session.learn_type(topic))))
+        batches = list(encode_batches(data, _TOGETHER, await store.run(session.types.learn(topic))))
         noted = PublishingBatches(self.origin)
         publisher, number = numbered if numbered is not None else ("", 0)
         duplicates = 0
@@ -75,8 +75,8 @@ class GatewayClient(AsyncClient):
                     topic, bodies, headers, publisher, number, times=envelope.times, delta=delta
                 )
                 noted.begin(len(bodies))
-                published = await store.run(session.publish_first(topic, call))
-                session.note(noted, published)
+                published = await store.run(session.plain.publish_first(topic, call))
+                session.plain.note(noted, published)
                 topic, duplicates = published.topic, duplicates + sum(len(part.duplicates) for part in published.parts)
                 number += len(bodies)
         bookmarks = [bookmark if bookmark.id else None for bookmark in noted.bookmarks]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["Envelope", "refuse_arguments"]
+__all__ = ["Envelope", "refuse_publish_arguments"]
 
 
 class Envelope(NamedTuple):
@@ -63,17 +63,24 @@ _ELSEWHERE: Final = {
     "ttl": "did you mean 'expiration'?",
     "message_type": "a topic says it: Topic(name='orders', message_type='msgpack')",
     "properties": "did you mean 'headers'?",
+    "sequence": "a publisher with a name has it: client.publisher('till-4').publish(..., sequence=7)",
 }
+_TIMES: Final = ("delay", "at")
 
 
-def refuse_arguments(method: str, unknown: Mapping[str, object]) -> NoReturn:
+def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others: str) -> NoReturn:
     """Refuse arguments that publishing does not have, and say where what they mean is said.
+
+    Args:
+        method: that was called.
+        unknown: what it does not have.
+        others: what it has beside what all have.
 
     Raises:
         TypeError: always.
     """
     name = next(iter(unknown))
-    taken = "allowed: headers, expiration, delay, at" + ("" if method == "publish_many" else ", sequence")
+    taken = "allowed: " + ", ".join(("headers", "expiration", *(_TIMES if "delta" not in method else ()), *others))
     raise TypeError(f"{method}() has no argument {name!r}; {_ELSEWHERE.get(name, taken)}")
 
 

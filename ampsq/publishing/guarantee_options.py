@@ -1,4 +1,4 @@
-"""What a client is asked for that publishes with a guarantee, and what it tells of what failed."""
+"""What a publisher with a store is asked for, and what it tells of what failed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FailedWrite(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """What a client is asked for: the arguments of `Client` that are about guaranteed publishing."""
+    """What a publisher with a store is asked for: the arguments of `Client.publisher`."""
 
     store: PublishStore
     level: PersistenceLevel
@@ -61,7 +61,6 @@ class Guarantee(NamedTuple):
     @classmethod
     def of(
         cls,
-        publisher: str | None,
         store: PublishStore | str | os.PathLike[str] | None,
         *,
         persisted: str,
@@ -69,7 +68,7 @@ class Guarantee(NamedTuple):
         on_failed_write: Callable[[FailedWrite], object] | None,
         on_persisted: Callable[[PersistedAck], object] | None,
     ) -> Guarantee | None:
-        """Check what is asked for; None where publishing is not guaranteed.
+        """Check what is asked for; None where there is no store.
 
         Raises:
             DefinitionError: an argument is wrong, or goes only with another one.
@@ -78,18 +77,16 @@ class Guarantee(NamedTuple):
         if store is None:
             if level.level != "memory" or on_failed_write or on_persisted:
                 raise DefinitionError(
-                    "persisted, on_failed_write and on_persisted go with publish_store=MemoryPublishStore() or "
-                    "publish_store=FILE: without one, nobody would send again what was lost"
+                    "persisted, on_failed_write and on_persisted go with store=MemoryPublishStore() or store=FILE: "
+                    "without one, nobody would send again what was lost"
                 )
             return None
-        if publisher is None:
-            raise DefinitionError("publish_store needs a name: Client(publisher=NAME, publish_store=...)")
         if not isinstance(store, PublishStore):
             try:
                 store = FilePublishStore(store)
             except TypeError:
                 raise DefinitionError(
-                    f"publish_store={shown(store)}: allowed are the path of a file, MemoryPublishStore() and "
+                    f"store={shown(store)}: allowed are the path of a file, MemoryPublishStore() and "
                     "FilePublishStore(PATH)"
                 ) from None
         return cls(store, level, interval, on_failed_write, on_persisted)

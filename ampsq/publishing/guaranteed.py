@@ -38,7 +38,8 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls.records import catch_up_records
 from ampsq.publishing.guarantee_options import FailedWrite
 from ampsq.publishing.persistence_level import PersistedAck
-from ampsq.publishing.progress import ANYTHING, PublishProgress
+from ampsq.publishing.progress import ANYTHING, ProgressTarget, PublishProgress
+from ampsq.publishing.published_runs import PublishedRuns, find_published
 from ampsq.publishing.session import Identity, PublishSession, RunRefused, refuse_lacking
 from ampsq.publishing.settlements import Settlements
 from ampsq.transport.connection_state import ConnectionState
@@ -47,10 +48,10 @@ from ampsq.transport.runner import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ampsq.base.bookmarks import Bookmark
     from ampsq.publishing.envelope import Envelope
     from ampsq.publishing.guarantee_options import Guarantee
     from ampsq.publishing.memory_store import StoreEntry
-    from ampsq.publishing.progress import ProgressTarget
     from ampsq.transport.route import Route
 
 __all__ = ["FailoverGuard", "GuaranteedPublisher"]
@@ -67,12 +68,10 @@ class FailoverGuard(NamedTuple):
 
     Attributes:
         kept_as: the instance under whose name the store keeps.
-        origin: of the present instance.
         is_careful: refuse an instance that lacks what was told to be persisted.
     """
 
     kept_as: str
-    origin: str
     is_careful: bool
 
 
@@ -82,7 +81,7 @@ class GuaranteedPublisher:
     Args:
         identity: the publisher's name and the client's.
         route: the way to the server, shared with the client.
-        instance: the instance.
+        origin: of what is published there.
         guarantee: what is asked for.
         revive: called while the server is away: what can bring it back.
         several: of one that may go on at another instance.
@@ -96,14 +95,15 @@ class GuaranteedPublisher:
         self,
         identity: Identity,
         route: Route,
-        instance: str,
+        origin: str,
         guarantee: Guarantee,
         revive: Callable[[], None] | None,
         several: FailoverGuard | None = None,
     ) -> None:
         self._identity, self._guarantee, self._revive = identity, guarantee, revive
         self._kept = guarantee.store
-        self._store = Store(route, instance, retry_timeout=0.0)
+        self._store, self._origin = Store(route, route.instance, retry_timeout=0.0), origin
+        self._published = PublishedRuns()
         # What the sending thread waits for; set by every publish, so it has to be cheap.
         self._news = threading.Event()
         self._session: PublishSession | None = None
@@ -126,9 +126,9 @@ class GuaranteedPublisher:
         # A session at another instance is not one that went on.
         self._is_elsewhere = False
         self._former_stores: list[Store] = []
-        self._kept.open(several.kept_as if several is not None else instance, identity.publisher)
+        self._kept.open(several.kept_as if several is not None else route.instance, identity.publisher)
         try:
-            self.settlements = Settlements(self._kept, self._tell, several.origin if several is not None else "")
+            self.settlements = Settlements(self._kept, self._tell, origin if several is not None else "")
             self._progress = PublishProgress(self._kept, self.settlements)
             # Guards all that is not the store's.
             self._changed = self._progress.changed
@@ -156,17 +156,16 @@ class GuaranteedPublisher:
         with contextlib.closing(Store(route, route.instance, retry_timeout=0.0)) as store:
             refuse_lacking(store, self._identity.publisher, self._kept, persisted)
 
-    def resume_at(self, route: Route, instance: str, origin: str) -> Settlements:
-        """Go on at another instance, with what it does not have; gives what keeps acknowledgements of leases there."""
+    def resume_at(self, route: Route, origin: str) -> None:
+        """Go on at another instance, with what it does not have; `settlements` are those of leases there from now."""
         with self._changed:
             # The threads still read of what they had there; it ends with this client.
             self._former_stores.append(self._store)
-            self._store = Store(route, instance, retry_timeout=0.0)
+            self._store, self._origin = Store(route, route.instance, retry_timeout=0.0), origin
             self.settlements = self._progress.settlements = Settlements(self._kept, self._tell, origin)
             self._session, self._is_elsewhere = None, True
             self._changed.notify_all()
         self._news.set()
-        return self.settlements
 
     # -- for the application's threads
 
@@ -199,9 +198,7 @@ class GuaranteedPublisher:
             DefinitionError: it is no topic's name, or a sequence was given.
         """
         if sequence is not None:
-            raise DefinitionError(
-                f"sequence={sequence!r}: with a publish_store, the client numbers its messages itself"
-            )
+            raise DefinitionError(f"sequence={sequence!r}: with a store, the publisher numbers its messages itself")
         limits().check_bodies(bodies)
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
         shape, values = publish_calls.pack_messages(bodies, headers, envelope.times, delta=delta)
@@ -237,7 +234,7 @@ class GuaranteedPublisher:
     def _raise_if_over(self) -> None:
         self._raise_if_fatal()
         if self._closing:
-            raise Closed("this client was closed")
+            raise Closed("this publisher was closed")
 
     def _raise_if_fatal(self) -> None:
         if self._fatal is not None:
@@ -258,18 +255,53 @@ class GuaranteedPublisher:
             NotPersisted: the time is over, or a sync destination never has it as it is defined; tells what is missing,
                 and why. NameInUse: nothing more will be.
         """
-        target, begun = self._progress.everything(), time.monotonic()
+        self._wait_until(self._progress.everything(), timeout)
+        with self._changed:
+            self._raise_if_fatal()
+
+    def _wait_until(self, target: ProgressTarget, timeout: float | None) -> None:
+        begun = time.monotonic()
 
         def is_hopeless() -> bool:
             # What was found before is looked at again: it may have been mended.
             return self._session is not None and self._session.hopeless_at > begun
 
-        self._progress.wait(lambda: target, lambda: self._has_stopped() or is_hopeless(), timeout)
+        self._progress.wait(lambda: target, lambda: self._is_over or is_hopeless(), timeout)
         waited = time.monotonic() - begun
         with self._changed:
+            if self._progress.is_reached(target):
+                return
             self._raise_if_fatal()
-            if not self._progress.is_reached(target):
-                raise self._missing(target, round(waited, 1) if timeout is None or waited < timeout else timeout)
+            lost = "lost with this publisher: " if self._ended and not self._kept.survives else ""
+            tried = round(waited, 1) if timeout is None or waited < timeout else timeout
+            raise self._missing(target, tried, lost=lost)
+
+    def known_bookmark(self, sequence: int) -> Bookmark | None:
+        """The bookmark of a message that is persisted and whose answer is kept; else None."""
+        return self._published.bookmark(sequence) if sequence <= self._progress.persisted else None
+
+    def wait_for_bookmark(self, topic: str, sequence: int, timeout: float | None) -> Bookmark:
+        """Wait until a message is persisted, so that it keeps its bookmark; see `Receipt.bookmark`."""
+        self._wait_for(sequence, timeout)
+        found = self._published.bookmark(sequence)
+        if found is not None:
+            return found
+        store, name = self._store, self._identity.publisher
+        return store.run(find_published(store.instance, self._origin, name, sequence, topic))
+
+    def wait_for_deleted(self, sequences: Sequence[int], timeout: float | None) -> int:
+        """Wait until deletions are persisted; see `DeletionReceipt.deleted`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for sequence in sequences:
+            self._wait_for(sequence, None if until is None else max(until - time.monotonic(), 0.0))
+        return sum(map(self._published.deleted, sequences))
+
+    def _wait_for(self, sequence: int, timeout: float | None) -> None:
+        """Wait until one number is persisted; raises why the server refused it."""
+        self._wait_until(ProgressTarget(sequence, frozenset()), timeout)
+        refusal = self._published.refusal(sequence)
+        if refusal is not None:
+            raise refusal
 
     def _has_stopped(self) -> bool:
         return self._fatal is not None
@@ -361,7 +393,9 @@ class GuaranteedPublisher:
     def _log_on(self) -> PublishSession:
         """Open a session. What was answered and not confirmed is proved, or sent again, by it."""
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
-        session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level, self._limits)
+        with self._changed:
+            store, origin = self._store, self._origin
+        session = PublishSession(store, origin, self._identity, self._kept, self._guarantee.level, limits=self._limits)
         try:
             is_same = again and not self._is_elsewhere
             found = session.log_on(first, self._progress.answered if is_same else None, self._number if is_same else 0)
@@ -444,11 +478,12 @@ class GuaranteedPublisher:
         finally:
             self._sent_last = max(self._sent_last or 0, session.sent)
         if session.in_flight:
-            topic = session.collect()
+            answer = session.collect()
+            self._published.add(answer, session.origin)
             with self._changed:
                 self._progress.answered = session.answered
                 if session.topics is not None:
-                    session.topics.add(topic)
+                    session.topics.add(answer.topic)
                 self._changed.notify_all()
             self._tell_replayed()
         elif not self._is_over and self._session is session:
@@ -498,6 +533,7 @@ class GuaranteedPublisher:
             self._single_until = entry.last
         else:
             self._refused = entry.sequence
+            self._published.refuse(entry.sequence, reason)
             self._fail(FailedWrite(reason, entry.sequence, entry.kind, entry.arguments))
         return 0.0
 

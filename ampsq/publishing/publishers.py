@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.protocol.reads.message_names import name_messages
@@ -13,7 +12,7 @@ from ampsq.protocol.reads.publishers import read_last_messages, read_sessions
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
 
-__all__ = ["PublisherState", "Sequences", "publishers"]
+__all__ = ["PublisherState", "publishers"]
 
 
 class PublisherState(NamedTuple):
@@ -57,35 +56,3 @@ def _moment(milliseconds: int) -> datetime:
 
 def _ms(stream_id: str) -> int:
     return int(stream_id.partition("-")[0])
-
-
-class Sequences(Sequence[int]):
-    """The numbers of many messages, kept as runs: other threads may have published between them."""
-
-    __slots__ = ("_runs", "_total")
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[int, int]] = []
-        self._total = 0
-
-    def add(self, first: int, number: int) -> None:
-        """Add `number` numbers from `first` on."""
-        if not self._runs or self._runs[-1][1] + self._total - self._runs[-1][0] != first:
-            self._runs.append((self._total, first))
-        self._total += number
-
-    def __len__(self) -> int:
-        return self._total
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._total))]
-        at = index + self._total if index < 0 else index
-        if not 0 <= at < self._total:
-            raise IndexError(index)
-        start, first = next(run for run in reversed(self._runs) if run[0] <= at)
-        return first + at - start

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ampsq.protocol.calls.publish import Published
-    from ampsq.publishing.publishers import Sequences
+    from ampsq.publishing.receipts import Sequences
 
 __all__ = ["PublishingBatches", "telling_of_taken"]
 

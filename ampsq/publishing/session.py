@@ -27,13 +27,15 @@ from ampsq.publishing.sync_state import sync_states
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ampsq.protocol.calls.publish import Published
+    from ampsq.protocol.calls.records import Deleted
     from ampsq.protocol.request import Call
     from ampsq.publishing.flush_watch import FlushWatch
     from ampsq.publishing.memory_store import PublishStore, StoreEntry
     from ampsq.publishing.persistence_level import PersistenceLevel
     from ampsq.transport.runner import Store
 
-__all__ = ["Identity", "PublishSession", "RunRefused", "StoreRun", "refuse_lacking"]
+__all__ = ["Identity", "PublishSession", "RunRefused", "StoreAnswer", "StoreRun", "refuse_lacking"]
 
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 4
@@ -65,6 +67,23 @@ class StoreRun(NamedTuple):
     call: Call[Any]
 
 
+class StoreAnswer(NamedTuple):
+    """What the server answered to a run.
+
+    Attributes:
+        entry: all entries of the run as one.
+        reply: of a publish what became of the messages, of a deletion of records how many there were.
+    """
+
+    entry: StoreEntry
+    reply: Published | Deleted
+
+    @property
+    def topic(self) -> str:
+        """The topic, or the queue, that it was for."""
+        return _topic_of(self.entry)
+
+
 class RunRefused(AmpsqError):
     """The server refused a run; `error` says why, and nothing behind it was done."""
 
@@ -78,12 +97,15 @@ class PublishSession:
 
     Args:
         store: opens the connections.
+        origin: of what is recorded there.
+        identity: who publishes.
         kept: what is to be sent.
         level: what persisted means.
         limits: bytes that one call may have, by topic as it was published to, where the server has more than that to
             read; of others it has as many as ever.
 
     Attributes:
+        origin: as it was given.
         number: given by the server; a later logon ends this one.
         sent: the last sequence that was sent.
         answered: the last one that the server recorded.
@@ -95,12 +117,15 @@ class PublishSession:
     def __init__(
         self,
         store: Store,
+        origin: str,
         identity: Identity,
         kept: PublishStore,
         level: PersistenceLevel,
+        *,
         limits: Mapping[bytes, int],
     ) -> None:
-        self._store, self._identity, self._kept, self._level, self._limits = store, identity, kept, level, limits
+        self._store, self.origin, self._identity, self._kept, self._level = store, origin, identity, kept, level
+        self._limits = limits
         self._sending, self._confirming = store.pinned(), store.pinned()
         self._in_flight: deque[StoreRun] = deque()
         self._flushed: FlushWatch | None = None
@@ -167,21 +192,21 @@ class PublishSession:
             self._in_flight.append(run)
             self.sent = run.entry.last
 
-    def collect(self) -> str:
-        """Read the reply of the earliest call; gives the topic, or the queue, that it was for.
+    def collect(self) -> StoreAnswer:
+        """Read the reply of the earliest call; gives that and what it was for.
 
         Raises:
             Refused: the server refused it. Unavailable: nobody knows what became of it.
         """
         run = self._in_flight.popleft()
         try:
-            self._sending.collect()
+            reply = self._sending.collect()
         except ConnectionError:
             raise
         except AmpsqError as error:
             raise RunRefused(run.entry, error) from error
         self.answered = run.entry.last
-        return _topic_of(run.entry)
+        return StoreAnswer(run.entry, reply)
 
     def take_topics(self) -> set[str] | None:
         """`topics`, which begin anew."""

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from ampsq.base.errors import Rejected
     from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.context import ClientContext
     from ampsq.queues.heartbeat import Keepalive
-    from ampsq.queues.subscription_core import QueueClient, SubscriptionCore
+    from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.runner import AsyncStore
 
 __all__ = ["AsyncSubscription", "Subscribing"]
@@ -122,7 +123,7 @@ class AsyncSubscription(SubscriptionView):
                 yield message
 
     async def prepare_failover(
-        self, store: AsyncStore, client: QueueClient, keepalive: Keepalive
+        self, store: AsyncStore, client: ClientContext, keepalive: Keepalive
     ) -> Callable[[], Awaitable[None]]:
         """Subscribe at another instance; see `Subscription.prepare_failover`."""
         core = self._core.copy_for(client.instance, client.request())
@@ -130,9 +131,9 @@ class AsyncSubscription(SubscriptionView):
         return partial(self._resume_at, core, store, client, keepalive)
 
     async def _resume_at(
-        self, core: SubscriptionCore, store: AsyncStore, client: QueueClient, keepalive: Keepalive
+        self, core: SubscriptionCore, store: AsyncStore, client: ClientContext, keepalive: Keepalive
     ) -> None:
-        core.settlements = client.settlements
+        core.keep_again()
         keepalive.add(core)
         async with self._lock:
             await self._pipeline.close()

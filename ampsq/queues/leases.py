@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ampsq.base.errors import Rejected, rejection
 from ampsq.protocol.calls import queues as calls
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.message import MessageView
 
-__all__ = ["SENT_WITHIN", "LeaseTable", "Parts", "group_by_queue"]
+__all__ = ["SENT_WITHIN", "LeaseTable", "Parts", "SettlementKeeper", "group_by_queue"]
 
 _log = logging.getLogger("ampsq")
 
@@ -62,6 +62,16 @@ def group_by_queue(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list
     }
 
 
+class SettlementKeeper(Protocol):
+    """A publisher that keeps acknowledgements.
+
+    Attributes:
+        settlements: those of the instance where it publishes now.
+    """
+
+    settlements: Settlements
+
+
 class LeaseTable(Registration):
     """The messages that one subscription holds, and how they leave it.
 
@@ -80,6 +90,8 @@ class LeaseTable(Registration):
         self.late: deque[Rejected] = deque(maxlen=1000)
         #: Keeps acknowledgements until they are answered, if somebody asked for that.
         self.settlements: Settlements | None = None
+        # Whose they are, wherever it publishes.
+        self._keeper: SettlementKeeper | None = None
         # queue -> token -> ref of everything leased to us, as far as we know
         self._held: dict[bytes, dict[bytes, bytes]] = {}
         # queue -> its lease period in ms, when to read that again, when to extend again
@@ -90,6 +102,11 @@ class LeaseTable(Registration):
         self._senders: set[object] = set()
         # queue and ref whose acknowledgement may have been done by a call that was never answered -> since when
         self._unanswered: dict[tuple[bytes, bytes], float] = {}
+
+    def keep_in(self, keeper: SettlementKeeper | None) -> None:
+        """Let a publisher keep acknowledgements until they are answered and persisted."""
+        self._keeper = keeper
+        self.settlements = keeper.settlements if keeper is not None else None
 
     def acknowledge(self, message: MessageView) -> bool:
         """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.context import ClientContext
     from ampsq.queues.heartbeat import Keepalive
-    from ampsq.queues.subscription_core import QueueClient, SubscriptionCore
+    from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.runner import Store
 
 __all__ = ["Subscription"]
@@ -113,14 +114,14 @@ class Subscription(SubscriptionView):
 
     # -- at another instance
 
-    def prepare_failover(self, store: Store, client: QueueClient, keepalive: Keepalive) -> Callable[[], None]:
+    def prepare_failover(self, store: Store, client: ClientContext, keepalive: Keepalive) -> Callable[[], None]:
         """Subscribe at another instance; gives what lets it go on there, after `suspend`."""
         core = self._core.copy_for(client.instance, client.request())
         store.run(core.register())
         return partial(self._resume_at, core, store, client, keepalive)
 
-    def _resume_at(self, core: SubscriptionCore, store: Store, client: QueueClient, keepalive: Keepalive) -> None:
-        core.settlements = client.settlements
+    def _resume_at(self, core: SubscriptionCore, store: Store, client: ClientContext, keepalive: Keepalive) -> None:
+        core.keep_again()
         keepalive.add(core)
         with self._turnstile, self._lock:
             self._pipeline.close()

@@ -10,12 +10,11 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected, Unavailable, UnknownSubscription
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.context import ClientContext
 from ampsq.protocol.encoding import document_of
 from ampsq.protocol.reads.instance import life_sign
 from ampsq.protocol.reads.queues import queue_topics
@@ -28,7 +27,6 @@ from ampsq.queues.registration import SubscriptionSpec
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import ReplaceReply, SubscribeRequest, TakeReply
     from ampsq.protocol.request import Call
-    from ampsq.publishing.settlements import Settlements
     from ampsq.transport.pipeline import AsyncPipeline, Pipeline
 
 __all__ = ["SubscriptionCore"]
@@ -43,16 +41,6 @@ _RACES = 50
 _PIPELINED = 32
 #: A server writes a reply beyond 64 kB only after it has read the next request; below, it works ahead of us.
 _REPLY_BYTES = 60_000
-
-
-class QueueClient(ClientContext, Protocol):
-    """A client at one instance, as far as its subscriptions to queues need it.
-
-    Attributes:
-        settlements: keeps acknowledgements until they are answered; None where nobody asked for that.
-    """
-
-    settlements: Settlements | None
 
 
 class SubscriptionCore(LeaseTable):
@@ -115,10 +103,12 @@ class SubscriptionCore(LeaseTable):
         """The same wish at another instance, as yet unknown there."""
         wanted = self._replacing or self.spec
         text = wanted.filter.text if wanted.filter is not None else None
-        return SubscriptionCore(
+        copy = SubscriptionCore(
             instance, wanted.name, wanted.asked, client,
             text=text, renewed=self.renewed, longest_block=self._longest_block,
         )  # fmt: skip
+        copy.keep_in(self._keeper)
+        return copy
 
     @with_suggestions("queue", explain=explain_no_queue)
     async def replace(self, pipeline: Pipeline | AsyncPipeline, name: str, asked: int, text: str | None) -> None:
@@ -162,6 +152,10 @@ class SubscriptionCore(LeaseTable):
         """Of what was picked up and not handed out, only what is wanted stays."""
         self.buffer.extend([item for item in self._empty_buffer() if self._is_wanted(*item)])
         await self._return_unwanted()
+
+    def keep_again(self) -> None:
+        """Let who keeps acknowledgements do so where it publishes now."""
+        self.keep_in(self._keeper)
 
     def _empty_buffer(self) -> list[tuple[Parts, bytes]]:
         """Take everything out, one by one: other threads may hand messages out meanwhile."""

@@ -1,35 +1,31 @@
-"""The state of the world of a topic with a key: its records queried and deleted, in bounded steps; all as flows."""
+"""The state of the world of a topic with a key: its records queried in bounded steps; all as flows."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
 from ampsq.expressions import parse
 from ampsq.expressions.values import text_of
 from ampsq.protocol.calls import records as record_calls
-from ampsq.protocol.calls.records import call_caught_up, catch_up_records
+from ampsq.protocol.calls.records import catch_up_records
 from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import QueryResult, SowMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ampsq.definitions.queue import Topic
-    from ampsq.expressions import Document, Expression
-    from ampsq.protocol.calls.records import Deleted, StoredRecord
+    from ampsq.expressions import Document
+    from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
 
 __all__ = [
-    "How",
-    "Publisher",
     "RecordKey",
     "chosen",
-    "delete_matching",
-    "delete_records",
     "key_parts",
     "key_texts",
     "read_records",
@@ -38,7 +34,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-How: TypeAlias = Literal["keys", "data"]
 #: What the text of a key of several parts is made of.
 _PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
 
@@ -175,35 +170,3 @@ def record_message(context: InstanceContext, topic: Topic, record: StoredRecord)
     """A record as queries give it."""
     text = record.key.decode("utf-8", "surrogateescape")
     return SowMessage.of(record.message, context.origin, key=text, type=topic.type)
-
-
-class Publisher(NamedTuple):
-    """Who deletes, so that it is done once: a publisher's name and the number of this deletion among its messages."""
-
-    name: str = ""
-    sequence: int | None = None
-
-
-async def delete_records(topic: str, how: How, values: Sequence[bytes], next_publisher: Callable[[], Publisher]) -> int:
-    """Delete the records of keys, or those with the keys of messages; see `Client.sow_delete`."""
-    number = 0
-    for first in range(0, len(values), BATCH):
-        publisher = next_publisher()
-        call = record_calls.sow_delete(
-            topic, how, values[first : first + BATCH], publisher=publisher.name, sequence=publisher.sequence
-        )
-        deleted: Deleted = await call_caught_up(call)
-        number += deleted.number
-    return number
-
-
-async def delete_matching(topic: str, filter: Expression) -> int:  # noqa: A002  (AMPS's word)
-    """Delete the records that match, each as of the step that meets it."""
-    number, after = 0, ""
-    while True:
-        call = record_calls.sow_delete(topic, "filter", (), filter.json, after)
-        deleted: Deleted = await call_caught_up(call)
-        number += deleted.number
-        if deleted.next is None:
-            return number
-        after = deleted.next

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from ampsq.bench import hostile
+from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
@@ -37,6 +38,20 @@ def nothing(_):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_threads_and_tasks_publish_at_once():
+    # Others may have the processors meanwhile: of several measurements one must reach the floor.
+    best = {"threads": 0.0, "tasks": 0.0}
+    with private_server() as url:
+        for _ in range(5):
+            figures = ConcurrencyBenchmark(url, LITTLE, nothing).run()
+            best = {kind: max(ratio, figures[kind]["ratio"]) for kind, ratio in best.items()}
+            if min(best.values()) >= FLOOR:
+                break
+    assert min(best.values()) >= FLOOR, best
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
     with private_server() as url:
         measured = measure(url, "all", LITTLE, nothing)
@@ -54,6 +69,7 @@ def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
         f"{store}; {level}" for store in ("memory", "file", "file, fsync") for level in ("memory", "fsync")
     }
     assert all(row["many_per_second"] > 0 for row in figures["publishing"].values())
+    assert set(figures["concurrency"]) == {"threads", "tasks"}
     assert figures["memory.bytes_per_queued"] < 1
     assert figures["memory.bytes_per_leased"] <= 256
     # A batch is less work than a pipeline, for the server and the client together, on any machine.

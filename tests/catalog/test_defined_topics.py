@@ -99,7 +99,7 @@ def test_so_it_is_with_asyncio(strict):
 
 def test_a_guaranteed_publisher_is_told_which_write_failed_and_goes_on(strict, connect_to_each):
     failed = []
-    with connect_to_each(publisher="till", publish_store=MemoryPublishStore(), on_failed_write=failed.append) as till:
+    with connect_to_each().publisher("till", store=MemoryPublishStore(), on_failed_write=failed.append) as till:
         till.publish("orders", b"1")
         till.publish("ordres", b"2")
         till.publish("orders", b"3")

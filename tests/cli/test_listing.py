@@ -75,11 +75,11 @@ LISTED = {path: columns_of(command) for path, command in commands() if columns_o
 @pytest.fixture(scope="module")
 def listed_instance(served):
     """One instance for all, with something of everything."""
-    with Client(served.url, instance="listed", publisher="till-4") as client:
+    with Client(served.url, instance="listed") as client, client.publisher("till-4") as till:
         client.apply(*load(DEFINITIONS))
-        client.publish("orders", {"id": 1, "name": 'a,b "c"\nd', "none": None})
-        client.ack("work", [client.publish("orders", {"id": 2})], "expire")
-        client.publish("orders", {"id": 3})
+        till.publish("orders", {"id": 1, "name": 'a,b "c"\nd', "none": None})
+        client.ack("work", [till.publish("orders", {"id": 2}).bookmark()], "expire")
+        till.publish("orders", {"id": 3})
         (letter,) = eventually(lambda: client.dead_letters("letters"))
     return "listed", letter.bookmark
 

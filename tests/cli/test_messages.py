@@ -473,14 +473,14 @@ def test_publish_tells_what_it_waits_for_until_everything_is_persisted(process):
 def test_what_publish_waits_for_is_told_once_and_again_when_it_changes(defined, monkeypatch):
     waits = [*(f"'ldn-1': its oldest message waits for {age}.5 s" for age in (3, 6, 9)), "no answer", "no answer"]
 
-    def flush(_client, timeout=None):  # noqa: ARG001
+    def flush(_publisher, timeout=None):  # noqa: ARG001
         if waits:
             why = waits.pop(0)
             raise NotPersisted(f"not persisted ({why})", 1, 1, 0, why)
 
-    monkeypatch.setattr(ampsq.Client, "flush", flush)
+    monkeypatch.setattr(ampsq.Publisher, "flush", flush)
 
-    told = defined("publish", "orders", "1").err.splitlines()
+    told = defined("publish", "orders", "1", "--publisher", "till").err.splitlines()
 
     assert told == [
         "Note: still waiting: not persisted ('ldn-1': its oldest message waits for 3.5 s)",

@@ -34,7 +34,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import ampsq
-from ampsq import Action, AsyncClient, Client, MemoryBookmarkStore, Queue, Topic
+from ampsq import Action, AsyncClient, Client, MemoryBookmarkStore, MemoryPublishStore, Queue, Topic
 from ampsq.base.errors import AmpsqError, ScriptBug
 from ampsq.topics.subscription_spec import ReplayOptions
 
@@ -43,7 +43,7 @@ __all__ = ["Fuzz", "Unclear"]
 #: Methods that would end the scene, or wait for what never comes.
 _LEFT_OUT = frozenset(
     {"close", "begin_incarnation", "recover_without", "run", "add_connection_state_listener"}
-    | {"settle", "acknowledge", "prepare_failover", "suspend"}
+    | {"settle", "acknowledge", "prepare_failover", "suspend", "abandon"}
 )
 #: Seconds for which a call may wait.
 _LONGEST = 10.0
@@ -271,6 +271,8 @@ class Fuzz:
     async def _run(self, numbers) -> None:
         options = {"instance": self._instance, "retry_timeout": "1s"}
         with contextlib.ExitStack() as stack, warnings.catch_warnings():
+            # Stores are files of any name.
+            stack.enter_context(contextlib.chdir(stack.enter_context(tempfile.TemporaryDirectory())))
             warnings.simplefilter("ignore")
             client = stack.enter_context(Client(self._url, **options))
             self._define(client)
@@ -318,12 +320,18 @@ class Fuzz:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _chosen(self, chance, client, other, stack):
-        kind = chance.choice(("client", "client", "async", "made", "message", "subscription"))
+        kind = chance.choice(("client", "client", "async", "made", "message", "subscription", "publisher"))
         if kind == "made":
             name = chance.choice(_MADE.split())
             return name, getattr(ampsq, name)
         if kind in {"client", "async"}:
             target = client if kind == "client" else other
+            name = chance.choice(_public(target))
+            return f"{type(target).__name__}.{name}", getattr(target, name)
+        if kind == "publisher":
+            store = MemoryPublishStore() if chance.random() < 0.5 else None
+            publisher = stack.enter_context(client.publisher("till", store=store))
+            target = chance.choice((publisher, publisher, publisher.publish("orders", {"id": 1})))
             name = chance.choice(_public(target))
             return f"{type(target).__name__}.{name}", getattr(target, name)
         client.publish("orders", {"id": 1})

@@ -28,7 +28,11 @@ class Awaited:
 
         async def call(*arguments, **options):
             result = await asyncio.to_thread(value, *arguments, **options)
-            return Awaited(result) if type(result).__name__ in {"Subscription", "Message"} else result
+            return (
+                Awaited(result)
+                if type(result).__name__ in {"Subscription", "Message", "Publisher", "Receipt"}
+                else result
+            )
 
         return call
 
@@ -163,12 +167,13 @@ def test_patterns_and_refusals(play):
 def test_a_publisher_s_duplicates_are_answered(play):
     async def scenario(client):
         await client.apply(work())
-        one = await client.publish("work", 1)
-        await client.publish_many("work", [2, 3])
-        assert await client.publish("work", "again", sequence=1) == one
+        async with await client.publisher("till-1") as till:
+            one = await (await till.publish("work", 1)).bookmark()
+            await till.publish_many("work", [2, 3])
+            assert await (await till.publish("work", "again", sequence=1)).bookmark() == one
         assert (await client.queue_stats("work")).depth == 3
 
-    play(scenario, publisher="till-1")
+    play(scenario)
 
 
 def run(server, instance, scenario):

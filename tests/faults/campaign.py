@@ -134,10 +134,10 @@ class Publisher:
 
     def __init__(self, site, name):
         self.bodies, self.told, self.failure = [], 0, None
-        self._client = Client(
-            site.url, instance=site.name, publisher=name, publish_store=MemoryPublishStore(), persisted="fsync",
-            on_persisted=self._persisted, retry_timeout="60s", heartbeat="600ms",
-        )  # fmt: skip
+        self._client = Client(site.url, instance=site.name, retry_timeout="60s", heartbeat="600ms")
+        self._publisher = self._client.publisher(
+            name, store=MemoryPublishStore(), persisted="fsync", on_persisted=self._persisted
+        )
         self._name, self._stopping = name, threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -149,7 +149,7 @@ class Publisher:
         try:
             while not self._stopping.wait(10 / _RATE):
                 body = [f"{self._name} {number}" for number in range(len(self.bodies), len(self.bodies) + 10)]
-                self._client.publish_many("orders", body)
+                self._publisher.publish_many("orders", body)
                 self.bodies += body
         except BaseException as error:  # noqa: BLE001 - told at the end
             self.failure = error
@@ -160,7 +160,7 @@ class Publisher:
         self._thread.join(_HEALED)
         if self.failure is not None:
             raise Failed(f"publisher {self._name} gave up: {self.failure!r}") from self.failure
-        self._client.flush(_HEALED)
+        self._publisher.flush(_HEALED)
         if self.told != len(self.bodies):
             raise Failed(f"publisher {self._name}: told {self.told} of {len(self.bodies)} after a flush")
 

@@ -49,7 +49,7 @@ _TOO_LATE = StaleLease, AlreadyAcked
 #: The calls, by how often each is chosen.
 _CALLS = {
     "get": 30, "ack": 20, "publish": 10, "publish_many": 12, "subscribe": 12, "close": 10, "close_client": 6,
-    "connect": 5, "follow": 5, "read": 15, "close_reader": 4, "ack_by_bookmark": 6,
+    "publisher": 0, "connect": 5, "follow": 5, "read": 15, "close_reader": 4, "ack_by_bookmark": 6,
 }  # fmt: skip
 
 
@@ -168,6 +168,7 @@ class Campaign:
     def __init__(self, url, instance, seed):
         self._url, self._instance, self._chance = url, instance, random.Random(seed)
         self._client, self._subscriptions, self._messages = None, [], deque()
+        self._publisher = self._keeper = None
         #: Who reads the log, what was handed out of it so far, and where that ended.
         self._reader, self._read_bodies, self._place = None, [], "epoch"
         self._bodies, self._resting = 0, asyncio.Lock()
@@ -201,7 +202,7 @@ class Campaign:
         return f"{sum(self._cancelled.values())} calls cancelled ({done}); {len(self._sure)} messages"
 
     async def _run(self, number):
-        self._client = await self._connected()
+        await self._connected()
         healed, standing_by = 0, asyncio.create_task(self._stand_by())
         while sum(self._cancelled.values()) < number:
             (name,) = self._chance.choices(list(_CALLS), list(_CALLS.values()))
@@ -222,15 +223,28 @@ class Campaign:
         await self._all_gone()
 
     def _new(self):
-        """A client whose publishing is plain, numbered, or kept until it is persisted."""
-        self._bodies += 1
-        name = f"p{self._bodies}"
-        kinds = {}, {}, {"publisher": name}, {"publisher": name, "publish_store": MemoryPublishStore()}
-        options = self._chance.choice(kinds)
-        return AsyncClient(self._url, instance=self._instance, ack_timeout="20ms", **options)
+        return AsyncClient(self._url, instance=self._instance, ack_timeout="20ms")
 
     async def _connected(self):
-        return await self._new().connect()
+        """Connect a client whose publishing is plain, numbered, or kept until it is persisted."""
+        self._client = await self._new().connect()
+        self._publisher = self._keeper = None
+        kind = self._chance.choice(("plain", "plain", "numbered", "kept"))
+        while kind != "plain" and self._publisher is None:
+            self._bodies += 1
+            self._publisher = await self._publisher_of(f"p{self._bodies}", kind)
+        if kind == "kept":
+            self._keeper = self._publisher
+
+    async def _publisher_of(self, name, kind):
+        """Open a publisher, which may be cancelled: None then, and the name is free."""
+        made = self._client.publisher(name, store=MemoryPublishStore() if kind == "kept" else None)
+        found = await self._cancel("publisher", made.__aenter__())
+        return found[0] if found else None
+
+    @property
+    def _by(self):
+        return self._publisher or self._client
 
     async def _connect(self):
         client = self._new()
@@ -243,7 +257,7 @@ class Campaign:
             async with self._resting:
                 (body,) = self._made(1)
                 self._maybe.add(body)
-                await self._client.publish("orders", body)
+                await self._by.publish("orders", body)
                 self._sure.add(body)
             await asyncio.sleep(0.01)
 
@@ -274,18 +288,20 @@ class Campaign:
 
     async def _open(self):
         backlog, renew = self._chance.choice((1, 3, 50)), self._chance.random() < 0.3
-        self._subscriptions.append(await self._client.subscribe("work", max_backlog=backlog, renew=renew))
+        self._subscriptions.append(
+            await self._client.subscribe("work", max_backlog=backlog, renew=renew, publisher=self._keeper)
+        )
 
     async def _publish(self):
         for body in self._made(1):
             self._maybe.add(body)
-            if await self._cancel("publish", self._client.publish("orders", body)):
+            if await self._cancel("publish", self._by.publish("orders", body)):
                 self._sure.add(body)
 
     async def _publish_many(self):
         bodies = self._made(self._chance.choice((1, 30, 120)))
         self._maybe.update(bodies)
-        for bookmarks in await self._cancel("publish_many", self._client.publish_many("orders", bodies, batch=20)):
+        for bookmarks in await self._cancel("publish_many", self._by.publish_many("orders", bodies, batch=20)):
             assert len(bookmarks) == len(bodies)
             self._sure.update(bodies)
 
@@ -293,7 +309,7 @@ class Campaign:
         subscription = await self._some()
         if self._chance.random() < 0.6:
             bodies = self._made(self._chance.choice((1, 2, 20)))
-            await self._client.publish_many("orders", bodies)
+            await self._by.publish_many("orders", bodies)
             self._sure.update(bodies)
         for message in await self._cancel("get", subscription.get(self._chance.choice((0, 0.005, 5)))):
             self._take(message)
@@ -323,13 +339,14 @@ class Campaign:
             message = self._messages.popleft()
             # Whoever holds it by now: later deliveries are none that must not be.
             with contextlib.suppress(*_TOO_LATE):
-                if not await self._cancel("ack_by_bookmark", self._client.ack("work", [message.bookmark])):
+                acknowledging = self._client.ack("work", [message.bookmark], publisher=self._keeper)
+                if not await self._cancel("ack_by_bookmark", acknowledging):
                     # Nobody else would give up a lease that is renewed.
                     self._messages.append(message)
 
     async def _subscribe(self):
         backlog, renew = self._chance.choice((1, 3, 50)), self._chance.random() < 0.3
-        subscribing = self._client.subscribe("work", max_backlog=backlog, renew=renew)
+        subscribing = self._client.subscribe("work", max_backlog=backlog, renew=renew, publisher=self._keeper)
         self._subscriptions += await self._cancel("subscribe", subscribing._making)
         while len(self._subscriptions) > 4:
             closed = self._subscriptions[0]
@@ -395,7 +412,7 @@ class Campaign:
             await self._cancel("close_client", client.close())
             if self._chance.random() < 0.5:
                 await client.close()
-            self._client = await self._connected()
+            await self._connected()
 
     # --- what must be
 
@@ -421,7 +438,8 @@ class Campaign:
     async def _heal(self):
         """Left alone, everything comes out."""
         begun = time.monotonic()
-        await self._client.flush(_HEALED)
+        if self._publisher is not None:
+            await self._publisher.flush(_HEALED)
         flushed = time.monotonic() - begun
         await self._until(self._ghosts, "subscriptions that nobody has", begun)
         alone = time.monotonic() - begun

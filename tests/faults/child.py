@@ -72,15 +72,15 @@ def redrive(url, instance, record):
 def publish(url, instance, record):
     """Publish with a guarantee, one by one and in batches, as fast as it goes; the bodies are the run and a count."""
     path, run = sys.argv[5:7]
-    with Client(url, instance=instance, publisher="till-1", publish_store=path, persisted="memory") as client:
+    with Client(url, instance=instance) as client, client.publisher("till-1", store=path, persisted="memory") as till:
         record("ready", last=client.publishers()[0].sequence)
         number = 0
         while True:
             if number % 7 == 3:
-                client.publish_many("orders", [f"{run} {each}" for each in range(number, number + 5)], batch=3)
+                till.publish_many("orders", [f"{run} {each}" for each in range(number, number + 5)], batch=3)
                 number += 5
             else:
-                client.publish("orders", f"{run} {number}")
+                till.publish("orders", f"{run} {number}")
                 number += 1
             record("taken", number=number)
 

@@ -110,13 +110,12 @@ def test_acknowledgements_of_a_client_whose_closing_is_cancelled_are_sent_by_who
     """Calls that were sent ahead carry them, and nobody reads the replies any more."""
 
     async def work():
-        client = await AsyncClient(
-            valkey.url, instance=instance, publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h"
-        ).connect()
+        client = await AsyncClient(valkey.url, instance=instance, ack_timeout="1h").connect()
+        till = await client.publisher("till", store=MemoryPublishStore())
         await client.apply(WORK)
-        await client.publish_many("work", range(200))
-        await client.flush("10s")
-        subscription = await client.subscribe("work", max_backlog=50)
+        await till.publish_many("work", range(200))
+        await till.flush("10s")
+        subscription = await client.subscribe("work", max_backlog=50, publisher=till)
         for _ in range(60):
             await (await subscription.get(5)).ack()
         carried = sum(len(acks) for _, acks in subscription._core._posted)
@@ -215,14 +214,13 @@ def test_a_pipeline_whose_closing_is_cancelled_never_reads_one_reply_for_another
 
 
 async def kept_until_persisted(valkey, instance):
-    """A client whose acknowledgements are kept, and a subscription with three messages in hand."""
-    client = await AsyncClient(
-        valkey.url, instance=instance, publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h"
-    ).connect()
+    """A client, a publisher that keeps its acknowledgements, and a subscription with three messages in hand."""
+    client = await AsyncClient(valkey.url, instance=instance, ack_timeout="1h").connect()
+    till = await client.publisher("till", store=MemoryPublishStore())
     await client.apply(WORK)
-    await client.publish_many("work", range(3))
-    subscription = await client.subscribe("work", max_backlog=10)
-    return client, subscription, [await subscription.get(5) for _ in range(3)]
+    await till.publish_many("work", range(3))
+    subscription = await client.subscribe("work", max_backlog=10, publisher=till)
+    return client, till, subscription, [await subscription.get(5) for _ in range(3)]
 
 
 @pytest.mark.parametrize("at", range(1, 10))
@@ -232,7 +230,7 @@ def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cance
     """Who closes asks which of them a call did that was not answered, and is cancelled while it asks."""
 
     async def work():
-        client, subscription, messages = await kept_until_persisted(valkey, instance)
+        client, _, subscription, messages = await kept_until_persisted(valkey, instance)
         for message in messages:
             await message.ack()
         # Done by a call whose reply nobody waited for.
@@ -252,10 +250,10 @@ def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cance
 @pytest.mark.parametrize("at", range(1, 5))
 def test_an_acknowledgement_by_bookmark_that_is_cancelled_is_sent_by_who_keeps_it(valkey, instance, at):
     async def work():
-        client, _, messages = await kept_until_persisted(valkey, instance)
+        client, till, _, messages = await kept_until_persisted(valkey, instance)
         bookmarks = [message.bookmark for message in messages]
-        given = await Moment(at).run(client.ack("work", bookmarks))
-        await client.flush("5s")
+        given = await Moment(at).run(client.ack("work", bookmarks, publisher=till))
+        await till.flush("5s")
         acknowledged = (await client.queue_stats("work")).acknowledged
         await client.close()
         return given, acknowledged

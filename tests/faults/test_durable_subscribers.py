@@ -87,10 +87,10 @@ def test_a_server_that_is_killed_is_waited_for_and_nothing_is_missed_or_doubled(
     stop, published = threading.Event(), []
 
     def publish():
-        with Client(server.url, instance=instance, publisher="till", retry_timeout="30s") as client:
+        with Client(server.url, instance=instance, retry_timeout="30s") as client, client.publisher("till") as till:
             number = 0
             while not stop.is_set():
-                client.publish("ab"[number % 2], number)
+                till.publish("ab"[number % 2], number)
                 published.append(number)
                 number += 1
 

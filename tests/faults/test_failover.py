@@ -110,29 +110,23 @@ def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(st
     # Given a live, a durable and a queue's subscription, and a publisher with a store
     first, second = start_node(), start_node()
     second.follow(first)
-    client = connect(
-        [first.url, second.url],
-        heartbeat="1s",
-        retry_timeout="20s",
-        publisher="till-1",
-        publish_store=MemoryPublishStore(),
-        persisted="replicas=1",
-    )
+    client = connect([first.url, second.url], heartbeat="1s", retry_timeout="20s")
+    till = client.publisher("till-1", store=MemoryPublishStore(), persisted="replicas=1")
     heard = Heard()
     client.add_connection_state_listener(heard)
     define(client)
     live = client.subscribe_topic("orders", bookmark="now")
     durable = client.subscribe_topic("orders", bookmark="epoch", sub_id="books")
-    messages = client.subscribe("work", max_backlog=10)
-    client.publish_many("orders", range(10))
-    client.flush(10)
+    messages = client.subscribe("work", max_backlog=10, publisher=till)
+    till.publish_many("orders", range(10))
+    till.flush(10)
     for each in (live, durable):
         assert [each.get(30).data for _ in range(10)] == list(range(10))
     assert drain(messages, 10) == list(range(10))
     eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
     # When the primary dies while more is published, and its replica leads with a replica of its own
     first.kill()
-    client.publish_many("orders", range(10, 20))
+    till.publish_many("orders", range(10, 20))
     second.lead()
     third = start_node()
     third.follow(second)
@@ -141,8 +135,8 @@ def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(st
         assert [each.get(20).data for _ in range(10)] == list(range(10, 20))
         assert each.get(0.2) is None
     assert drain(messages, 10) == list(range(10, 20))
-    client.flush(20)
-    assert client.last_persisted == 20
+    till.flush(20)
+    assert till.last_persisted == 20
     heard.wait_for("publish_replayed")
     for each in (live, durable, messages):
         each.close()
@@ -276,19 +270,20 @@ def test_sentinels_name_the_primary_and_the_one_that_follows_it(watched, connect
     sentinels[0].kill()
     hosts = ",".join(each.address for each in sentinels)
     url = f"sentinel://{hosts}/main?sentinel_password=watching"
-    client = connect(url, heartbeat="1s", retry_timeout="30s", publisher="till-1")
+    client = connect(url, heartbeat="1s", retry_timeout="30s")
+    till = client.publisher("till-1")
     heard = Heard()
     client.add_connection_state_listener(heard)
     assert heard.wait_for("connected").address == f"redis://{first.address}/"
     define(client)
     messages = client.subscribe("work", max_backlog=10)
-    client.publish_many("orders", range(10))
+    till.publish_many("orders", range(10))
     assert drain(messages, 10) == list(range(10))
     eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
     # When the primary dies, then the client goes on where the Sentinels say, and nothing is recorded twice
     first.kill()
     for number in range(10, 20):
-        client.publish("orders", number)
+        till.publish("orders", number)
     assert drain(messages, 10) == list(range(10, 20))
     assert heard.wait_for("resubscribed").address == f"redis://{second.address}/"
     assert client.queue_stats("work").depth == 0
@@ -358,27 +353,30 @@ def test_a_cluster_s_failover_is_followed(kind, start_node, coordinate_at, insta
     replica = cluster.replica_of(owner)
     url = "cluster://" + ",".join(node.address for node in cluster.nodes)
     coordinate_at(url, instance)
-    with Client(url, instance=instance, heartbeat="1s", retry_timeout="40s", publisher="till-1") as client:
+    with (
+        Client(url, instance=instance, heartbeat="1s", retry_timeout="40s") as client,
+        client.publisher("till-1") as till,
+    ):
         heard = Heard()
         client.add_connection_state_listener(heard)
         define(client)
         messages = client.subscribe("work", max_backlog=10)
-        client.publish_many("orders", range(10))
+        till.publish_many("orders", range(10))
         assert drain(messages, 10) == list(range(10))
         # When the replica takes over by plan, then traffic goes on there
         replica.ask("CLUSTER", "FAILOVER")
         eventually(lambda: replica.ask("ROLE")[0] == "master", within=40.0)
-        client.publish_many("orders", range(10, 20))
+        till.publish_many("orders", range(10, 20))
         assert drain(messages, 10) == list(range(10, 20))
         eventually(lambda: heard.events[-1].address.endswith(f"{replica.address}/"), within=25.0)
         # And when it dies and the former one takes over again, too; presence is seen there: nothing is given back
         eventually(lambda: owner.ask("ROLE")[0] == "slave" and owner.has_link(), within=40.0)
-        client.publish("orders", 20)
+        till.publish("orders", 20)
         message = messages.get(30)
         eventually(lambda: replica.ask("WAIT", 1, 1000) == 1)
         replica.kill()
         eventually(lambda: owner.ask("ROLE")[0] == "master", within=30.0)
-        client.publish("orders", 21)
+        till.publish("orders", 21)
         message.ack(wait=True)
         assert drain(messages, 1) == [21]
         assert client.queue_stats("work").depth == 0

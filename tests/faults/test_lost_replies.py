@@ -101,7 +101,8 @@ def test_a_named_publisher_s_lost_publish_is_recorded_once(  # noqa: PLR0917 - f
 ):
     watcher = connect(valkey.url)
     define(watcher)
-    publisher = connect(proxy.url, publisher="till-1")
+    client = connect(proxy.url)
+    publisher = client.publisher("till-1")
     proxy.lose("publish", nth, late=late)
     # When it publishes, one by one and in batches, and a reply is lost
     publish_all(publisher)
@@ -182,13 +183,13 @@ def test_the_asyncio_client_survives_the_same(  # noqa: PLR0917 - fixtures and p
     define(watcher)
 
     async def main():
-        async with AsyncClient(proxy.url, instance=watcher.instance, publisher="till-1") as client:
+        async with AsyncClient(proxy.url, instance=watcher.instance) as client, client.publisher("till-1") as till:
             proxy.lose(name, 2)
             seen = []
             async with await client.subscribe("work", max_backlog=backlog) as messages:
                 for _ in range(2):
                     assert await messages.get(0.02) is None
-                await client.publish_many("orders", range(100), batch=10)
+                await till.publish_many("orders", range(100), batch=10)
                 while len(seen) < 100:
                     message = await messages.get(30)
                     assert message is not None
@@ -210,12 +211,13 @@ def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valke
     other = connect(valkey.url)
     other.apply(Topic(name="orders", key="/id"))
     other.publish("orders", {"id": 1, "v": 1})
-    client = connect(proxy.url, publisher="p")
+    client = connect(proxy.url)
+    till = client.publisher("p")
     proxy.lose(name, 1, late=late)
     # When it merges, deletes and queries
-    client.delta_publish("orders", {"id": 1, "w": 1})
-    client.publish("orders", {"id": 2})
-    client.sow_delete("orders", keys=[2])
+    till.delta_publish("orders", {"id": 1, "w": 1})
+    till.publish("orders", {"id": 2})
+    till.sow_delete("orders", keys=[2])
     found = client.sow("orders")
     # Then each was done once
     assert proxy.lost == [name]

@@ -89,7 +89,7 @@ def ask(power, instance):
 
 @pytest.fixture
 def publisher_of(client_of):
-    return lambda: client_of(publisher="till", publish_store=MemoryPublishStore(), persisted="memory")
+    return lambda: client_of().publisher("till", store=MemoryPublishStore(), persisted="memory")
 
 
 def published(client):
@@ -110,7 +110,7 @@ def test_a_publisher_whose_logon_was_lost_goes_on_beside_a_dead_one_s(power, cli
     # Then it goes on
     publisher.publish("orders", "here")
     publisher.flush("60s")
-    assert published(publisher) == ["here"]
+    assert published(client_of()) == ["here"]
 
 
 def test_a_publisher_whose_logon_was_lost_is_fenced_by_the_next_one(power, client_of, publisher_of, ask):

@@ -93,20 +93,20 @@ def test_a_killed_publisher_s_messages_are_sent_by_the_next_process(valkey, inst
         child.kill()
         child.wait()
     # When the last one's store is opened again
-    with Client(valkey.url, instance=instance, publisher="till-1", publish_store=store) as client:
-        client.flush("20s")
+    with Client(valkey.url, instance=instance) as client, client.publisher("till-1", store=store) as till:
+        till.flush("20s")
         # Then everything that was taken is recorded once, in order
         found = log_of(valkey)
         check_runs(found, runs)
         # And the numbers go on
-        assert client.publish("orders", "end") == len(found) + 1
+        assert till.publish("orders", "end").sequence == len(found) + 1
 
 
 class Publisher:
     """Publishes numbers from a thread until it is told to stop; how many were taken is `taken`."""
 
-    def __init__(self, client):
-        self._client, self._stopping = client, threading.Event()
+    def __init__(self, till):
+        self._till, self._stopping = till, threading.Event()
         self.taken, self.failures = 0, []
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -115,10 +115,10 @@ class Publisher:
         try:
             while not self._stopping.is_set():
                 if self.taken % 10 == 5:
-                    self._client.publish_many("orders", range(self.taken, self.taken + 10), batch=4)
+                    self._till.publish_many("orders", range(self.taken, self.taken + 10), batch=4)
                     self.taken += 10
                 else:
-                    self._client.publish("orders", self.taken)
+                    self._till.publish("orders", self.taken)
                     self.taken += 1
                 if self.taken % 25 == 0:
                     # Some thousands a second: what a scene is about are its deaths, and everything is read in the end.
@@ -134,8 +134,8 @@ class Publisher:
 
 
 @contextlib.contextmanager
-def publishing(client):
-    publisher = Publisher(client)
+def publishing(till):
+    publisher = Publisher(till)
     try:
         yield publisher
     finally:
@@ -157,23 +157,24 @@ def test_a_server_that_is_killed_has_what_it_persisted_and_gets_the_rest(  # noq
     server, chance = start_server(kind, appendonly=True, options=options), random.Random(5)  # noqa: S311
     kept = store_of(store, tmp_path)
     with (
-        Client(server.url, instance=instance, publisher="till-1", publish_store=kept, persisted="fsync") as client,
-        publishing(client) as publisher,
+        Client(server.url, instance=instance) as client,
+        client.publisher("till-1", store=kept, persisted="fsync") as till,
+        publishing(till) as publisher,
     ):
         for _ in range(ROUNDS):
             # When it is killed while messages are published
-            before = client.last_persisted
-            eventually(lambda before=before: client.last_persisted > before, within=40.0)
+            before = till.last_persisted
+            eventually(lambda before=before: till.last_persisted > before, within=40.0)
             time.sleep(chance.uniform(0, 0.2))
             server.process.kill()
             server.process.wait()
-            persisted = client.last_persisted
+            persisted = till.last_persisted
             server = start_server(kind, appendonly=True, data_dir=server.directory, options=options)
             rewrite_file(server)
             # Then all that was told to be persisted is there
             assert length_of(server) >= persisted
         number = publisher.stop()
-        client.flush("30s")
+        till.flush("30s")
         # And in the end all that was taken, once, in order
         assert log_of(server) == [(n + 1, n) for n in range(number)]
 
@@ -193,10 +194,11 @@ def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures 
         proxy = Proxy(Path(folder, "p"), server.socket)
         with (
             contextlib.closing(proxy),
-            Client(proxy.url, instance=instance, publisher="till-1", publish_store=kept, persisted="fsync") as client,
+            Client(proxy.url, instance=instance) as client,
+            client.publisher("till-1", store=kept, persisted="fsync") as till,
         ):
-            client.publish("orders", 0)
-            client.flush("30s")
+            till.publish("orders", 0)
+            till.flush("30s")
             proxy.lose(name, 1 if name in {"logon", "SCRIPT"} else nth, late=late)
             if name in {"logon", "SCRIPT"}:
                 # These are sent when a session begins
@@ -204,10 +206,10 @@ def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures 
                     redis.client_kill_filter(_type="normal", skipme=True)
             # When it publishes, and a reply is lost or a request comes late
             for number in range(1, 400):
-                client.publish("orders", number)
+                till.publish("orders", number)
                 if number % 150 == 0:
-                    client.flush("20s")
-            client.flush("20s")
+                    till.flush("20s")
+            till.flush("20s")
             assert proxy.lost == [name]
             # Then everything is recorded once and in order
             assert log_of(server) == [(n + 1, n) for n in range(400)]
@@ -219,8 +221,9 @@ def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures 
 
 def test_a_lost_logoff_leaves_the_name_to_the_next(valkey, proxy, instance, log_of):
     for number in range(2):
-        client = Client(proxy.url, instance=instance, publisher="till-1", publish_store=MemoryPublishStore())
-        client.publish("orders", number)
+        client = Client(proxy.url, instance=instance)
+        till = client.publisher("till-1", store=MemoryPublishStore())
+        till.publish("orders", number)
         proxy.lose("logoff")
         client.close()
     assert proxy.lost == ["logoff", "logoff"]
@@ -231,8 +234,9 @@ def test_a_lost_logoff_leaves_the_name_to_the_next(valkey, proxy, instance, log_
 def test_connections_that_break_all_the_time_lose_nothing(valkey, instance, tmp_path, log_of, store):
     kept = store_of(store, tmp_path)
     with (
-        Client(valkey.url, instance=instance, publisher="till-1", publish_store=kept) as client,
-        publishing(client) as publisher,
+        Client(valkey.url, instance=instance) as client,
+        client.publisher("till-1", store=kept) as till,
+        publishing(till) as publisher,
         contextlib.closing(valkey.client()) as redis,
     ):
         until = time.monotonic() + ROUNDS / 6
@@ -243,25 +247,26 @@ def test_connections_that_break_all_the_time_lose_nothing(valkey, instance, tmp_
             redis.script_flush()
             time.sleep(0.02)
         number = publisher.stop()
-        client.flush("30s")
+        till.flush("30s")
         assert log_of(valkey) == [(n + 1, n) for n in range(number)]
 
 
 def test_a_full_server_gets_everything_when_it_has_room_again(start_server, instance, log_of):
     server = start_server()
     with (
-        Client(server.url, instance=instance, publisher="till-1", publish_store=MemoryPublishStore()) as client,
+        Client(server.url, instance=instance) as client,
+        client.publisher("till-1", store=MemoryPublishStore()) as till,
         contextlib.closing(server.client()) as redis,
     ):
-        client.publish("orders", 0)
-        client.flush("30s")
+        till.publish("orders", 0)
+        till.flush("30s")
         redis.config_set("maxmemory", 1)
         for number in range(1, 300):
-            client.publish("orders", number)
+            till.publish("orders", number)
         with pytest.raises(Exception, match="out of memory"):
-            client.flush("500ms")
+            till.flush("500ms")
         redis.config_set("maxmemory", 0)
-        client.flush("30s")
+        till.flush("30s")
     assert log_of(server) == [(n + 1, n) for n in range(300)]
 
 
@@ -284,16 +289,15 @@ def test_a_fail_over_to_a_replica_keeps_what_replicas_persisted_and_gets_the_res
         proxy = Proxy(Path(folder, "p"), server.socket)
         with (
             contextlib.closing(proxy),
-            Client(
-                proxy.url, instance=instance, publisher="till-1", publish_store=kept, persisted="replicas=1"
-            ) as client,
-            publishing(client) as publisher,
+            Client(proxy.url, instance=instance) as client,
+            client.publisher("till-1", store=kept, persisted="replicas=1") as till,
+            publishing(till) as publisher,
         ):
-            eventually(lambda: client.last_persisted > 500, within=40.0)
+            eventually(lambda: till.last_persisted > 500, within=40.0)
             # When the primary dies and the replica takes over
             server.process.kill()
             server.process.wait()
-            persisted = client.last_persisted
+            persisted = till.last_persisted
             with contextlib.closing(replica.client()) as redis:
                 redis.replicaof("NO", "ONE")
             # Then it has all that was told to be persisted
@@ -302,7 +306,7 @@ def test_a_fail_over_to_a_replica_keeps_what_replicas_persisted_and_gets_the_res
             number = publisher.stop()
             # And in the end, with a replica of its own, all that was taken, once, in order
             start_server(kind, options=["--replicaof", f"127.0.0.1 {ports[1]}"])
-            client.flush("30s")
+            till.flush("30s")
             assert log_of(replica) == [(n + 1, n) for n in range(number)]
 
 
@@ -318,7 +322,10 @@ def test_a_consumer_s_acknowledgements_survive_its_process(valkey, instance, tmp
         store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", m.parts[5], m.parts[1]] for m in held])
         store.close()
         # When the next process begins
-        with Client(valkey.url, instance=instance, publisher="till-1", publish_store=tmp_path / "till.db") as again:
-            again.flush("30s")
+        with (
+            Client(valkey.url, instance=instance) as again,
+            again.publisher("till-1", store=tmp_path / "till.db") as till,
+        ):
+            till.flush("30s")
     # Then they are done
     assert client.queue_stats("work").acknowledged == 20

@@ -40,14 +40,16 @@ class Traffic:
             self.failures.append(error)
 
     def _publish(self):
-        with Client(publisher="till-1", **self._arguments) as client:
+        with Client(**self._arguments) as client, client.publisher("till-1") as till:
             number = 0
             while not self._stopping.is_set():
                 if number % 20 == 10:
-                    self.published += client.publish_many("orders", range(number, number + 10), batch=3)
+                    self.published += [
+                        each.bookmark() for each in till.publish_many("orders", range(number, number + 10), batch=3)
+                    ]
                     number += 10
                 else:
-                    self.published.append(client.publish("orders", number))
+                    self.published.append(till.publish("orders", number).bookmark())
                     number += 1
                 self._stopping.wait(self._pause)
 

@@ -60,13 +60,16 @@ def test_a_coordinator_makes_the_topic_that_a_publisher_uses_first(login, instan
 
 @pytest.mark.usefixtures("admin")
 def test_a_guaranteed_publisher_waits_for_one(login, instance, coordinate, tmp_path):
-    with Client(login("publisher"), instance=instance, publisher="till", publish_store=tmp_path / "till.db") as till:
+    with (
+        Client(login("publisher"), instance=instance) as client,
+        client.publisher("till", store=tmp_path / "till.db") as till,
+    ):
         till.publish("late", {"id": 1})
         # Longer than who has no guarantee waits
         time.sleep(4.0)
         coordinate(login("coordinator"))
         till.flush(timeout="20s")
-        assert "late" in till.topics()
+        assert "late" in client.topics()
 
 
 @pytest.mark.usefixtures("admin")

@@ -98,7 +98,7 @@ def refused(plain):
 
 
 def test_a_publisher_publishes_in_every_way(connect, plain, tmp_path):
-    publisher = connect("publisher", publisher="till-4", publish_store=tmp_path / "till-4.db")
+    publisher = connect("publisher").publisher("till-4", store=tmp_path / "till-4.db")
 
     publisher.publish("orders", {"id": 1})
     publisher.publish_many("orders", [{"id": 2}, {"id": 3}], expiration="1h")

@@ -33,12 +33,12 @@ def frail(start_server, instance):
 
 @pytest.fixture
 def connect_to(instance):
-    """Open guaranteed publishers of a server: ``connect_to(server, ...)``."""
+    """Open clients, each with a publisher: what is given besides the server is that one's."""
     with contextlib.ExitStack() as stack:
 
-        def connect(server, **options):
-            client = Client(server.url, instance=instance, publisher="till-1", **options)
+        def connect(server, retry_timeout="15s", **options):
+            client = Client(server.url, instance=instance, retry_timeout=retry_timeout)
             stack.callback(close_quietly, client)
-            return client
+            return client, client.publisher("till-1", **options)
 
         yield connect

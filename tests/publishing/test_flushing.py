@@ -65,14 +65,24 @@ def noted(plain, instance):
     return lambda: (plain.get(key(instance, "lasting")) or b"").decode().split()
 
 
+@contextlib.contextmanager
 def publishing(url, instance):
-    return Client(url, instance=instance, publisher="till-1", publish_store=MemoryPublishStore(), persisted="fsync")
+    with (
+        Client(url, instance=instance) as client,
+        client.publisher("till-1", store=MemoryPublishStore(), persisted="fsync") as publisher,
+    ):
+        yield client, publisher
+
+
+def with_publisher(url, instance):
+    with publishing(url, instance):
+        pass
 
 
 @pytest.mark.usefixtures("defined", "no_wait")
 def test_without_a_note_nothing_is_promised_and_what_helps_is_said(login, instance):
     with pytest.raises(FlushingUnknown, match=r"persisted='fsync': how .* Start one \(ampsq coordinator\)"):
-        publishing(login("publisher"), instance)
+        with_publisher(login("publisher"), instance)
     with (
         Client(login("worker"), instance=instance) as worker,
         pytest.raises(FlushingUnknown, match=r"fully_durable.*grant this user \+config\|get"),
@@ -93,10 +103,10 @@ def test_what_depends_on_no_disk_needs_no_note(login, instance):
 def test_a_coordinators_note_is_enough_for_those_who_may_not_ask(login, instance, coordinate, noted):
     coordinate(login("coordinator"))
 
-    with publishing(login("publisher"), instance) as publisher:
+    with publishing(login("publisher"), instance) as (client, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
-        assert publisher.server.appends
+        assert client.server.appends
     with (
         Client(login("worker"), instance=instance) as worker,
         worker.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages,
@@ -116,7 +126,7 @@ def test_a_server_that_does_not_flush_is_refused_to_them_too_also_when_that_came
     eventually(lambda: noted()[1:2] == ["no"], 30)
 
     with pytest.raises(ServerUnsuitable, match="appendfsync is no there"):
-        publishing(login("publisher"), instance)
+        with_publisher(login("publisher"), instance)
     with (
         Client(login("worker"), instance=instance) as worker,
         pytest.raises(ServerUnsuitable, match="appendfsync is no there"),
@@ -130,10 +140,10 @@ def test_a_note_of_another_run_of_the_server_counts_for_nothing(login, instance,
     plain.set(key(instance, "lasting"), f"{'0' * len(run)} always no")
 
     with pytest.raises(FlushingUnknown):
-        publishing(login("publisher"), instance)
+        with_publisher(login("publisher"), instance)
 
     plain.set(key(instance, "lasting"), f"{run} everysec no")
-    with publishing(login("publisher"), instance) as publisher:
+    with publishing(login("publisher"), instance) as (_, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
 
@@ -153,7 +163,7 @@ def test_a_publisher_waits_for_the_note_of_a_server_that_began_anew(start_server
         client.apply(Topic(name="orders"))
     with contextlib.closing(server.client()) as plain:
         plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} always no")
-    with publishing(address("publisher"), instance) as publisher:
+    with publishing(address("publisher"), instance) as (_, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
         # When the server is another run of itself, whose note nobody has made yet
@@ -161,7 +171,7 @@ def test_a_publisher_waits_for_the_note_of_a_server_that_began_anew(start_server
         server.process.wait()
         publisher.publish("orders", {"id": 2})
         start_server(appendonly=True, data_dir=server.directory, options=options)
-        eventually(lambda: "how the server flushes is not known" in publisher._guaranteed._trouble, 30)
+        eventually(lambda: "how the server flushes is not known" in publisher._core.guaranteed._trouble, 30)
         # Then it goes on when a coordinator has
         coordinate(address("coordinator"))
         publisher.flush(timeout="20s")
@@ -211,10 +221,10 @@ def test_a_server_without_config_is_taken_as_everysec_with_a_warning(start_serve
     # As managed services have it; Valkey's way to take a command away from everybody.
     server = start_server(appendonly=True, options=["--rename-command", "CONFIG", ""])
 
-    with publishing(server.url, instance) as publisher:
+    with publishing(server.url, instance) as (client, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
-        assert publisher.server.appendfsync == "everysec"
+        assert client.server.appendfsync == "everysec"
     assert "this server has no CONFIG" in caplog.text
 
 

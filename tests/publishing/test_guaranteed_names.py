@@ -11,10 +11,10 @@ from ampsq.base.errors import NameInUse, NotPersisted, PublishStoreError
 
 
 def test_a_newer_logon_ends_the_older_publisher(connect, make_store, log_of):
-    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older = connect().publisher("till-1", store=MemoryPublishStore())
     older.publish("orders", "older")
     older.flush("30s")
-    newer = connect(publisher="till-1", publish_store=make_store())
+    newer = connect().publisher("till-1", store=make_store())
     # When the older one publishes on
     older.publish("orders", "too late")
     with pytest.raises(NameInUse):
@@ -28,10 +28,10 @@ def test_a_newer_logon_ends_the_older_publisher(connect, make_store, log_of):
 
 
 def test_an_older_publisher_does_not_come_back_by_itself(connect, log_of, valkey):
-    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older = connect().publisher("till-1", store=MemoryPublishStore())
     older.publish("orders", "older")
     older.flush("30s")
-    newer = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    newer = connect().publisher("till-1", store=MemoryPublishStore())
     newer.publish("orders", "newer")
     # When all connections break, as they do at a fail-over
     with contextlib.closing(valkey.client()) as redis:
@@ -46,11 +46,11 @@ def test_an_older_publisher_does_not_come_back_by_itself(connect, log_of, valkey
 
 
 def test_what_another_recorded_and_left_again_is_not_taken_for_what_the_older_one_sends(connect, log_of):
-    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older = connect().publisher("till-1", store=MemoryPublishStore())
     older.publish("orders", "older")
     older.flush("30s")
     # Given somebody who used the name for one message, and logged off
-    other = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    other = connect().publisher("till-1", store=MemoryPublishStore())
     other.publish("orders", "other")
     other.close()
     # When the older one gives its next message the same number, then it is not told that it is recorded
@@ -61,23 +61,23 @@ def test_what_another_recorded_and_left_again_is_not_taken_for_what_the_older_on
 
 
 def test_closing_tells_what_a_store_in_memory_loses_when_another_took_the_name(connect):
-    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
-    connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older = connect().publisher("till-1", store=MemoryPublishStore())
+    connect().publisher("till-1", store=MemoryPublishStore())
     # Given a message that was taken, since nobody knew yet that the server would refuse it
-    assert older.publish("orders", "too late") == 1
+    assert older.publish("orders", "too late").sequence == 1
     with pytest.raises(NotPersisted, match="Another client logged on") as told:
         older.close()
     assert (told.value.first, told.value.last) == (1, 1)
 
 
 def test_who_never_logs_on_is_refused_while_somebody_is(connect):
-    guaranteed = connect(publisher="till-1", publish_store=MemoryPublishStore())
-    plain = connect(publisher="till-1")
+    guaranteed = connect().publisher("till-1", store=MemoryPublishStore())
+    plain = connect().publisher("till-1")
     with pytest.raises(NameInUse):
         plain.publish("orders", 1)
     # And is let in when that one has left in order
     guaranteed.close()
-    assert plain.publish("orders", 1)
+    assert plain.publish("orders", 1).bookmark()
 
 
 def test_numbers_that_somebody_else_used_are_not_taken_for_our_duplicates(connect, tmp_path, instance):
@@ -88,9 +88,9 @@ def test_numbers_that_somebody_else_used_are_not_taken_for_our_duplicates(connec
     store.keep(1, "publish", [b"orders", b"b", b"held"])
     store.close()
     # When somebody else used the name meanwhile
-    other = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    other = connect().publisher("till-1", store=MemoryPublishStore())
     other.publish_many("orders", [1, 2, 3])
     other.close()
     # Then what is held is not dropped as recorded
     with pytest.raises(PublishStoreError, match="somebody else published under this name"):
-        connect(publisher="till-1", publish_store=path)
+        connect().publisher("till-1", store=path)

@@ -35,67 +35,67 @@ def free_port():
 
 
 def test_a_full_store_makes_publishers_wait_and_then_teaches(connect_to, frail):
-    client = connect_to(frail, publish_store=MemoryPublishStore(messages=10, timeout="200ms"))
+    _, till = connect_to(frail, store=MemoryPublishStore(messages=10, timeout="200ms"))
     with frail.stopped():
         for number in range(10):
-            client.publish("orders", b"%d" % number)
+            till.publish("orders", b"%d" % number)
         with pytest.raises(PublishStoreFull, match=r"holds 10 of 10 messages.*messages="):
-            client.publish("orders", b"10")
+            till.publish("orders", b"10")
         with pytest.raises(NotPersisted) as missing:
-            client.flush("100ms")
+            till.flush("100ms")
         assert (missing.value.first, missing.value.last) == (1, 10)
     # And takes more when there is room again, under the next number
-    client.flush("20s")
-    assert client.publish("orders", b"10") == 11
-    client.flush("30s")
+    till.flush("20s")
+    assert till.publish("orders", b"10").sequence == 11
+    till.flush("30s")
 
 
 def test_a_publisher_waits_for_room_as_long_as_it_comes_in_time(connect):
-    client = connect(publisher="till-1", publish_store=MemoryPublishStore(messages=10), ack_conflation="10s")
+    till = connect().publisher("till-1", store=MemoryPublishStore(messages=10), ack_conflation="10s")
     for number in range(1000):
-        client.publish("orders", number)
-    client.flush("30s")
-    assert client.last_persisted == 1000
+        till.publish("orders", number)
+    till.flush("30s")
+    assert till.last_persisted == 1000
 
 
 def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(connect, tmp_path, log_of, monkeypatch):
     monkeypatch.setattr("ampsq.publishing.file_store._BUSY", 0.1)
     path = tmp_path / "till.db"
-    client = connect(publisher="till-1", publish_store=path, ack_conflation="300ms")
-    client.publish("orders", 1)
+    till = connect().publisher("till-1", store=path, ack_conflation="300ms")
+    till.publish("orders", 1)
     # Given another process that has begun to write to the file, so that what is persisted cannot be let go of
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(NotPersisted, match="database is locked"):
-            client.flush("1s")
+            till.flush("1s")
         with pytest.raises(PublishStoreError, match="database is locked"):
-            client.publish("orders", 2)
+            till.publish("orders", 2)
     # Then everything goes on behind it
-    assert client.publish("orders", 2) == 2
-    client.flush("30s")
-    assert (client.last_persisted, log_of("orders")) == (2, [(1, "1"), (2, "2")])
+    assert till.publish("orders", 2).sequence == 2
+    till.flush("30s")
+    assert (till.last_persisted, log_of("orders")) == (2, [(1, "1"), (2, "2")])
 
 
 def test_closing_without_a_server_tells_what_a_store_in_memory_loses(connect_to, frail):
-    client = connect_to(frail, publish_store=MemoryPublishStore(), retry_timeout="300ms")
+    client, till = connect_to(frail, store=MemoryPublishStore(), retry_timeout="300ms")
     with frail.stopped():
         for body in (b"1", b"2", b"3"):
-            client.publish("orders", body)
+            till.publish("orders", body)
         with pytest.raises(NotPersisted, match="lost with this process: 3 messages"):
             client.close()
     with pytest.raises(Closed):
-        client.publish("orders", b"4")
+        till.publish("orders", b"4")
 
 
 def test_closing_without_a_server_leaves_it_to_the_next_process_with_a_file(connect_to, frail, tmp_path):
-    client = connect_to(frail, publish_store=tmp_path / "till.db", retry_timeout="300ms")
+    client, till = connect_to(frail, store=tmp_path / "till.db", retry_timeout="300ms")
     with frail.stopped():
         for body in (b"1", b"2", b"3"):
-            client.publish("orders", body)
+            till.publish("orders", body)
         client.close()
-    again = connect_to(frail, publish_store=tmp_path / "till.db")
-    again.publish("orders", 4)
-    again.flush("30s")
+    client, till = connect_to(frail, store=tmp_path / "till.db")
+    till.publish("orders", 4)
+    till.flush("30s")
     assert frail.bodies("orders") == ["1", "2", "3", "4"]
 
 
@@ -107,11 +107,11 @@ def test_closing_without_a_server_leaves_it_to_the_next_process_with_a_file(conn
 def test_fsync_waits_until_the_server_has_flushed(start_server, connect_to, kind):
     server = start_server(kind, appendonly=True, options=["--appendfsync", "everysec"])
     told = []
-    client = connect_to(server, publish_store=MemoryPublishStore(), persisted="fsync", on_persisted=told.append)
-    client.publish_many("orders", range(100))
+    _, till = connect_to(server, store=MemoryPublishStore(), persisted="fsync", on_persisted=told.append)
+    till.publish_many("orders", range(100))
     with pytest.raises(NotPersisted, match=r"not persisted \(fsync\)"):
-        client.flush("500ms")
-    client.flush("10s")
+        till.flush("500ms")
+    till.flush("10s")
     eventually(lambda: told)
     assert (told[-1].sequence, told[-1].level) == (100, "fsync")
 
@@ -120,15 +120,15 @@ def test_fsync_waits_until_the_server_has_flushed(start_server, connect_to, kind
 def test_fsync_is_refused_where_the_server_cannot_say_it(start_server, connect_to):
     def refused(server, text):
         with pytest.raises(ServerUnsuitable, match=text):
-            connect_to(server, publish_store=MemoryPublishStore(), persisted="fsync")
+            connect_to(server, store=MemoryPublishStore(), persisted="fsync")
 
     refused(start_server("valkey"), "needs an append-only file")
     refused(start_server("redis", appendonly=True, options=["--appendfsync", "no"]), "everysec or always")
     # And is quick where the server flushes before it answers
     server = start_server("redis", appendonly=True, options=["--appendfsync", "always"])
-    client = connect_to(server, publish_store=MemoryPublishStore(), persisted="fsync")
-    client.publish_many("orders", range(100))
-    client.flush("30s")
+    _, till = connect_to(server, store=MemoryPublishStore(), persisted="fsync")
+    till.publish_many("orders", range(100))
+    till.flush("30s")
 
 
 @pytest.mark.default_user(reason="its replica logs in as the default user")
@@ -136,14 +136,14 @@ def test_fsync_is_refused_where_the_server_cannot_say_it(start_server, connect_t
 def test_replicas_are_waited_for(start_server, connect_to, kind):
     port = str(free_port())
     server = start_server(kind, options=["--port", port, "--repl-diskless-sync-delay", "0"])
-    client = connect_to(server, publish_store=MemoryPublishStore(), persisted="replicas=1")
-    client.publish("orders", 1)
+    _, till = connect_to(server, store=MemoryPublishStore(), persisted="replicas=1")
+    till.publish("orders", 1)
     with pytest.raises(NotPersisted, match="0 of 1 replicas have it"):
-        client.flush("1500ms")
+        till.flush("1500ms")
     # When a replica comes
     start_server(kind, options=["--replicaof", f"127.0.0.1 {port}"])
-    client.flush("20s")
-    assert client.last_persisted == 1
+    till.flush("20s")
+    assert till.last_persisted == 1
 
 
 # -- acknowledgements
@@ -151,32 +151,28 @@ def test_replicas_are_waited_for(start_server, connect_to, kind):
 
 def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, connect):
     # Given a heartbeat that is shorter than one wait on the server
-    client = connect(
-        publisher="till-1",
-        publish_store=MemoryPublishStore(),
-        persisted="replicas=1",
-        heartbeat="200ms",
-        retry_timeout=0,
-    )
-    client.publish("orders", 1)
+    client = connect(heartbeat="200ms", retry_timeout=0)
+    till = client.publisher("till-1", store=MemoryPublishStore(), persisted="replicas=1")
+    till.publish("orders", 1)
     with contextlib.closing(valkey.client()) as redis:
         # Once it waits, its connections are open: its threads open them after `publish` came back
         eventually(lambda: redis.info("clients")["blocked_clients"])
         before = redis.info("stats")["total_connections_received"]
         # Then what is missing is told, and no connection is given up for it
         with pytest.raises(NotPersisted, match="0 of 1 replicas have it"):
-            client.flush("2500ms")
+            till.flush("2500ms")
         assert redis.info("stats")["total_connections_received"] == before
     close_quietly(client)
 
 
 def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
     store = make_store()
-    client = connect(publisher="till-1", publish_store=store, ack_conflation="1ms")
+    client = connect()
+    till = client.publisher("till-1", store=store, ack_conflation="1ms")
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
-    client.publish_many("orders", range(10))
-    client.flush("30s")
-    with client.subscribe("work", max_backlog=10) as messages:
+    till.publish_many("orders", range(10))
+    till.flush("30s")
+    with client.subscribe("work", max_backlog=10, publisher=till) as messages:
         found = pick_up(messages, 10)
         for message in found[:6]:
             message.ack()
@@ -184,7 +180,7 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
         found[7].cancel(delay="1h")
         found[8].expire()
         client.ack("work", [found[9].bookmark])
-        client.flush("30s")
+        till.flush("30s")
         assert messages.late == []
     assert store.settlements() == {}
     stats = client.queue_stats("work")
@@ -193,11 +189,11 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
 
 def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, frail, tmp_path):
     # Given a consumer whose server goes away before it can acknowledge
-    client = connect_to(frail, publish_store=tmp_path / "till.db", retry_timeout="100ms")
+    client, till = connect_to(frail, store=tmp_path / "till.db", retry_timeout="100ms")
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
-    client.publish_many("orders", range(3))
-    client.flush("30s")
-    messages = client.subscribe("work", max_backlog=3)
+    till.publish_many("orders", range(3))
+    till.flush("30s")
+    messages = client.subscribe("work", max_backlog=3, publisher=till)
     found = pick_up(messages, 3)
     with frail.stopped():
         for message in found:
@@ -207,10 +203,10 @@ def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, 
         with contextlib.suppress(ConnectionError):
             client.close()
     # When the next one begins, with the leases still there
-    again = connect_to(frail, publish_store=tmp_path / "till.db")
-    again.flush("30s")
+    client, till = connect_to(frail, store=tmp_path / "till.db")
+    till.flush("30s")
     # Then they are settled
-    stats = again.queue_stats("work")
+    stats = client.queue_stats("work")
     assert (stats.acknowledged, stats.depth) == (3, 0)
 
 
@@ -226,7 +222,7 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_touches_nothing(conn
         store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", held.parts[5], b"0"]])
         store.close()
         failed = []
-        late = connect(publisher="till-1", publish_store=tmp_path / "till.db", on_failed_write=failed.append)
+        late = connect().publisher("till-1", store=tmp_path / "till.db", on_failed_write=failed.append)
         late.flush("30s")
         # Then it is told, and the lease stands
         assert [(failure.kind, failure.topic, type(failure.error)) for failure in failed] == [
@@ -258,7 +254,7 @@ def test_an_acknowledgement_of_a_former_process_is_told_from_what_another_consum
         store.close()
         # When a later process sends its acknowledgements again
         failed = []
-        late = connect(publisher="till-1", publish_store=tmp_path / "till.db", on_failed_write=failed.append)
+        late = connect().publisher("till-1", store=tmp_path / "till.db", on_failed_write=failed.append)
         late.flush("30s")
         # Then its own counts as done, and it is told what was not done by it
         told = [(failure.arguments[4], type(failure.error)) for failure in failed]

@@ -9,27 +9,28 @@ import pytest
 from scene import data_of
 
 from ampsq import AsyncClient, MemoryPublishStore, Topic
-from ampsq.base.errors import DefinitionError
+from ampsq.base.errors import DefinitionError, NoRecords
 from ampsq.protocol.schema import key
 
 
 def test_changes_and_deletions_of_records_are_kept_and_sent_in_their_place(frail, connect_to, make_store):
-    client = connect_to(frail, publish_store=make_store(), retry_timeout="20s")
+    client, till = connect_to(frail, store=make_store(), retry_timeout="20s")
     client.apply(Topic(name="orders", key="/id"))
-    client.publish("orders", b'{"id": 1, "v": 1}')
-    client.publish("orders", b'{"id": 2, "v": 1}')
-    client.flush("20s")
+    till.publish("orders", b'{"id": 1, "v": 1}')
+    till.publish("orders", b'{"id": 2, "v": 1}')
+    till.flush("20s")
 
     # When the server is away meanwhile
     with frail.stopped():
-        assert client.delta_publish("orders", b'{"id": 1, "w": 2}') == 3
-        assert client.sow_delete("orders", keys=[2, 9]) == 4
-        assert client.publish("orders", b'{"id": 2, "v": 2}') == 5
-        assert client.sow_delete("orders", data=b'{"id": 1}') == 6
-        assert client.delta_publish("orders", b'{"id": 2, "w": 3}') == 7
-    client.flush("20s")
+        assert till.delta_publish("orders", b'{"id": 1, "w": 2}').sequence == 3
+        deletion = till.sow_delete("orders", keys=[2, 9])
+        assert till.publish("orders", b'{"id": 2, "v": 2}').sequence == 5
+        assert till.sow_delete("orders", data=b'{"id": 1}').sequence == 6
+        assert till.delta_publish("orders", b'{"id": 2, "w": 3}').sequence == 7
+    till.flush("20s")
 
-    assert client.last_persisted == 7
+    assert till.last_persisted == 7
+    assert (deletion.sequence, deletion.deleted("20s")) == (4, 1)
     assert data_of(client.sow("orders")) == [{"id": 2, "v": 2, "w": 3}]
     bodies = [body for body in frail.bodies("orders") if body]
     assert bodies == [
@@ -39,61 +40,66 @@ def test_changes_and_deletions_of_records_are_kept_and_sent_in_their_place(frail
 
 
 def test_changes_wait_for_records_that_are_behind_their_log(connect, valkey, instance):
-    client = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    client = connect()
+    till = client.publisher("till-1", store=MemoryPublishStore())
     client.apply(Topic(name="orders", key="/id"))
     with contextlib.closing(valkey.client()) as redis:
         redis.xadd(key(instance, "log", "orders"), {"b": '{"id": 1, "v": 1}'})
 
-    client.delta_publish("orders", {"id": 1, "w": 2})
+    till.delta_publish("orders", {"id": 1, "w": 2})
     with contextlib.closing(valkey.client()) as redis:
-        client.flush("30s")
+        till.flush("30s")
         redis.xadd(key(instance, "log", "orders"), {"b": '{"id": 3}'})
-    client.sow_delete("orders", keys=[3])
-    client.flush("30s")
+    till.sow_delete("orders", keys=[3])
+    till.flush("30s")
 
     assert data_of(client.sow("orders")) == [{"id": 1, "v": 1, "w": 2}]
 
 
 def test_refused_changes_and_deletions_are_told_and_the_others_recorded(connect):
     failed = []
-    client = connect(publisher="till-1", publish_store=MemoryPublishStore(), on_failed_write=failed.append)
+    client = connect()
+    till = client.publisher("till-1", store=MemoryPublishStore(), on_failed_write=failed.append)
     client.apply(
         Topic(name="orders", key="/id"), Topic(name="plain"), Topic(name="fills", key="/55", message_type="fix")
     )
 
-    client.publish("orders", {"id": 1})
-    client.publish("orders", {"no": 1})
-    client.sow_delete("plain", keys=["1"])
-    client.sow_delete("orders", data={"no": 1})
-    client.publish("fills", {"55": "IBM", "44": 1})
-    client.delta_publish("fills", {"55": "IBM", "44": 2})
-    client.delta_publish("orders", {"id": 1, "v": 2})
-    client.flush("30s")
+    till.publish("orders", {"id": 1})
+    till.publish("orders", {"no": 1})
+    refused = till.sow_delete("plain", keys=["1"])
+    till.sow_delete("orders", data={"no": 1})
+    till.publish("fills", {"55": "IBM", "44": 1})
+    till.delta_publish("fills", {"55": "IBM", "44": 2})
+    till.delta_publish("orders", {"id": 1, "v": 2})
+    till.flush("30s")
 
     assert [(type(each.error).__name__, each.sequence, each.kind, each.topic) for each in failed] == [
         ("MissingKey", 2, "publish", "orders"), ("NoRecords", 3, "sow_delete", "plain"),
         ("MissingKey", 4, "sow_delete", "orders"), ("DeltaNotJson", 6, "publish", "fills"),
     ]  # fmt: skip
     assert data_of(client.sow("orders")) == [{"id": 1, "v": 2}]
-    # By a filter it is made at once, and told how many
-    assert client.sow_delete("orders", filter="/id = 1") == 1
-    with pytest.raises(DefinitionError, match="allowed: one of keys, filter and data"):
-        client.sow_delete("orders")
+    with pytest.raises(NoRecords):
+        refused.deleted("30s")
+    with pytest.raises(DefinitionError, match="allowed: one of keys and data"):
+        till.sow_delete("orders")
     with pytest.raises(DefinitionError, match="numbers its messages itself"):
-        client.delta_publish("orders", {"id": 1}, sequence=1)
+        till.delta_publish("orders", {"id": 1}, sequence=1)
 
 
 def test_with_asyncio_changes_and_deletions_are_kept_as_well(valkey, instance, make_store):
     async def work():
-        async with AsyncClient(valkey.url, instance=instance, publisher="till-1", publish_store=make_store()) as client:
+        async with (
+            AsyncClient(valkey.url, instance=instance) as client,
+            client.publisher("till-1", store=make_store()) as till,
+        ):
             await client.apply(Topic(name="orders", key="/id"))
-            await client.publish_many("orders", [{"id": 1, "v": 1}, {"id": 2}])
+            await till.publish_many("orders", [{"id": 1, "v": 1}, {"id": 2}])
             numbers = [
-                await client.delta_publish("orders", {"id": 1, "w": 2}),
-                await client.sow_delete("orders", keys=[2]),
-                await client.sow_delete("orders", data={"id": 3}),
+                (await till.delta_publish("orders", {"id": 1, "w": 2})).sequence,
+                (await till.sow_delete("orders", keys=[2])).sequence,
+                (await till.sow_delete("orders", data={"id": 3})).sequence,
             ]
-            await client.flush("30s")
+            await till.flush("30s")
             return numbers, data_of(await client.sow("orders"))
 
     assert asyncio.run(work()) == ([3, 4, 5], [{"id": 1, "v": 1, "w": 2}])

@@ -132,14 +132,15 @@ def test_an_asyncio_client_has_all_in_order_too(client, monkeypatch):
 
 
 def test_a_guaranteed_publisher_sends_what_is_too_much_in_parts_once_each_and_in_order(connect):
-    client = connect(publisher="till-1", publish_store=MemoryPublishStore(), on_failed_write=pytest.fail)
+    client = connect()
+    till = client.publisher("till-1", store=MemoryPublishStore(), on_failed_write=pytest.fail)
     client.apply(Topic(name="prices", key="/id"), Topic(name="plain"))
     for body in BODIES * 3:
-        client.publish("prices", body)
-    client.publish("plain", {"id": 1})
+        till.publish("prices", body)
+    till.publish("plain", {"id": 1})
     # One of the store's entries is as large as this, since the client learnt the type when it had no key.
-    client._guaranteed.publish("prices", BODIES * 10, Envelope.of(None, None, None, None))
-    client.flush("30s")
-    assert client.last_persisted == 521
+    till._core.guaranteed.publish("prices", BODIES * 10, Envelope.of(None, None, None, None))
+    till.flush("30s")
+    assert till.last_persisted == 521
     assert numbers_of(client) == NUMBERS * 13
     assert numbers_of(client, "plain") == [1]

@@ -67,10 +67,11 @@ def test_what_is_beyond_a_limit_is_refused_and_nothing_is_recorded(client, snaps
     assert snapshot(client._store) == before
     store = tmp_path / "p.db"
     with (
-        Client(client.url, instance=client.instance, publisher="p", publish_store=store) as keeping,
+        Client(client.url, instance=client.instance) as keeping,
+        keeping.publisher("p", store=store) as till,
         pytest.raises(DefinitionError, match=re.escape(said)),
     ):
-        keeping.publish("orders", message, **options)
+        till.publish("orders", message, **options)
 
 
 @pytest.mark.usefixtures("small")
@@ -126,7 +127,7 @@ def test_what_is_no_name_enters_nowhere(client, snapshot, name):
         lambda: client.sow_delete(name, keys=["a"]),
         lambda: client.subscribe_topic("orders", bookmark="now", sub_id=name),
         lambda: Client(client.url, instance=name or 1),
-        lambda: Client(client.url, publisher=name),
+        lambda: client.publisher(name),
         lambda: Topic(name=name),
         lambda: Queue(name=name),
         lambda: View(name=name, underlying_topic="orders", projection=["/a"]),

@@ -21,14 +21,16 @@ class Broken(Exception):
 def publish_many(request):
     """Publish many in batches of ten, by either client: ``publish_many(url, instance, messages, **options)``."""
 
-    def by_thread(url, instance, messages, **options):
+    def by_thread(url, instance, messages, publisher=None, **options):
         with Client(url, instance=instance, **options) as client:
-            return client.publish_many("orders", messages, batch=SIZE)
+            by = client.publisher(publisher) if publisher else client
+            return by.publish_many("orders", messages, batch=SIZE)
 
-    def by_task(url, instance, messages, **options):
+    def by_task(url, instance, messages, publisher=None, **options):
         async def main():
             async with AsyncClient(url, instance=instance, **options) as client:
-                return await client.publish_many("orders", messages, batch=SIZE)
+                by = await client.publisher(publisher) if publisher else client
+                return await by.publish_many("orders", messages, batch=SIZE)
 
         return asyncio.run(main())
 
@@ -155,32 +157,27 @@ def test_a_server_that_goes_away_leaves_the_rest_in_doubt(start_server, instance
 def test_a_publish_store_that_is_full_tells_what_it_has_taken(start_server, instance, kind):
     # Given a store of fifty messages and a server that goes away
     server = start_server()
-    options = {
-        "instance": instance,
-        "publisher": "till",
-        "publish_store": MemoryPublishStore(messages=5 * SIZE, timeout="100ms"),
-        "retry_timeout": "200ms",
-        "persisted": "memory",
-    }
+    options = {"instance": instance, "retry_timeout": "200ms"}
+    store = MemoryPublishStore(messages=5 * SIZE, timeout="100ms")
 
     def by_thread():
-        with Client(server.url, **options) as client:
+        with Client(server.url, **options) as client, client.publisher("till", store=store) as till:
             client.apply(Topic(name="orders"))
-            assert list(client.publish_many("orders", [0])) == [1]
-            client.flush()
+            assert [each.sequence for each in till.publish_many("orders", [0])] == [1]
+            till.flush()
             end(server)
             with pytest.raises(PublishStoreFull) as raised:
-                client.publish_many("orders", range(10 * SIZE), batch=SIZE)
+                till.publish_many("orders", range(10 * SIZE), batch=SIZE)
             seen.append(raised.value)
 
     async def by_task():
-        async with AsyncClient(server.url, **options) as client:
+        async with AsyncClient(server.url, **options) as client, client.publisher("till", store=store) as till:
             await client.apply(Topic(name="orders"))
-            assert list(await client.publish_many("orders", [0])) == [1]
-            await client.flush()
+            assert [each.sequence for each in await till.publish_many("orders", [0])] == [1]
+            await till.flush()
             end(server)
             with pytest.raises(PublishStoreFull) as raised:
-                await client.publish_many("orders", range(10 * SIZE), batch=SIZE)
+                await till.publish_many("orders", range(10 * SIZE), batch=SIZE)
             seen.append(raised.value)
 
     seen = []

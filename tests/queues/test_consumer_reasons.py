@@ -249,10 +249,11 @@ def test_a_rebuilt_queue_says_what_its_journal_says(client):
 
 def test_a_publish_store_keeps_the_reason_until_it_is_answered(connect):
     # Given a client that keeps what it settles
-    client = connect(publisher="till-4", publish_store=(store := MemoryPublishStore()))
+    client = connect()
+    till = client.publisher("till-4", store=(store := MemoryPublishStore()))
     queue(client)
-    client.publish("orders", {"id": 1})
-    client.flush()
+    till.publish("orders", {"id": 1})
+    till.flush()
     bookmark = client.sow("work")[0].bookmark
     kept = []
     keep = store.keep_settlements
@@ -263,7 +264,7 @@ def test_a_publish_store_keeps_the_reason_until_it_is_answered(connect):
 
     store.keep_settlements = noted
     # When it expires a message with a reason
-    assert client.ack("work", [bookmark], option="expire", reason="void since Monday") == 1
+    assert client.ack("work", [bookmark], option="expire", reason="void since Monday", publisher=till) == 1
     # Then the reason was kept with it, and is in the journal
     assert kept[0][0] == b"expired void since Monday"
     assert told(client.history(bookmark)) == [("expired", "void since Monday")]

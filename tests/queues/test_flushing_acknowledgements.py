@@ -59,19 +59,20 @@ def test_a_flush_sends_what_another_thread_could_not(client):
 
 
 def keeping(connect, number):
-    """A client whose acknowledgements are kept, and a queue with so many messages."""
-    client = connect(publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h")
+    """A client, a publisher that keeps its acknowledgements, and a queue with so many messages."""
+    client = connect(ack_timeout="1h")
+    till = client.publisher("till", store=MemoryPublishStore())
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=1000))
-    client.publish_many("orders", range(number))
-    client.flush("10s")
-    return client
+    till.publish_many("orders", range(number))
+    till.flush("10s")
+    return client, till
 
 
 def test_a_flush_that_fails_behind_an_answer_leaves_nothing_unsent(connect):
     # Given two batches of acknowledgements that are kept, all done by calls whose replies were lost
     number = BATCH + 100
-    client = keeping(connect, number)
-    with client.subscribe("work", max_backlog=number) as messages:
+    client, till = keeping(connect, number)
+    with client.subscribe("work", max_backlog=number, publisher=till) as messages:
         core = messages._core
         for message in pick_up(messages, number):
             core.acknowledge(message)
@@ -88,7 +89,7 @@ def test_a_flush_that_fails_behind_an_answer_leaves_nothing_unsent(connect):
 
         # Then the second one is still to be sent, and nobody waits for the first one any more
         assert len(core.unanswered()) == 100
-        client.flush("5s")
+        till.flush("5s")
         assert client.queue_stats("work").acknowledged == number
         assert not messages.late
 
@@ -104,8 +105,9 @@ def closed_within(client, seconds):
 
 def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_others_acknowledged(connect, monkeypatch):
     # Given two subscriptions, the second one's acknowledgements with a call that was sent ahead
-    client, observer = keeping(connect, 300), connect()
-    first, second = (client.subscribe("work", max_backlog=50) for _ in range(2))
+    client, till = keeping(connect, 300)
+    observer = connect()
+    first, second = (client.subscribe("work", max_backlog=50, publisher=till) for _ in range(2))
     for _ in range(60):
         second.get("5s").ack()
     assert any(acks for _, acks in second._core._posted)
@@ -124,10 +126,11 @@ def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_othe
 
 def test_closing_a_client_does_not_wait_for_an_answer_that_nobody_waits_for(connect):
     # Given an acknowledgement that the server has, whose answer nobody read
-    client, observer = keeping(connect, 1), connect()
-    messages = client.subscribe("work")
+    client, till = keeping(connect, 1)
+    observer = connect()
+    messages = client.subscribe("work", publisher=till)
     parts = messages.get("5s").parts
-    client._session.settlements.keep("acknowledged", [parts], None, messages.id)
+    till._core.guaranteed.settlements.keep("acknowledged", [parts], None, messages.id)
     client._store.call(calls.settle("acknowledged", parts[0], [parts[5]], [parts[1]], by=messages.id))
     # When the client is closed, then it is asked for once more
     closed_within(client, 5)

@@ -24,9 +24,10 @@ def states(history):
 
 
 def test_a_message_that_was_published_and_waits(connect):
-    client = connect(publisher="shop")
+    client = connect()
+    till = client.publisher("shop")
     define(client)
-    bookmark = client.publish("orders", {"n": 1}, headers={"kind": "new"})
+    bookmark = till.publish("orders", {"n": 1}, headers={"kind": "new"}).bookmark()
     history = client.history(bookmark)
     (event,) = history.events
     assert (event.event, event.by, event.queue, event.at) == ("published", "shop", "", int(bookmark.id.split("-")[0]))

@@ -59,10 +59,11 @@ def test_a_query_of_records_has_filter_order_and_pages(orders):
 
 
 def test_a_filter_of_records_sees_what_a_filter_of_messages_does(connect):
-    client = connect(publisher="till-4")
+    client = connect()
+    till = client.publisher("till-4")
     client.apply(Topic(name="orders", key="/id"))
-    client.publish("orders", {"id": 1}, headers={"correlation_id": "c-1"})
-    client.publish("orders", {"id": 2})
+    till.publish("orders", {"id": 1}, headers={"correlation_id": "c-1"})
+    till.publish("orders", {"id": 2})
 
     assert keys(client.sow("orders", "CORRELATION_ID() = 'c-1' AND CLIENT_NAME() = 'till-4'")) == ["1"]
 
@@ -198,12 +199,13 @@ def test_a_delta_right_behind_what_somebody_else_wrote_builds_on_that(orders, va
 
 
 def test_a_delta_of_a_publisher_is_merged_once(connect):
-    client = connect(publisher="p")
+    client = connect()
+    till = client.publisher("p")
     client.apply(Topic(name="orders", key="/id"))
-    first = client.delta_publish("orders", {"id": 1, "v": 1}, sequence=1)
-    client.delta_publish("orders", {"id": 1, "v": 2}, sequence=2)
+    first = till.delta_publish("orders", {"id": 1, "v": 1}, sequence=1).bookmark()
+    till.delta_publish("orders", {"id": 1, "v": 2}, sequence=2)
 
-    assert client.delta_publish("orders", {"id": 1, "v": 1}, sequence=1) == first
+    assert till.delta_publish("orders", {"id": 1, "v": 1}, sequence=1).bookmark() == first
     assert data_of(client.sow("orders")) == [{"id": 1, "v": 2}]
 
 
@@ -221,14 +223,15 @@ def test_records_are_deleted_by_keys_filter_or_data_and_by_one_of_them(orders):
 
 
 def test_a_deletion_of_a_publisher_takes_a_number_among_its_messages(connect):
-    client = connect(publisher="p")
+    client = connect()
+    till = client.publisher("p")
     client.apply(Topic(name="orders", key="/id"))
-    client.publish("orders", {"id": 1})
+    till.publish("orders", {"id": 1})
 
-    assert client.sow_delete("orders", keys=[1]) == 1
+    assert till.sow_delete("orders", keys=[1]).deleted() == 1
 
-    client.publish("orders", {"id": 1})
-    assert connect(publisher="p").delta_publish("orders", {"id": 1, "v": 2})
+    till.publish("orders", {"id": 1})
+    assert connect().publisher("p").delta_publish("orders", {"id": 1, "v": 2}).bookmark()
     assert data_of(client.sow("orders")) == [{"id": 1, "v": 2}]
 
 

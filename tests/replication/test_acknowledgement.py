@@ -34,11 +34,11 @@ class Pair:
         url = self._urls["ab".index(short)]
         return self._stack.enter_context(Client(url, instance=f"{self._prefix}-{short}", **options))
 
-    def publisher(self, **options):
-        client = self.client("a", publisher="till", publish_store=MemoryPublishStore(), **options)
+    def publisher(self, client=None, **options):
+        till = (client or self.client("a")).publisher("till", store=MemoryPublishStore(), **options)
         # What a destination that never comes back holds is given up.
         self._stack.callback(lambda: self.a.remove_destination("b"))
-        return client
+        return till
 
     def destination(self, **elements):
         address = f"{self._urls[1]}#{self._prefix}-b"
@@ -88,26 +88,26 @@ def durable_pair(start_server, instance):
 def test_a_message_is_persisted_when_the_sync_destination_has_it(pair):
     pair.destination()
     pair.link()
-    client = pair.publisher()
+    till = pair.publisher()
 
-    sequence = client.publish("orders", 1)
+    sequence = till.publish("orders", 1).sequence
     with pytest.raises(NotPersisted):
-        client.flush("300ms")
+        till.flush("300ms")
     pair.catch_up()
-    client.flush("30s")
+    till.flush("30s")
 
-    assert client.last_persisted == sequence
+    assert till.last_persisted == sequence
     assert pair.b._store.redis.xlen(key(pair.b.instance, "log", "orders")) == 1
 
 
 def test_who_waits_is_told_which_destination_it_waits_for_since_when_and_why(pair):
     pair.destination()
     pair.says(state="waiting", reason="nobody listens there")
-    client = pair.publisher()
-    client.publish("orders", 1)
+    till = pair.publisher()
+    till.publish("orders", 1)
 
     with pytest.raises(NotPersisted) as told:
-        client.flush("2.5s")
+        till.flush("2.5s")
 
     assert re.search(
         r"sync destination 'b' has not acknowledged it: its oldest message waits for \d+\.\d s; its link is"
@@ -120,11 +120,11 @@ def test_who_waits_is_told_which_destination_it_waits_for_since_when_and_why(pai
 def test_a_flush_names_the_destination_also_when_its_time_is_over_at_once(pair, timeout):
     pair.destination()
     pair.destination(name="c", addresses=["redis://nobody.invalid:1#c"])
-    client = pair.publisher()
-    client.publish("orders", 1)
+    till = pair.publisher()
+    till.publish("orders", 1)
 
     with pytest.raises(NotPersisted, match=r"sync destination 'b'.*sync destination 'c'") as told:
-        client.flush(timeout)
+        till.flush(timeout)
 
     assert "sync destination 'b'" in told.value.why
     pair.a.remove_destination("c")
@@ -135,17 +135,17 @@ def test_deletions_and_changes_of_records_wait_too(pair, what):
     for each in (pair.a, pair.b):
         each.apply(Topic(name="prices", key="/id"))
     pair.destination(topics=["prices"])
-    client = pair.publisher()
+    till = pair.publisher()
     pair.a.publish("prices", {"id": 1, "x": 1})
     pair.link()
     pair.catch_up()
 
-    getattr(client, what)("prices", data={"id": 1, "x": 2})
+    getattr(till, what)("prices", data={"id": 1, "x": 2})
     with pytest.raises(NotPersisted):
-        client.flush("300ms")
+        till.flush("300ms")
     pair.catch_up()
 
-    client.flush("30s")
+    till.flush("30s")
 
 
 def test_an_acknowledgement_of_a_queue_waits_until_the_destination_knows_it(pair):
@@ -155,47 +155,48 @@ def test_an_acknowledgement_of_a_queue_waits_until_the_destination_knows_it(pair
     pair.a.publish("orders", 1)
     pair.link()
     pair.catch_up()
-    client = pair.publisher()
+    client = pair.client("a")
+    till = pair.publisher(client)
 
-    with client.subscribe("work") as messages:
+    with client.subscribe("work", publisher=till) as messages:
         messages.get(30).ack(wait=True)
         with pytest.raises(NotPersisted, match="1 acknowledgements"):
-            client.flush("300ms")
+            till.flush("300ms")
         pair.catch_up()
-        client.flush("30s")
+        till.flush("30s")
 
 
 def test_an_async_destination_is_not_waited_for(pair):
     pair.destination(sync_type="async")
-    client = pair.publisher()
+    till = pair.publisher()
 
-    client.publish("orders", 1)
+    till.publish("orders", 1)
 
-    client.flush("30s")
+    till.flush("30s")
 
 
 def test_a_topic_that_the_destination_does_not_carry_is_not_waited_for(pair):
     pair.destination()
     pair.link()
-    client = pair.publisher()
+    till = pair.publisher()
 
-    client.publish("local", 1)
+    till.publish("local", 1)
 
-    client.flush("30s")
+    till.flush("30s")
 
 
 def test_all_sync_destinations_are_waited_for(pair):
     pair.destination()
     pair.destination(name="c", addresses=["redis://nobody.invalid:1#c"])
-    client = pair.publisher()
-    client.publish("orders", 1)
+    till = pair.publisher()
+    till.publish("orders", 1)
     pair.catch_up()
 
     with pytest.raises(NotPersisted, match="sync destination 'c'"):
-        client.flush("2.5s")
+        till.flush("2.5s")
     pair.a.remove_destination("c")
 
-    client.flush("30s")
+    till.flush("30s")
 
 
 def test_a_downgrade_lets_go_at_once_of_what_waited(pair, monkeypatch):
@@ -204,31 +205,31 @@ def test_a_downgrade_lets_go_at_once_of_what_waited(pair, monkeypatch):
     pair.destination()
     pair.link()
     told = threading.Event()
-    client = pair.publisher(on_persisted=lambda _: told.set())
-    client.publish("orders", 1)
+    till = pair.publisher(on_persisted=lambda _: told.set())
+    till.publish("orders", 1)
     assert not told.wait(0.5)
 
     assert pair.a.downgrade_replication("b")
 
     assert told.wait(30), "it was waited for to the end of a round"
-    client.publish("orders", 2)
-    client.flush("30s")
+    till.publish("orders", 2)
+    till.flush("30s")
 
 
 def test_an_upgraded_destination_is_waited_for_again(pair):
     pair.destination()
     pair.link()
-    client = pair.publisher()
+    till = pair.publisher()
     pair.a.downgrade_replication("b")
-    client.publish("orders", 1)
-    client.flush("30s")
+    till.publish("orders", 1)
+    till.flush("30s")
 
     assert pair.a.upgrade_replication("b")
     assert not pair.a.upgrade_replication("b")
-    client.publish("orders", 2)
+    till.publish("orders", 2)
 
     with pytest.raises(NotPersisted):
-        client.flush("300ms")
+        till.flush("300ms")
 
 
 def test_a_destination_that_is_not_sync_is_neither_downgraded_nor_upgraded(pair):
@@ -245,16 +246,16 @@ def test_what_a_session_before_recorded_and_nobody_confirmed_is_waited_for(pair)
     pair.destination()
     pair.link()
     store = MemoryPublishStore()
-    client = pair.client("a", publisher="till", publish_store=store, retry_timeout="1s")
-    client.publish("orders", 1)
+    till = pair.client("a", retry_timeout="1s").publisher("till", store=store)
+    till.publish("orders", 1)
     eventually(lambda: pair.a.publishers() and pair.a.publishers()[0].sequence == 1)
 
-    client._guaranteed._end_session(client._guaranteed._session, _lost())
+    till._core.guaranteed._end_session(till._core.guaranteed._session, _lost())
     with pytest.raises(NotPersisted):
-        client.flush("300ms")
+        till.flush("300ms")
     pair.catch_up()
 
-    client.flush("30s")
+    till.flush("30s")
 
 
 def _lost():

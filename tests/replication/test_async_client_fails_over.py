@@ -34,17 +34,19 @@ async def take(messages, number):
 
 def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
     async def scene():
-        options = {"publisher": "till", "publish_store": MemoryPublishStore(), "persisted": "fsync"} | OPTIONS
-        async with AsyncClient([homes.address("a"), homes.address("b")], **options) as client:
-            await client.publish_many("orders", [1, 2, 3, 4])
-            await client.publish("positions", {"id": 1, "qty": 1})
-            await client.flush("30s")
+        async with (
+            AsyncClient([homes.address("a"), homes.address("b")], **OPTIONS) as client,
+            client.publisher("till", store=MemoryPublishStore(), persisted="fsync") as till,
+        ):
+            await till.publish_many("orders", [1, 2, 3, 4])
+            await till.publish("positions", {"id": 1, "qty": 1})
+            await till.flush("30s")
             live = await client.subscribe_topic("orders", bookmark="now")
             wish = {"sub_id": "audit", "bookmark_store": MemoryBookmarkStore(), "auto_ack": False}
             durable = await client.subscribe_topic("orders", bookmark="most_recent", **wish)
             changes = await client.sow_and_subscribe("positions")
             rows = await client.aggregate("positions", ["SUM(/qty) AS /sum"])
-            work = await client.subscribe("work", max_backlog=10)
+            work = await client.subscribe("work", max_backlog=10, publisher=till)
             leased = [await work.get(30) for _ in range(4)]
             await leased[0].ack(wait=True)
             first = await durable.get(30)
@@ -57,10 +59,11 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
             homes.kill("a")
             await arrive(homes, client, "b")
             homes.admins["b"].downgrade_replication("a")
-            await client.publish("orders", 5)
-            await client.publish("orders", 6)
-            await client.publish("positions", {"id": 1, "qty": 7})
-            await client.flush("30s")
+            await till.publish("orders", 5)
+            receipt = await till.publish("orders", 6)
+            await till.publish("positions", {"id": 1, "qty": 7})
+            await till.flush("30s")
+            assert (await receipt.bookmark()).origin.startswith(f"{homes.name('b')}.")
 
             assert await waiting == [5, 6]
             assert await take(durable, 5) == [2, 3, 4, 5, 6]
@@ -121,17 +124,19 @@ def test_a_message_of_a_lost_instance_is_refused_as_soon_as_the_client_has_gone_
 
 def test_an_asyncio_client_stays_where_the_link_was_downgraded_and_says_why(homes):
     async def scene():
-        options = {"publisher": "till", "publish_store": MemoryPublishStore()} | OPTIONS
-        async with AsyncClient([homes.address("a"), homes.address("b")], **options) as client:
+        async with (
+            AsyncClient([homes.address("a"), homes.address("b")], **OPTIONS) as client,
+            client.publisher("till", store=MemoryPublishStore()) as till,
+        ):
             homes.admins["a"].downgrade_replication("b")
             await until(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
             homes.kill("a")
-            await client.publish("orders", b"1")
+            await till.publish("orders", b"1")
             await until(lambda: client._opened.route.stays)
             with pytest.raises(NotPersisted, match=r"not going on elsewhere.*was downgraded at .*failover='warn'"):
-                await client.flush("200ms")
+                await till.flush("200ms")
             assert client.instance == homes.name("a")
             homes.restart("a")
-            await client.flush("30s")
+            await till.flush("30s")
 
     asyncio.run(asyncio.wait_for(scene(), 60))

@@ -40,18 +40,19 @@ def test_an_unknown_policy_is_refused(valkey):
 
 
 def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
-    client = pair.client(publisher="till", publish_store=MemoryPublishStore(), persisted="fsync")
+    client = pair.client()
+    till = client.publisher("till", store=MemoryPublishStore(), persisted="fsync")
     number = 0
     for number in range(1, 301):
-        client.publish("orders", number)
-    client.flush("30s")
+        till.publish("orders", number)
+    till.flush("30s")
     stopped = threading.Event()
 
     def publish_on():
         count = 300
         while not stopped.wait(0.001):
             count += 1
-            client.publish("orders", count)
+            till.publish("orders", count)
         numbers.append(count)
 
     numbers = []
@@ -65,7 +66,7 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
     thread.join()
     # The other direction would be waited for.
     pair.admins["b"].downgrade_replication("a")
-    client.flush("30s")
+    till.flush("30s")
 
     last = numbers[0]
     assert pair.bodies("b") == list(range(1, last + 1))
@@ -78,25 +79,27 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
 
 
 def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
-    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
+    client = pair.client()
+    till = client.publisher("till", store=MemoryPublishStore())
     pair.admins["a"].downgrade_replication("b")
     eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
     pair.kill("a")
 
-    client.publish("orders", b"1")
+    till.publish("orders", b"1")
     with pytest.raises(
         NotPersisted, match=r"not going on elsewhere.*was downgraded at .*may lack messages.*failover='warn'"
     ):
-        client.flush("5s")
+        till.flush("5s")
     assert client.instance == pair.name("a")
     pair.restart("a")
-    client.flush("30s")
+    till.flush("30s")
 
     assert pair.bodies("a") == [1]
 
 
 def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
-    client = pair.client(publisher="till", publish_store=MemoryPublishStore(), failover="warn")
+    client = pair.client(failover="warn")
+    till = client.publisher("till", store=MemoryPublishStore())
     pair.admins["a"].downgrade_replication("b")
     eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
     pair.kill("a")
@@ -104,43 +107,45 @@ def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
     with caplog.at_level(logging.WARNING, "ampsq"):
         at(pair, client, "b")
     pair.admins["b"].downgrade_replication("a")
-    client.publish("orders", 1)
-    client.flush("30s")
+    till.publish("orders", 1)
+    till.flush("30s")
 
     assert "though destination 'b'" in caplog.text
     assert pair.bodies("b") == [1]
 
 
 def test_an_instance_that_lacks_what_was_told_to_be_persisted_is_refused(pair):
-    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
+    client = pair.client()
+    till = client.publisher("till", store=MemoryPublishStore())
     for number in range(3):
-        client.publish("orders", number)
-    client.flush("30s")
+        till.publish("orders", number)
+    till.flush("30s")
     redis = pair.admins["b"]._store.redis
     redis.hset(key(pair.name("b"), "publishers"), "till", "2 1-0 orders")
     pair.kill("a")
 
-    client.publish("orders", 3)
+    till.publish("orders", 3)
     with pytest.raises(NotPersisted, match="has messages of publisher 'till' up to 2, and up to 3 it was told"):
-        client.flush("3s")
+        till.flush("3s")
     assert client.instance == pair.name("a")
 
 
 def test_a_publisher_stays_where_the_other_instance_would_pass_over_what_it_does_not_have(pair):
     elsewhere = Destination(name="c", sync_type="sync", topics=["local"], addresses=["redis://nobody.invalid#c"])
     pair.admins["a"].apply(elsewhere)
-    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
-    client.publish("local", b"1")
-    client.publish("orders", b"2")
+    client = pair.client()
+    till = client.publisher("till", store=MemoryPublishStore())
+    till.publish("local", b"1")
+    till.publish("orders", b"2")
     eventually(lambda: pair.bodies("b") == [2], 30)
     pair.kill("a")
 
     with pytest.raises(NotPersisted, match=r"up to 2, and is not sent topic 'local'.* replicate all topics"):
-        client.flush("3s")
+        till.flush("3s")
     assert client.instance == pair.name("a")
     pair.restart("a")
     pair.admins["a"].remove_destination("c")
-    client.flush("30s")
+    till.flush("30s")
 
 
 def test_calls_without_a_store_go_to_the_other_instance(pair):

@@ -136,10 +136,11 @@ def test_a_destination_whose_first_address_leads_to_a_namesake_goes_on_to_the_ne
 
     eventually(lambda: (world.link_of("a", "out x") or {}).get("state") == "connected", within=30)
     assert world.link_of("a", "out x")["instance"] == world.name("c")
-    with Client(
-        world.url("a"), instance=world.name("a"), publisher="till", publish_store=MemoryPublishStore()
-    ) as publisher:
-        sequence = publisher.publish("orders", 1)
+    with (
+        Client(world.url("a"), instance=world.name("a")) as source,
+        source.publisher("till", store=MemoryPublishStore()) as publisher,
+    ):
+        sequence = publisher.publish("orders", 1).sequence
         publisher.flush("30s")
         assert publisher.last_persisted == sequence
 
@@ -158,13 +159,10 @@ def test_a_namesake_is_final_only_where_no_other_address_is_left(world):
     eventually(lambda: "another instance that is called" in link().get("reason", ""), within=30)
     assert "nobody" in link()["reason"]
     assert (link()["state"], link()["is_final"]) == ("waiting", False)
-    with Client(
-        world.url("a"),
-        instance=world.name("a"),
-        publisher="till",
-        publish_store=MemoryPublishStore(),
-        retry_timeout=0.1,
-    ) as publisher:
+    with (
+        Client(world.url("a"), instance=world.name("a"), retry_timeout=0.1) as source,
+        source.publisher("till", store=MemoryPublishStore()) as publisher,
+    ):
         publisher.publish("orders", 1)
         begun = time.monotonic()
         with pytest.raises(NotPersisted, match="another instance that is called"):
@@ -190,10 +188,11 @@ def test_flush_raises_at_once_where_a_sync_destination_never_has_a_second_copy(w
     client = world.site("a", *shared())
     define_unchecked(client, leading_to_a(world, short))
     refusal_of(world, client)
-    with Client(
-        world.url("a"), instance=world.name("a"), publisher="till", publish_store=MemoryPublishStore()
-    ) as publisher:
-        sequence = publisher.publish("orders", 1)
+    with (
+        Client(world.url("a"), instance=world.name("a")) as source,
+        source.publisher("till", store=MemoryPublishStore()) as publisher,
+    ):
+        sequence = publisher.publish("orders", 1).sequence
         for timeout in (None, "60s"):
             begun = time.monotonic()
             with pytest.raises(NotPersisted, match=rf"sync destination 'x' .*{reason}") as told:
@@ -214,9 +213,10 @@ def test_flush_raises_at_once_for_who_awaits_too(world):
     refusal_of(world, client)
 
     async def work():
-        async with AsyncClient(
-            world.url("a"), instance=world.name("a"), publisher="till", publish_store=MemoryPublishStore()
-        ) as publisher:
+        async with (
+            AsyncClient(world.url("a"), instance=world.name("a")) as source,
+            source.publisher("till", store=MemoryPublishStore()) as publisher,
+        ):
             await publisher.publish("orders", 1)
             begun = time.monotonic()
             with pytest.raises(NotPersisted, match=r"sync destination 'x' .*another instance that is called"):
@@ -235,10 +235,11 @@ def test_flush_goes_on_waiting_once_the_destination_has_another_address(world):
     define_unchecked(client, leading_to_a(world, "b"))
     refusal_of(world, client)
     world.site("c", *shared(to(world, "a", topics=["orders"])))
-    with Client(
-        world.url("a"), instance=world.name("a"), publisher="till", publish_store=MemoryPublishStore()
-    ) as publisher:
-        sequence = publisher.publish("orders", 1)
+    with (
+        Client(world.url("a"), instance=world.name("a")) as source,
+        source.publisher("till", store=MemoryPublishStore()) as publisher,
+    ):
+        sequence = publisher.publish("orders", 1).sequence
         with pytest.raises(NotPersisted):
             publisher.flush()
 

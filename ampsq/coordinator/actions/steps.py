@@ -17,7 +17,8 @@ from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.queues.browse import ack_matching
 from ampsq.queues.query import Query
-from ampsq.records.query import delete_matching, sow_records
+from ampsq.records.deletion import delete_matching
+from ampsq.records.query import sow_records
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
 from ampsq.views.upkeep import sow
 

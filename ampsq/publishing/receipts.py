@@ -1,0 +1,215 @@
+"""What publishers give for what they took: numbers at once, and bookmarks once the server has persisted it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
+
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.values import Interval
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ampsq.base.bookmarks import Bookmarks
+
+__all__ = ["AsyncDeletionReceipt", "AsyncReceipt", "DeletionReceipt", "Receipt", "Receipts", "Sequences"]
+
+
+class PersistingPublisher(Protocol):
+    """A publisher that persists what it took later."""
+
+    def known_bookmark(self, sequence: int) -> Bookmark | None:
+        """The bookmark of a message that is persisted and whose answer is kept; else None."""
+
+    def wait_for_bookmark(self, topic: str, sequence: int, timeout: float | None) -> Bookmark:
+        """Wait until a message is persisted; gives its bookmark."""
+
+    def wait_for_deleted(self, sequences: Sequence[int], timeout: float | None) -> int:
+        """Wait until deletions are persisted; gives how many records they found."""
+
+
+class _ReceiptView:
+    """The number of a message, and who knows its bookmark."""
+
+    __slots__ = ("_sequence", "_source", "_topic")
+
+    def __init__(self, topic: str, sequence: int, source: Bookmark | PersistingPublisher) -> None:
+        self._topic, self._sequence, self._source = topic, sequence, source
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._sequence}, {self._topic}>"
+
+    @property
+    def sequence(self) -> int:
+        """The message's number among those of its publisher."""
+        return self._sequence
+
+    @property
+    def topic(self) -> str:
+        """The topic or the queue that it was published to."""
+        return self._topic
+
+
+class Receipt(_ReceiptView):
+    """A message that a `Publisher` took: it has its number at once, and a bookmark once it is persisted."""
+
+    __slots__ = ()
+
+    def bookmark(self, timeout: timedelta | float | str | None = None) -> Bookmark:
+        """Wait until the message is persisted, as far as its publisher's `persisted` asks; return its bookmark.
+
+        Args:
+            timeout: how long; default as long as it takes.
+
+        Returns:
+            The bookmark; one with an empty ID where the reply was lost and the log does not have the message any more.
+
+        Raises:
+            NotPersisted: the time is over, or the publisher was closed before; tells why. The message is still sent.
+            NameInUse: another client publishes under the publisher's name now.
+            AmpsqError: the server refused the message for good; this is what `on_failed_write` was told.
+        """
+        source = self._source
+        if isinstance(source, Bookmark):
+            return source
+        return source.wait_for_bookmark(self._topic, self._sequence, _seconds(timeout))
+
+
+class AsyncReceipt(_ReceiptView):
+    """A message that an `AsyncPublisher` took; see `Receipt`."""
+
+    __slots__ = ()
+
+    async def bookmark(self, timeout: timedelta | float | str | None = None) -> Bookmark:  # noqa: ASYNC109  (as of `Receipt`)
+        """Wait until the message is persisted; return its bookmark. See `Receipt.bookmark`."""
+        source = self._source
+        if isinstance(source, Bookmark):
+            return source
+        found = source.known_bookmark(self._sequence)
+        if found is not None:
+            return found
+        return await asyncio.to_thread(source.wait_for_bookmark, self._topic, self._sequence, _seconds(timeout))
+
+
+class _DeletionView:
+    """The numbers of a deletion, and who knows how many records there were."""
+
+    __slots__ = ("_sequences", "_source", "_topic")
+
+    def __init__(self, topic: str, sequences: Sequence[int], source: int | PersistingPublisher) -> None:
+        self._topic, self._sequences, self._source = topic, sequences, source
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.sequence}, {self._topic}>"
+
+    @property
+    def sequence(self) -> int:
+        """The deletion's number among its publisher's messages; of more than 500 records that of its last part."""
+        return self._sequences[-1] if self._sequences else 0
+
+    @property
+    def topic(self) -> str:
+        """The topic whose records are deleted."""
+        return self._topic
+
+
+class DeletionReceipt(_DeletionView):
+    """A deletion of records that a `Publisher` took."""
+
+    __slots__ = ()
+
+    def deleted(self, timeout: timedelta | float | str | None = None) -> int:
+        """Wait until the deletion is persisted; return how many records there were.
+
+        Those of a call whose reply was lost, and that was therefore sent again, are not counted.
+
+        Args:
+            timeout: how long; default as long as it takes.
+
+        Raises:
+            NotPersisted, NameInUse, AmpsqError: as of `Receipt.bookmark`.
+        """
+        source = self._source
+        return source if isinstance(source, int) else source.wait_for_deleted(self._sequences, _seconds(timeout))
+
+
+class AsyncDeletionReceipt(_DeletionView):
+    """A deletion of records that an `AsyncPublisher` took; see `DeletionReceipt`."""
+
+    __slots__ = ()
+
+    async def deleted(self, timeout: timedelta | float | str | None = None) -> int:  # noqa: ASYNC109  (as of `DeletionReceipt`)
+        """Wait until the deletion is persisted; return how many records there were. See `DeletionReceipt.deleted`."""
+        source = self._source
+        if isinstance(source, int):
+            return source
+        return await asyncio.to_thread(source.wait_for_deleted, self._sequences, _seconds(timeout))
+
+
+def _seconds(timeout: timedelta | float | str | None) -> float | None:
+    return None if timeout is None else Interval.parse(timeout) / 1000
+
+
+class Sequences(Sequence[int]):
+    """The numbers of many messages, kept as runs: other threads may have published between them."""
+
+    __slots__ = ("_runs", "_total")
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = []
+        self._total = 0
+
+    def add(self, first: int, number: int) -> None:
+        """Add `number` numbers from `first` on."""
+        if not self._runs or self._runs[-1][1] + self._total - self._runs[-1][0] != first:
+            self._runs.append((self._total, first))
+        self._total += number
+
+    def __len__(self) -> int:
+        return self._total
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._total))]
+        at = index + self._total if index < 0 else index
+        if not 0 <= at < self._total:
+            raise IndexError(index)
+        start, first = next(run for run in reversed(self._runs) if run[0] <= at)
+        return first + at - start
+
+
+AnyReceipt = TypeVar("AnyReceipt", Receipt, AsyncReceipt)
+
+
+class Receipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
+    """The receipts of many messages of a topic, made when they are looked at: a million cost nothing until then."""
+
+    __slots__ = ("_kind", "_sequences", "_source", "_topic")
+
+    def __init__(
+        self, kind: type[AnyReceipt], topic: str, sequences: Sequence[int], source: Bookmarks | PersistingPublisher
+    ) -> None:
+        self._kind: type[AnyReceipt] = kind
+        self._topic, self._sequences, self._source = topic, sequences, source
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} of {self._kind.__name__}, {self._topic}>"
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyReceipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AnyReceipt]: ...
+    def __getitem__(self, index: int | slice) -> AnyReceipt | list[AnyReceipt]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        sequence, source = self._sequences[index], self._source
+        return self._kind(self._topic, sequence, source[index] if isinstance(source, Sequence) else source)
