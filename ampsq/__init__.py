@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import StoredPosition
     from ampsq.base.message_types import MessageType
     from ampsq.base.values import Interval
+    from ampsq.client.admin import Admin
+    from ampsq.client.async_admin import AsyncAdmin
     from ampsq.client.async_client import AsyncClient
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.client.client import Client
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.definition import Fault
     from ampsq.definitions.destination import Destination, ReplicatedTopic
     from ampsq.definitions.instance import Instance
-    from ampsq.definitions.queue import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
+    from ampsq.definitions.queue import Action, Definition, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
     from ampsq.definitions.topic import ConflatedTopic
     from ampsq.definitions.transport import Transport
     from ampsq.protocol.reads.server import Server
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "AddressSetting",
+    "Admin",
     "AmpsqError",
+    "AsyncAdmin",
     "AsyncClient",
     "AsyncDeletionReceipt",
     "AsyncMessage",
@@ -63,6 +67,7 @@ __all__ = [
     "ConflatedTopic",
     "ConnectionEvent",
     "ConnectionState",
+    "Definition",
     "DeletionReceipt",
     "Destination",
     "Do",
@@ -110,7 +115,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "definitions.queue",
     "AddressSetting": "definitions.address_setting",
+    "Admin": "client.admin",
     "AmpsqError": "base.errors",
+    "AsyncAdmin": "client.async_admin",
     "AsyncClient": "client.async_client",
     "AsyncDeletionReceipt": "publishing.receipts",
     "AsyncMessage": "queues.message",
@@ -126,6 +133,7 @@ _HOMES = {
     "ConflatedTopic": "definitions.topic",
     "ConnectionEvent": "transport.connection_state",
     "ConnectionState": "transport.connection_state",
+    "Definition": "definitions.queue",
     "DeletionReceipt": "publishing.receipts",
     "Destination": "definitions.destination",
     "Do": "definitions.queue",

@@ -47,7 +47,7 @@ class Expiry(Stage):
             self._sweep(client, int(time.time() * 1000) + _LATER)
             took = time.perf_counter() - started
         worked = self._processor() - began
-        expired = client.queue_stats("work").expired
+        expired = client.admin.queue_stats("work").expired
         self.remove(client)
         return {
             "messages": expired,

@@ -33,15 +33,15 @@ class Rebuild(Stage):
         out: dict[str, Any] = {"messages": count}
         self.progress("checking it")
         with self.timed_calls() as times:
-            checked = client.check("work")[0]
+            checked = client.admin.check("work")[0]
         out["check"] = _figures(count, checked.seconds, times)
-        before = client.queue_stats("work")
+        before = client.admin.queue_stats("work")
         self.redis.delete(*rebuilt_keys(client.instance, "work"))
         self.progress("rebuilding it")
         with self.timed_calls() as times:
-            rebuilt = client.rebuild("work")
+            rebuilt = client.admin.rebuild("work")
         out["rebuild"] = _figures(count, rebuilt.seconds, times)
-        out["right"] = checked.clean and client.queue_stats("work").depth == before.depth
+        out["right"] = checked.clean and client.admin.queue_stats("work").depth == before.depth
         self.remove(client)
         return out
 

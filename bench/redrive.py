@@ -28,7 +28,7 @@ class Redrive(Stage):
         self.progress(f"{number:,} dead letters are put back")
         with client.subscribe("work", max_backlog=100), self.script_time() as spent, self.timed_calls() as times:
             started = time.perf_counter()
-            redriven = client.redrive("dead")
+            redriven = client.admin.redrive("dead")
             took = time.perf_counter() - started
         self.remove(client)
         return {

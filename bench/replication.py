@@ -78,7 +78,7 @@ class _Pair:
         return process
 
     def _is_connected(self, name: str) -> bool:
-        (link,) = (link for link in self.clients[name].replication().links if link.direction == "out")
+        (link,) = (link for link in self.clients[name].admin.replication().links if link.direction == "out")
         return link.state == "connected"
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -217,7 +217,7 @@ class ReplicationBenchmark:
             for sync_type in ("async", "sync"):
                 self._progress(f"publish until persisted, destination {sync_type}")
                 pair.define("a", sync_type)
-                pair.until(lambda: pair.clients["a"].replication().links[0].connected_for is not None)
+                pair.until(lambda: pair.clients["a"].admin.replication().links[0].connected_for is not None)
                 times = self._persisted(pair.urls["a"], max(self._settings.latency // 5, 100))
                 out[sync_type] = {f"p{percent}_ms": _percentile(times, percent) for percent in (50, 99)}
         return out
@@ -261,7 +261,7 @@ class ReplicationBenchmark:
             pair.clients["a"].publish_many("orders", [_BODY] * _HELD)
             told.readline()
             with pair.clients["b"].subscribe("work", max_backlog=_HELD) as messages:
-                pair.until(lambda: pair.clients["b"].queue_stats("work").remote == _HELD)
+                pair.until(lambda: pair.clients["b"].admin.queue_stats("work").remote == _HELD)
                 process.kill()
                 died, times = time.perf_counter(), []
                 for _ in range(_HELD):
@@ -273,7 +273,7 @@ class ReplicationBenchmark:
         finally:
             end(process)
             told.close()
-        pair.until(lambda: pair.clients["a"].queue_stats("work").depth == 0)
+        pair.until(lambda: pair.clients["a"].admin.queue_stats("work").depth == 0)
         return times
 
     def _recovery(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def actions(ctx: click.Context, settings: CommandSettings) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with settings.client() as client:
-        found = client.actions()
+        found = client.admin.actions()
     if print_records(settings, (state.as_dict() for state in found.values())):
         return
     if found:
@@ -97,7 +97,7 @@ def show(settings: CommandSettings, name: str) -> None:
     from ampsq.definitions.definition import nearest
 
     with settings.client() as client:
-        found = client.actions()
+        found = client.admin.actions()
     if name not in found:
         known = nearest(name, list(found), "action") if found else "no action is defined yet"
         raise click.ClickException(f"action {name!r}: {known}")
@@ -126,7 +126,7 @@ Examples:
 def failed(settings: CommandSettings, name: str) -> None:
     """List the events of an action that failed, the first one first."""
     with settings.client() as client:
-        events = client.failed_events(name)
+        events = client.admin.failed_events(name)
     facts = ({"event": each.number, **{k: v for k, v in each.as_dict().items() if k != "number"}} for each in events)
     if print_records(settings, facts):
         return
@@ -156,7 +156,7 @@ def retry(settings: CommandSettings, name: str, events: tuple[int, ...], *, ever
         raise click.UsageError("--event and --all exclude each other")
     with settings.client() as client:
         there = _failed_numbers(client, name, events)
-        number = client.retry_action(name, events or None)
+        number = client.admin.retry_action(name, events or None)
     _tell(settings, name, "retried", number, there, events)
 
 
@@ -182,12 +182,12 @@ def drop(
     with settings.client() as client:
         there = _failed_numbers(client, name, events)
         if dry_run:
-            chosen = set(there).intersection(events) if events else client.failed_events(name)
+            chosen = set(there).intersection(events) if events else client.admin.failed_events(name)
             _tell(settings, name, "would be dropped", len(chosen), there, events)
             return
         if everything and not yes:
-            go_on(len(client.failed_events(name)), "would be dropped", yes=yes, of="event")
-        number = client.drop_failed(name, events or None)
+            go_on(len(client.admin.failed_events(name)), "would be dropped", yes=yes, of="event")
+        number = client.admin.drop_failed(name, events or None)
     _tell(settings, name, "dropped", number, there, events)
 
 
@@ -214,7 +214,7 @@ def _cut(text: str) -> str:
 
 def _failed_numbers(client: Client, name: str, events: tuple[int, ...]) -> list[int]:
     """The events that failed, where some of them were asked for by number."""
-    return [event.number for event in client.failed_events(name)] if events else []
+    return [event.number for event in client.admin.failed_events(name)] if events else []
 
 
 def _tell(  # noqa: PLR0917

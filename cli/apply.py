@@ -103,7 +103,7 @@ def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, y
             confirm(yes=yes, from_stdin=file == "-")
             with where.client(makes=True) as client:
                 client.apply(*definitions)
-                client.remove(*comparison.removed)
+                client.admin.remove(*comparison.removed)
     except AmpsqError as error:
         raise click.ClickException(definitions.placed(error)) from error
     print_records(settings, plan_records(comparison.plans, comparison.removed))

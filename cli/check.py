@@ -48,10 +48,10 @@ def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, r
         raise click.UsageError("--rebuild needs the names of the queues")
     with settings.client() as client:
         for queue in queues if rebuild else ():
-            built = client.rebuild(queue)
+            built = client.admin.rebuild(queue)
             if settings.output == "table":
                 print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
-        checked = client.check(*queues, repair=repair)
+        checked = client.admin.check(*queues, repair=repair)
     if not print_records(settings, (found.as_dict() for found in checked)):
         for found in checked:
             _show(found)

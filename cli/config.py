@@ -93,7 +93,7 @@ def export(settings: CommandSettings, *, secrets: bool) -> None:
     from ampsq.files.config_text import render_config
 
     with settings.client() as client:
-        definitions = client.definitions()
+        definitions = client.admin.definitions()
     # The file is YAML.
     if settings.output != "yaml" and print_records(
         settings,

@@ -91,7 +91,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
     """
     with settings.client() as client:
         _check_source(client, queue, source)
-        letters = client.dead_letters(queue, text, source=source, reason=reason, top_n=top)
+        letters = client.admin.dead_letters(queue, text, source=source, reason=reason, top_n=top)
     if print_records(settings, (message_json(_facts(letter), letter.raw) for letter in letters)):
         return
     if letters:
@@ -119,7 +119,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 def show(settings: CommandSettings, queue: str, bookmark: str) -> None:
     """Show one letter with the history of its deliveries, its headers and its body."""
     with settings.client() as client:
-        (letter,) = client.dead_letters(queue, bookmarks=bookmark)
+        (letter,) = client.admin.dead_letters(queue, bookmarks=bookmark)
     if print_records(settings, [message_json(_facts(letter), letter.raw)]):
         return
     facts = {
@@ -196,7 +196,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     with settings.client() as client:
         _check_source(client, queue, source)
         if dry_run or not (yes or bookmarks):
-            planned = client.redrive(queue, dry_run=True, **wishes)
+            planned = client.admin.redrive(queue, dry_run=True, **wishes)
             if dry_run or not planned:
                 tell_result(settings, planned, "would be redriven" if dry_run else "redriven")
                 if planned.refusals:
@@ -226,7 +226,7 @@ def edit(settings: CommandSettings, queue: str, bookmark: str, data: str | None,
     The body is put back as it is written. Headers stay as they are.
     """
     with settings.client() as client:
-        (letter,) = client.dead_letters(queue, bookmarks=bookmark)
+        (letter,) = client.admin.dead_letters(queue, bookmarks=bookmark)
         body = os.fsencode(data) if data is not None else _edited(letter)
         if not text:
             _check_json(body)
@@ -276,10 +276,10 @@ def drop(  # noqa: PLR0917  (click passes them by name)
 
 def _check_source(client: Client, queue: str, source: str | None) -> None:
     """Refuse a source that neither a queue nor a letter has the name of: it is a mistake."""
-    if source is None or source in client.queues() or client.dead_letters(queue, source=source, top_n=1):
+    if source is None or source in client.admin.queues() or client.admin.dead_letters(queue, source=source, top_n=1):
         return
     # Raises, and says which name was meant.
-    client.queue_stats(source)
+    client.admin.queue_stats(source)
 
 
 def _edited(letter: DeadLetter) -> bytes:

@@ -156,7 +156,7 @@ class _Demo:
 
     def _await_subscriptions(self) -> None:
         """A barrier goes to who is there: all workers are, before the first flight is published."""
-        while self._client.queue_stats(world.DELAYS).subscriptions < len(world.WORKERS):
+        while self._client.admin.queue_stats(world.DELAYS).subscriptions < len(world.WORKERS):
             self._crew.read_records()
             self._deadline.check("the workers to subscribe")
             time.sleep(_TICK / 10)
@@ -174,8 +174,8 @@ class _Demo:
         """Look at everything once; True when every message has been settled."""
         self._crew.read_records()
         self._follow()
-        delays, board = self._client.queue_stats(world.DELAYS), self._client.queue_stats(world.BOARD)
-        letters = self._client.queue_stats(world.NEVER_LEFT).depth
+        delays, board = self._client.admin.queue_stats(world.DELAYS), self._client.admin.queue_stats(world.BOARD)
+        letters = self._client.admin.queue_stats(world.NEVER_LEFT).depth
         if self._kill is None and delays.acknowledged >= _MIDDLE * self._flights:
             self._try_to_kill(delays.acknowledged)
         elif self._kill and self._kill.noticed_after is None and not self._is_there(self._orphaned):
@@ -226,7 +226,7 @@ class _Demo:
 
     def _letters(self) -> Iterator[dict[str, Any]]:
         """Take the dead letters out of a queue of their own, as whoever mends them would."""
-        expected = self._client.queue_stats(world.NEVER_LEFT).depth
+        expected = self._client.admin.queue_stats(world.NEVER_LEFT).depth
         with self._client.subscribe(world.NEVER_LEFT, max_backlog=_BATCH) as letters:
             for _ in range(expected):
                 letter = letters.get("5s")

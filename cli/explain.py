@@ -45,7 +45,7 @@ def explain(settings: CommandSettings, queue: str, bookmark: str | None) -> None
     head of QUEUE, the message that is to be delivered next. Nothing is changed.
     """
     with settings.client() as client:
-        explanation = client.explain(queue, bookmark)
+        explanation = client.admin.explain(queue, bookmark)
     if not print_records(settings, [explanation.as_dict()]):
         _show(explanation)
 

@@ -37,8 +37,8 @@ def history(settings: CommandSettings, bookmark: str) -> None:
     settled, and where it is now. Deliveries are told of live leases, and of queues that record them.
     """
     with settings.client() as client:
-        found = client.history(bookmark)
-        topics = {} if found.recorded or found.events else client.topics()
+        found = client.admin.history(bookmark)
+        topics = {} if found.recorded or found.events else client.admin.topics()
     records = [event.as_dict() for event in found.events] if settings.output == "csv" else [found.as_dict()]
     if not print_records(settings, records):
         _show(found)

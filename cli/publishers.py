@@ -30,7 +30,7 @@ def publishers(settings: CommandSettings) -> None:
     the next process logs on under the name. Names of actions and views begin with action: and view:.
     """
     with settings.client() as client:
-        found = client.publishers()
+        found = client.admin.publishers()
     if print_records(settings, map(_facts, found)):
         return
     if found:

@@ -70,9 +70,9 @@ def queues(settings: CommandSettings, name: str | None) -> None:
     from ampsq.definitions.address_setting import settled_for
 
     with settings.client() as client:
-        defined = client.queues()
-        address_settings = client.address_settings().values() if name else ()
-        stats = [client.queue_stats(queue) for queue in ([name] if name else defined)]
+        defined = client.admin.queues()
+        address_settings = client.admin.address_settings().values() if name else ()
+        stats = [client.admin.queue_stats(queue) for queue in ([name] if name else defined)]
     if name is not None:
         queue = defined[name]
         _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats[0])

@@ -84,7 +84,7 @@ def redrive_watched(settings: CommandSettings, client: Client, queue: str, **wis
     """Put letters back while somebody looks on; ends the command with the code that tells how it went."""
     with _bar(settings) as show, _Watch(show) as watch:
         try:
-            result = client.redrive(queue, progress=watch, **wishes)
+            result = client.admin.redrive(queue, progress=watch, **wishes)
         except _Stopped:
             result = None
         except BaseException:

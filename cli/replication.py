@@ -78,7 +78,7 @@ def replication(ctx: click.Context, settings: CommandSettings) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with settings.client() as client:
-        found = client.replication()
+        found = client.admin.replication()
     if settings.output == "csv":
         print_records(settings, (link.as_dict() for link in found.links))
     elif print_records(settings, [found.as_dict()]):
@@ -186,7 +186,7 @@ def downgrade(settings: CommandSettings, destination: str) -> None:
     be here alone. Clients do not, and instances that are reached over it count as behind until `upgrade`.
     """
     with settings.client() as client:
-        changed = client.downgrade_replication(destination)
+        changed = client.admin.downgrade_replication(destination)
     _tell(
         settings,
         destination,
@@ -202,7 +202,7 @@ def downgrade(settings: CommandSettings, destination: str) -> None:
 def upgrade(settings: CommandSettings, destination: str) -> None:
     """Wait for a sync destination again, from the next message on; publishers wait until it has caught up."""
     with settings.client() as client:
-        changed = client.upgrade_replication(destination)
+        changed = client.admin.upgrade_replication(destination)
     _tell(settings, destination, "upgraded", changed=changed, text=f"{destination} is waited for again")
 
 
@@ -224,7 +224,7 @@ def enable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
     not acknowledged here yet, is delivered again.
     """
     with settings.client() as client:
-        client.enable_proxied_transfer(queue)
+        client.admin.enable_proxied_transfer(queue)
     if settings.json:
         json_line({"queue": queue, "proxied": True})
     else:
@@ -242,7 +242,7 @@ def enable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
 def disable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
     """End what enable-proxied-transfer began; what was taken over stays here."""
     with settings.client() as client:
-        client.disable_proxied_transfer(queue)
+        client.admin.disable_proxied_transfer(queue)
     if settings.json:
         json_line({"queue": queue, "proxied": False})
     else:
@@ -261,7 +261,7 @@ def begin_incarnation(settings: CommandSettings) -> None:
     made anew.
     """
     with settings.client() as client:
-        origin = client.begin_incarnation()
+        origin = client.admin.begin_incarnation()
     if settings.json:
         json_line({"origin": origin})
     else:
@@ -280,7 +280,7 @@ def recover_without(settings: CommandSettings, destination: str) -> None:
     and told to nobody else, is delivered again. Should it come back, what it has is taken in.
     """
     with settings.client() as client:
-        left = client.recover_without(destination)
+        left = client.admin.recover_without(destination)
         name = client.instance
     if settings.json:
         json_line({"destination": destination, "recovery": left and left.as_dict()})
@@ -297,8 +297,8 @@ def remove(settings: CommandSettings, destination: str) -> None:
     What it has stays there. Defined again, it gets what it lacks and the logs still have.
     """
     with settings.client() as client:
-        was_there = client.remove_destination(destination)
-        known = () if was_there else sorted(client.destinations())
+        was_there = client.admin.remove_destination(destination)
+        known = () if was_there else sorted(client.admin.destinations())
     if not was_there:
         raise click.ClickException(f"no destination {destination!r}; there are: {', '.join(known) or 'none'}")
     if settings.json:

@@ -67,7 +67,7 @@ def sow_delete(
 
 def _matching(client: Client, topic: str, keys: tuple[str, ...], text: str | None) -> int:
     """How many records there are; of queues and views, which are queried alike, nothing can be deleted."""
-    keyed = [name for name, facts in client.topics().items() if facts["key"]]
+    keyed = [name for name, facts in client.admin.topics().items() if facts["key"]]
     if topic not in keyed:
         there = ", ".join(map(repr, keyed)) or "none"
         raise click.ClickException(f"{topic!r} is no topic with a key, so it has no records; topics with one: {there}")
@@ -83,7 +83,7 @@ def _tell(settings: CommandSettings, what: str, number: int) -> None:
 
 def _body(client: Client, topic: str, data: str) -> Any:
     """A message of the topic's type; JSON as it is written."""
-    if client.message_type(topic) == "json":
+    if client.admin.message_type(topic) == "json":
         return os.fsencode(data)
     try:
         return json.loads(data)

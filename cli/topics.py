@@ -51,9 +51,9 @@ def topics(settings: CommandSettings, name: str | None) -> None:
     it keeps, what of the log is kept and what is in the way of that, and the bookmark of the last message.
     """
     with settings.client() as client:
-        found = client.topics()
+        found = client.admin.topics()
         if name is not None and name not in found:
-            raise click.ClickException(_missing_topic(name, found, client.queues()))
+            raise click.ClickException(_missing_topic(name, found, client.admin.queues()))
     chosen = found if name is None else {name: found[name]}
     if print_records(settings, ({"topic": topic, **facts} for topic, facts in chosen.items())):
         return

@@ -39,9 +39,9 @@ def trim(settings: CommandSettings, topic: str, age: Interval | None, *, dry_run
     """Remove from a topic's log what its retention gives up and nobody needs."""
     with settings.client() as client:
         if not (dry_run or yes):
-            planned = client.trim(topic, age=age, dry_run=True)
+            planned = client.admin.trim(topic, age=age, dry_run=True)
             go_on(planned.removed, "would be removed", yes=yes, of="message")
-        done = client.trim(topic, age=age, dry_run=dry_run)
+        done = client.admin.trim(topic, age=age, dry_run=dry_run)
     if settings.json:
         json_line(done.as_dict())
         return

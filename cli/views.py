@@ -36,7 +36,7 @@ def views(settings: CommandSettings, name: str | None) -> None:
     underlying topic is the view gets each row that changes.
     """
     with settings.client() as client:
-        defined = client.views()
+        defined = client.admin.views()
     if name is not None and name not in defined:
         close = difflib.get_close_matches(name, list(defined), n=1)
         hint = f"did you mean {close[0]!r}?" if close else "ampsq views lists those there are"

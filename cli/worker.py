@@ -16,7 +16,6 @@ from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
-from ampsq.worker import advise_of_backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,7 +165,7 @@ def _stop_on_signals(made: ampsq.Worker) -> Callable[[], bool]:
 def _refuse_unknown(client: Client, queue: str) -> None:
     """Raise `UnknownQueue` where no queue has the name; a regular expression may match one that is to come."""
     if is_name(queue):
-        client.queue_stats(queue)
+        client.admin.queue_stats(queue)
 
 
 def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | None) -> None:
@@ -174,12 +173,14 @@ def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | Non
     pattern = pattern_of(queue)
     limits = {
         name: each.max_per_subscription_backlog
-        for name, each in client.queues().items()
+        for name, each in client.admin.queues().items()
         if (name == queue if is_name(queue) else pattern.search(name))
     }
     asked = 2 * concurrency if max_backlog is None else max_backlog
     backlog = min((*limits.values(), asked))
     if backlog < concurrency:
+        from ampsq.worker import advise_of_backlog
+
         _log.warning("%s", advise_of_backlog(queue, backlog, concurrency, asked))
 
 

@@ -87,17 +87,17 @@ def make_letters(client: ampsq.Client, flights: list[dict[str, Any]]) -> int:
         ampsq.Queue(name="never-left", underlying_topic="never-left", max_per_subscription_backlog=500),
         ampsq.Action.dead_letter("boarding", "never-left"),
     )
-    before = client.queue_stats("never-left").depth
+    before = client.admin.queue_stats("never-left").depth
     client.publish_many("bookings", flights)
     worker = ampsq.Worker(depart, "boarding", client=client, max_backlog=500)
     thread = threading.Thread(target=worker.run)
     thread.start()
-    while client.queue_stats("boarding").depth:
+    while client.admin.queue_stats("boarding").depth:
         time.sleep(0.05)
     worker.stop()
     thread.join()
     wanted, until = before + worker.rejected, time.monotonic() + WITHIN
-    while (there := client.queue_stats("never-left").depth) < wanted and time.monotonic() < until:
+    while (there := client.admin.queue_stats("never-left").depth) < wanted and time.monotonic() < until:
         # A coordinator runs the dead-letter action.
         time.sleep(0.05)
     return there
@@ -112,11 +112,13 @@ def main(spark: SparkSession, client: ampsq.Client, folder: Path, days: int = 3)
     try:
         drain(spark, address, folder, Sink(folder / "letters", breaks_off=2))
     except StreamingQueryException:
-        print(f"broken off; {client.queue_stats('never-left').depth} letters are not acknowledged")
+        print(f"broken off; {client.admin.queue_stats('never-left').depth} letters are not acknowledged")
     drain(spark, address, folder, Sink(folder / "letters"))
     letters = spark.read.parquet(str(folder / "letters"))
     bookmarks = letters.select("bookmark").distinct().count()
-    print(f"run again; {client.queue_stats('never-left').depth} left, {letters.count()} rows, {bookmarks} bookmarks")
+    print(
+        f"run again; {client.admin.queue_stats('never-left').depth} left, {letters.count()} rows, {bookmarks} bookmarks"
+    )
     letters.groupBy("message.carrier").count().orderBy(F.desc("count"), "carrier").show()
     return letters
 

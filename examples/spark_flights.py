@@ -93,7 +93,7 @@ def workers(client: ampsq.Client) -> Iterator[None]:
 
 def wait_until_done(client: ampsq.Client) -> None:
     """Wait until the queue has nothing left."""
-    while client.queue_stats("arrivals").depth:
+    while client.admin.queue_stats("arrivals").depth:
         time.sleep(0.2)
 
 
@@ -132,7 +132,7 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
             url=url,
             instance=instance,
         )
-    print(f"published; the queue has {client.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
+    print(f"published; the queue has {client.admin.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
     with workers(client):
         wait_until_done(client)
     table = delays_by_carrier(

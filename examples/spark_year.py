@@ -86,7 +86,7 @@ class Progress(threading.Thread):
             show(self._line())
 
     def _done(self) -> int:
-        return self._client.queue_stats("arrivals").acknowledged
+        return self._client.admin.queue_stats("arrivals").acknowledged
 
     def _line(self) -> str:
         done, seconds = self._done(), time.monotonic() - self._begun

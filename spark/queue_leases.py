@@ -61,7 +61,7 @@ class QueueLeases:
 
     def bound(self) -> None:
         """Take no more than what there is now, about: messages that come back count anew."""
-        stats = self._client.queue_stats(self._queue)
+        stats = self._client.admin.queue_stats(self._queue)
         self._left = stats.waiting + stats.ready
 
     def take(self, number: int, most: int) -> QueueOffset | None:

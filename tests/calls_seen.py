@@ -32,10 +32,10 @@ _seen: dict[str, set[str]] = {kind: set() for kind in KINDS}
 
 
 def verbs():
-    """Class and name of each public method of both clients -> the class in whose body it is written."""
+    """Class and name of each public method of both clients, and of their `admin` -> the class with its body."""
     return {
         f"{kind.__name__}.{name}": next(owner for owner in kind.__mro__ if name in vars(owner))
-        for kind in (ampsq.Client, ampsq.AsyncClient)
+        for kind in (ampsq.Client, ampsq.AsyncClient, ampsq.Admin, ampsq.AsyncAdmin)
         for name, _ in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
     }

@@ -23,13 +23,13 @@ def define(client, *more, **elements):
 
 def give_up(client, bodies, *, coordinate, queue="work", **options):
     """Publish, cancel each once, and wait for the letters."""
-    before = client.queue_stats("dead").depth
+    before = client.admin.queue_stats("dead").depth
     client.publish_many("orders", bodies, **options)
     with client.subscribe(queue, max_backlog=500) as messages:
         for message in pick_up(messages, len(bodies)):
             message.cancel()
     if coordinate is not None:
-        eventually(lambda: client.queue_stats("dead").depth == before + len(bodies), within=25.0)
+        eventually(lambda: client.admin.queue_stats("dead").depth == before + len(bodies), within=25.0)
 
 
 def die_in_two_queues(client, died):
@@ -39,7 +39,7 @@ def die_in_two_queues(client, died):
     with client.subscribe("audit", max_backlog=2) as messages:
         for message in pick_up(messages, 2):
             message.expire()
-    eventually(lambda: client.queue_stats("dead").depth == 4)
+    eventually(lambda: client.admin.queue_stats("dead").depth == 4)
 
 
 def settled(client, queue):

@@ -163,15 +163,21 @@ def _opening(client):
     return "admin"
 
 
-def _in_roles():
-    """Let everything that calls a server do so in its role."""
+def _clients_in_roles():
     seen = set()
-    for kind in (ampsq.Client, ampsq.AsyncClient):
+    for kind in (ampsq.Client, ampsq.AsyncClient, ampsq.Admin, ampsq.AsyncAdmin):
         for owner, name in _public(kind):
             if (owner, name) not in seen and name not in {"add_connection_state_listener", "connect"}:
                 seen.add((owner, name))
                 _as(owner, _of_client(name), {name})
+    for kind in (ampsq.Client, ampsq.AsyncClient):
         _as(kind, "worker", {"_fail_over"})
+    return seen
+
+
+def _in_roles():
+    """Let everything that calls a server do so in its role."""
+    seen = _clients_in_roles()
     _as(ampsq.Client, _opening, {"_begin"})
     _as(ampsq.AsyncClient, _opening, {"_begin"})
     for name in HANDED_OUT:

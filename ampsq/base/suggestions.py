@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-__all__ = ["as_sentence", "explain_missing_instance", "misspelt", "nearest_names"]
+__all__ = ["as_sentence", "explain_missing_instance", "misplaced", "misspelt", "nearest_names"]
 
 #: Letters by which a name may differ from another one; of a short one, one less; and the shortest that may be misspelt.
 _LETTERS, _SHORT, _SHORTEST = 2, 6, 4
@@ -31,6 +31,21 @@ def explain_missing_instance(name: str, others: Sequence[str], unknown: str = ""
 def as_sentence(text: str) -> str:
     """The text as a whole sentence, behind which another one may stand."""
     return text if text.endswith("?") else f"{text}."
+
+
+def misplaced(owner: object, name: str, part: str, kind: type) -> AttributeError:
+    """Return the error of an attribute that an object lacks; it says so where a part of the object has it.
+
+    Args:
+        owner: the object.
+        name: the attribute.
+        part: the attribute by which the object has the part.
+        kind: the type of the part.
+    """
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if not name.startswith("_") and hasattr(kind, name):
+        text += f"; its {part} has it: .{part}.{name}"
+    return AttributeError(text, name=name, obj=owner)
 
 
 def misspelt(name: str, known: Iterable[str]) -> str | None:

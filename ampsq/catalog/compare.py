@@ -58,7 +58,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
         prune: remove what is not among them.
 
     Raises:
-        As `Client.apply` and `Client.remove` do.
+        As `Client.apply` and `Admin.remove` do.
     """
     server = await examine(instance)
     if not (await is_opened(instance)):

@@ -42,7 +42,7 @@ def definitions_of(catalog: Catalog) -> list[Definition]:
 
 
 async def read_definitions() -> list[Definition]:
-    """Read all definitions; see `Client.definitions`."""
+    """Read all definitions; see `Admin.definitions`."""
     catalog = await calls.catalog()
     return definitions_of(catalog)
 

@@ -96,7 +96,7 @@ def _without(
 
 
 async def remove(removed: list[Definition]) -> None:
-    """Remove definitions; what is not there is no fault. See `Client.remove`."""
+    """Remove definitions; what is not there is no fault. See `Admin.remove`."""
     check_kinds(removed)
     await check_removal([], removed)
     for definition in sorted(removed, key=_place):

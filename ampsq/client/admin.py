@@ -1,8 +1,8 @@
-"""What administrators ask of an instance; the part of a client that moves no messages."""
+"""The administrative calls of a client: definitions, figures, dead letters, replication, failures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ampsq.base.message_types import JSON
 from ampsq.catalog.read_definitions import read_definitions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.catalog.apply import Outcome, Planned
+    from ampsq.catalog.apply import Planned
     from ampsq.client.session import Session
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.destination import Destination
@@ -46,43 +46,41 @@ if TYPE_CHECKING:
     from ampsq.topics.retention import Trimmed
     from ampsq.transport.runner import Store
 
-__all__ = ["Administration"]
+__all__ = ["Admin"]
 
 
-class Administration:
-    """What administrators ask of an instance: its definitions, figures, dead letters, failures; a part of `Client`."""
-
-    _session: Session
-    _store: Store
+class _Client(Protocol):
+    """The session and the store of a client, at the instance where it works now."""
 
     @property
-    def instance(self) -> str:
-        """The instance's name."""
-        return self._session.instance
+    def _session(self) -> Session: ...
+    @property
+    def _store(self) -> Store: ...
+
+
+class Admin:
+    """The administrative calls of a client, its `admin`; they go to the instance where the client works.
+
+    Args:
+        client: whose connections the calls use.
+    """
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"Admin({self._client!r})"
 
     @property
-    def origin(self) -> str:
-        """Where messages published here come from: the instance's name and its incarnation."""
-        return self._session.origin
+    def _session(self) -> Session:
+        return self._client._session  # noqa: SLF001  (a part of the client)
 
-    def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
-        """Define topics, queues, views and actions, or change them; what is already so is left alone.
-
-        A definition is whole: an element left out goes back to its default. `plan` says what would change.
-
-        Returns:
-            Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
-
-        Raises:
-            DefinitionError: a change is refused while the queue exists (`ampsq.catalog.queue_changes.CHANGES` says
-                which are).
-            QueueNotEmpty: the queue would be another kind of queue, or have another owner, and has messages.
-            ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
-        """
-        return self._store.run(self._session.apply(definitions))
+    @property
+    def _store(self) -> Store:
+        return self._client._store  # noqa: SLF001  (a part of the client)
 
     def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
-        """Say what `apply` would do with these definitions, and do nothing.
+        """Say what `Client.apply` would do with these definitions, and do nothing.
 
         Args:
             definitions: what is to be so.
@@ -92,12 +90,12 @@ class Administration:
             For each, in the order of work: `definition`, `outcome` and `changes` (element -> value before and after).
 
         Raises:
-            As `apply` and `remove` do.
+            As `Client.apply` and `remove` do.
         """
         return self._store.run(self._session.plan(definitions, removing))
 
     def definitions(self) -> list[Definition]:
-        """Read everything that is defined, in the order in which `apply` takes it; not topics that were only used.
+        """Read everything that is defined, in the order of `Client.apply`; not topics that were only used.
 
         What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
         """
@@ -141,16 +139,16 @@ class Administration:
         return self._store.run(self._session.pause(queue, paused=False))
 
     def message_type(self, topic: str) -> str:
-        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
+        """Read the message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
         return (self._store.run(self._session.types.read(topic)) or JSON).name
 
     def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""
-        return self._store.run(publishers(self.instance))
+        return self._store.run(publishers(self._session.instance))
 
     def replication(self) -> ReplicationReport:
         """Read how replication stands: each link with its lag, each shared queue with who owns what."""
-        return self._store.run(read_replication(self.instance))
+        return self._store.run(read_replication(self._session.instance))
 
     def enable_proxied_transfer(self, queue: str) -> None:
         """Let this instance own messages of a queue in the place of owners that it does not hear of.
@@ -194,7 +192,7 @@ class Administration:
             bookmarks: instead of all these: of the letters, or of one.
 
         Returns:
-            The letters that are available, as of `sow`; what is no dead letter is left out.
+            The letters that are available, as of `Client.sow`; what is no dead letter is left out.
 
         Raises:
             UnknownQueue: there is no such queue. DefinitionError: an argument is wrong. UnknownMessage: no letter with
@@ -238,8 +236,8 @@ class Administration:
             progress: called with a `RedriveProgress` (done, refused, total) between calls and while it waits; what it
                 raises ends the redriving there, and the outcome of nothing is unknown then. For the total the letters
                 are read once more.
-            edit: called with each `DeadLetter`; gives the body that is put back instead, as `publish` takes it, or
-                None to leave the letter where it is.
+            edit: called with each `DeadLetter`; gives the body that is put back instead, as `Client.publish` takes it,
+                or None to leave the letter where it is.
 
         Returns:
             How many were put back, an int with `targets` (queue -> how many), `refused` (how many could not be) and
@@ -310,7 +308,7 @@ class Administration:
         return self._store.run(self._session.queues())
 
     def readers(self) -> list[ReaderState]:
-        """The subscriptions to topics that report, of all clients: where a transport with limits is defined."""
+        """Read the subscriptions to topics that report, of all clients: where a transport with limits is defined."""
         return self._store.run(self._session.readers())
 
     def address_settings(self) -> dict[str, AddressSetting]:
@@ -335,8 +333,8 @@ class Administration:
         return self._store.run(remove_destination(name))
 
     def sync_states(self) -> dict[str, SyncState]:
-        """How each destination of `sync_type` ``sync`` stands: whether it is waited for, and how far behind it is."""
-        return self._store.run(sync_states(self.instance))
+        """Read whether publishers wait for each destination of `sync_type` ``sync``, and how far behind it is."""
+        return self._store.run(sync_states(self._session.instance))
 
     def downgrade_replication(self, destination: str) -> bool:
         """Wait for a sync destination no more, until it is upgraded: what it holds back is acknowledged at once.
@@ -376,7 +374,7 @@ class Administration:
         self._session.origin = origin
         self._store.route.logged_on(origin)
         self._store.run(end_connections())
-        self._store.run(resume_recovered(self.instance))
+        self._store.run(resume_recovered(self._session.instance))
         return origin
 
     def recover_without(self, destination: str) -> Recovery | None:
@@ -394,7 +392,7 @@ class Administration:
         Raises:
             DefinitionError: there is no such destination.
         """
-        return self._store.run(recover_without(self.instance, destination))
+        return self._store.run(recover_without(self._session.instance, destination))
 
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""
@@ -402,7 +400,7 @@ class Administration:
 
     def actions(self) -> dict[str, ActionState]:
         """Read all actions, by name, with how far they have come and how many of their events failed."""
-        return self._store.run(actions(self.instance))
+        return self._store.run(actions(self._session.instance))
 
     def failed_events(self, action: str) -> list[FailedEvent]:
         """Read the events of an action that failed and are tried again, the first one first.
@@ -410,7 +408,7 @@ class Administration:
         Raises:
             DefinitionError: there is no such action.
         """
-        return self._store.run(failed_events(self.instance, action))
+        return self._store.run(failed_events(self._session.instance, action))
 
     def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
         """Let a coordinator try failed events at once, from the step at which they failed.
@@ -425,7 +423,7 @@ class Administration:
         Raises:
             DefinitionError: there is no such action.
         """
-        return self._store.run(retry_action(self.instance, action, events))
+        return self._store.run(retry_action(self._session.instance, action, events))
 
     def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
         """Forget failed events: the rest of their steps is never made.
@@ -440,7 +438,7 @@ class Administration:
         Raises:
             DefinitionError: there is no such action.
         """
-        return self._store.run(drop_failed(self.instance, action, events))
+        return self._store.run(drop_failed(self._session.instance, action, events))
 
     def topics(self) -> dict[str, dict[str, Any]]:
         """Read all topics by name.

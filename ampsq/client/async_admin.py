@@ -1,8 +1,10 @@
-"""What administrators ask of an instance, awaited; the part of a client that moves no messages."""
+"""The administrative calls of an asyncio client: definitions, figures, dead letters, replication, failures."""
+
+# Made from client/admin.py by tests/house/test_twins.py --write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ampsq.base.message_types import JSON
 from ampsq.catalog.read_definitions import read_definitions
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.catalog.apply import Outcome, Planned
+    from ampsq.catalog.apply import Planned
     from ampsq.client.session import Session
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.destination import Destination
@@ -46,71 +48,128 @@ if TYPE_CHECKING:
     from ampsq.topics.retention import Trimmed
     from ampsq.transport.runner import AsyncStore
 
-__all__ = ["AsyncAdministration"]
+__all__ = ["AsyncAdmin"]
 
 
-class AsyncAdministration:
-    """The same as `Administration`, awaited; a part of `AsyncClient`."""
-
-    _session: Session
-
-    if TYPE_CHECKING:
-
-        @property
-        def _store(self) -> AsyncStore: ...
+class _Client(Protocol):
+    """The session and the store of an asyncio client, at the instance where it works now."""
 
     @property
-    def instance(self) -> str:
-        """The instance's name."""
-        return self._session.instance
+    def _session(self) -> Session: ...
+    @property
+    def _store(self) -> AsyncStore: ...
+
+
+class AsyncAdmin:
+    """The administrative calls of an asyncio client, its `admin`; they go to the instance where the client works.
+
+    Args:
+        client: whose connections the calls use.
+    """
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"AsyncAdmin({self._client!r})"
 
     @property
-    def origin(self) -> str:
-        """Where messages published here come from: the instance's name and its incarnation."""
-        return self._session.origin
+    def _session(self) -> Session:
+        return self._client._session  # noqa: SLF001  (a part of the client)
 
-    async def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
-        """Define topics, queues, views and actions; see `Client.apply`."""
-        return await self._store.run(self._session.apply(definitions))
+    @property
+    def _store(self) -> AsyncStore:
+        return self._client._store  # noqa: SLF001  (a part of the client)
 
     async def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
-        """Say what `apply` would do, and do nothing; see `Client.plan`."""
+        """Say what `Client.apply` would do with these definitions, and do nothing.
+
+        Args:
+            definitions: what is to be so.
+            removing: what is to be removed after that; whatever `remove` would refuse is refused.
+
+        Returns:
+            For each, in the order of work: `definition`, `outcome` and `changes` (element -> value before and after).
+
+        Raises:
+            As `Client.apply` and `remove` do.
+        """
         return await self._store.run(self._session.plan(definitions, removing))
 
     async def definitions(self) -> list[Definition]:
-        """Read everything that is defined; see `Client.definitions`."""
+        """Read everything that is defined, in the order of `Client.apply`; not topics that were only used.
+
+        What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
+        """
         return await self._store.run(read_definitions())
 
     async def remove(self, *definitions: Definition) -> None:
-        """Remove definitions by kind and name; see `Client.remove`."""
+        """Remove definitions by kind and name, what depends on others first; what is not there is no fault.
+
+        Messages stay in the logs of their topics; of a queue it is forgotten what was settled and what not. A topic
+        goes back to one without records and retention, a destination keeps what it has, an instance goes back to its
+        default group. Nothing is removed if anything is refused.
+
+        Raises:
+            DefinitionError: an action or a view that is left needs one of them.
+            QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
+        """
         await self._store.run(remove(list(definitions)))
 
     async def pause_queue(self, queue: str) -> bool:
-        """Deliver no more of a queue on this instance; see `Client.pause_queue`."""
+        """Deliver no more of a queue on this instance, until it is resumed; what is leased stays so.
+
+        It is the element `paused` of its definition: applying one without it resumes the queue.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
         return await self._store.run(self._session.pause(queue, paused=True))
 
     async def resume_queue(self, queue: str) -> bool:
-        """Deliver again; see `Client.resume_queue`."""
+        """Deliver again what `pause_queue` ended.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
         return await self._store.run(self._session.pause(queue, paused=False))
 
     async def message_type(self, topic: str) -> str:
-        """The message type of a topic or a queue; see `Client.message_type`."""
+        """Read the message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
         return (await self._store.run(self._session.types.read(topic)) or JSON).name
 
     async def publishers(self) -> list[PublisherState]:
-        """Read all publishers that have a name; see `Client.publishers`."""
-        return await self._store.run(publishers(self.instance))
+        """Read all publishers that have a name: how far they are, and who is logged on."""
+        return await self._store.run(publishers(self._session.instance))
 
     async def replication(self) -> ReplicationReport:
-        """Read how replication stands; see `Client.replication`."""
-        return await self._store.run(read_replication(self.instance))
+        """Read how replication stands: each link with its lag, each shared queue with who owns what."""
+        return await self._store.run(read_replication(self._session.instance))
 
     async def enable_proxied_transfer(self, queue: str) -> None:
-        """Let this instance act for owners that it does not hear of; see `Client.enable_proxied_transfer`."""
+        """Let this instance own messages of a queue in the place of owners that it does not hear of.
+
+        For while one of the instances is lost: choose ONE of those left, move the clients there, enable, bring the lost
+        one back without clients, disable, let clients back. A message may be delivered twice where its owner comes
+        back, or where two instances do this.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
         await self._store.call(replication_calls.set_proxied_transfer(queue, enabled=True))
 
     async def disable_proxied_transfer(self, queue: str) -> None:
-        """End what `enable_proxied_transfer` began; see `Client.disable_proxied_transfer`."""
+        """End what `enable_proxied_transfer` began; what was taken over stays.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
         await self._store.call(replication_calls.set_proxied_transfer(queue, enabled=False))
 
     async def dead_letters(
@@ -123,7 +182,24 @@ class AsyncAdministration:
         top_n: int | None = None,
         bookmarks: Iterable[Bookmark | str] | str | None = None,
     ) -> list[DeadLetter]:
-        """Look at dead letters; see `Client.dead_letters`."""
+        """Look at dead letters, what a dead-letter action published, without taking anything; the oldest first.
+
+        Args:
+            queue: the queue of the letters, one over the action's topic.
+            filter: an expression over the letters, as in ``/message/price > 10 AND /deliveries > 3``; default all.
+            source: only what this queue gave up.
+            reason: only what was given up for this reason, perhaps beside another: ``max_deliveries``,
+                ``max_cancels``, ``forced_expire``, ``time_limit``.
+            top_n: at most so many.
+            bookmarks: instead of all these: of the letters, or of one.
+
+        Returns:
+            The letters that are available, as of `Client.sow`; what is no dead letter is left out.
+
+        Raises:
+            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong. UnknownMessage: no letter with
+                this bookmark is available.
+        """
         return await self._store.run(
             self._session.dead_letters(queue, filter, source=source, reason=reason, top_n=top_n, bookmarks=bookmarks)
         )
@@ -142,7 +218,37 @@ class AsyncAdministration:
         progress: Callable[[RedriveProgress], object] | None = None,
         edit: Callable[[DeadLetter], Any] | None = None,
     ) -> Redriven:
-        """Put dead letters back; see `Client.redrive`. `edit` and `progress` are plain functions."""
+        """Put dead letters back: each message goes to the queue that gave it up, and to no other of its topic.
+
+        The message is recorded again, to the byte, with its headers and one more, ``ampsq-redriven-from``, the
+        letter's bookmark; it has no deliveries yet, and a life of its own. That and settling the letter are one step,
+        so a letter is put back once, whoever dies when and however many do it at once. Letters that a subscription
+        holds stay, and so does what comes after the beginning. There is no undo.
+
+        Args:
+            queue: the queue of the letters.
+            filter: an expression over the letters; default all. `source` and `reason` as of `dead_letters`; or
+            bookmarks: of letters, or of one.
+            source: only what this queue gave up.
+            reason: only what was given up for this reason.
+            to: a queue that gets all of them instead. Where the message's own topic does not feed it, the message is
+                recorded in that queue's `default_publish_target`.
+            dry_run: only say what would go where.
+            rate: at most so many letters a second, evenly; a number, or a text as ``100/s``, ``30/m``, ``500/h``.
+            progress: called with a `RedriveProgress` (done, refused, total) between calls and while it waits; what it
+                raises ends the redriving there, and the outcome of nothing is unknown then. For the total the letters
+                are read once more.
+            edit: called with each `DeadLetter`; gives the body that is put back instead, as `Client.publish` takes it,
+                or None to leave the letter where it is.
+
+        Returns:
+            How many were put back, an int with `targets` (queue -> how many), `refused` (how many could not be) and
+            `refusals` (bookmark and reason of the first thousand). One that somebody else settled meanwhile is neither.
+
+        Raises:
+            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong.
+            ServerFull, Unavailable: some may have been put back; doing it again puts back the rest.
+        """
         return await self._store.run(
             self._session.redrive(
                 queue,
@@ -159,19 +265,40 @@ class AsyncAdministration:
         )
 
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; see `Client.explain`."""
+        """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
         return await self._store.run(explain(self._session, queue, bookmark))
 
     async def history(self, bookmark: Bookmark | str) -> History:
-        """Tell a message's life as a timeline; see `Client.history`."""
+        """Tell a message's life as a timeline, and where it is now in each queue that its topic feeds.
+
+        Raises:
+            DefinitionError: it is no bookmark, or one of another origin.
+        """
         return await self._store.run(history(self._session, bookmark))
 
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
-        """Compare queues' live state with what logs and journals say; see `Client.check`."""
+        """Compare the live state of queues, by default all, with what their logs and journals alone say.
+
+        Traffic goes on. What seems wrong is looked at once more, live state and journal in one moment, so that nothing
+        is reported that only was under way. docs/recovery.md names all differences.
+
+        Args:
+            queues: which; default all.
+            repair: mend what is wrong; a queue whose cursors are lost is rebuilt.
+
+        Raises:
+            UnknownQueue: no queue has this name. Rebuilding: somebody else began to rebuild it meanwhile.
+        """
         return await self._store.run(check(self._session, queues, repair=repair))
 
     async def rebuild(self, queue: str) -> Rebuilt:
-        """Rebuild a queue's state from logs and journal; see `Client.rebuild`."""
+        """Rebuild a queue's state from its logs and its journal, in bounded steps, and check it.
+
+        The queue reads nothing from its logs until that is done. Leases, delays and attempts that are there stay.
+
+        Raises:
+            UnknownQueue: no queue has this name. Rebuilding: somebody else rebuilds it.
+        """
         return await self._store.run(rebuild_queue(self._session, queue))
 
     async def queue_stats(self, queue: str) -> QueueStats:
@@ -183,7 +310,7 @@ class AsyncAdministration:
         return await self._store.run(self._session.queues())
 
     async def readers(self) -> list[ReaderState]:
-        """See `Client.readers`."""
+        """Read the subscriptions to topics that report, of all clients: where a transport with limits is defined."""
         return await self._store.run(self._session.readers())
 
     async def address_settings(self) -> dict[str, AddressSetting]:
@@ -195,12 +322,21 @@ class AsyncAdministration:
         return await self._store.run(read_destinations())
 
     async def remove_destination(self, name: str) -> bool:
-        """Forget a destination; see `Client.remove_destination`."""
+        """Forget a destination: nothing is sent to it any more, and no log is kept for it.
+
+        What it has stays there. Defined again, it is sent whatever it lacks and the logs still have.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            DefinitionError: the text is no name.
+        """
         return await self._store.run(remove_destination(name))
 
     async def sync_states(self) -> dict[str, SyncState]:
-        """How each destination of `sync_type` ``sync`` stands: whether it is waited for, and how far behind it is."""
-        return await self._store.run(sync_states(self.instance))
+        """Read whether publishers wait for each destination of `sync_type` ``sync``, and how far behind it is."""
+        return await self._store.run(sync_states(self._session.instance))
 
     async def downgrade_replication(self, destination: str) -> bool:
         """Wait for a sync destination no more, until it is upgraded: what it holds back is acknowledged at once.
@@ -227,42 +363,105 @@ class AsyncAdministration:
         return await self._store.run(upgrade(destination))
 
     async def begin_incarnation(self) -> str:
-        """Begin a new incarnation of this instance; see `Client.begin_incarnation`."""
+        """Begin a new incarnation of this instance: after its server was restored, or failed over to one that had less.
+
+        The links of other instances then give back what they have of it and it lacks. Until everything is here that
+        the destinations have with which it shares queues, these are held: nothing of them is delivered. Its leases are
+        void. All other clients of the server lose their connections, and those of this instance have to be made anew.
+
+        Returns:
+            The new origin, as bookmarks have it from now on.
+        """
         origin = await self._store.run(new_incarnation())
         self._session.origin = origin
         self._store.route.logged_on(origin)
         await self._store.run(end_connections())
-        await self._store.run(resume_recovered(self.instance))
+        await self._store.run(resume_recovered(self._session.instance))
         return origin
 
     async def recover_without(self, destination: str) -> Recovery | None:
-        """Let a new incarnation recover without a destination; see `Client.recover_without`."""
-        return await self._store.run(recover_without(self.instance, destination))
+        """Let a new incarnation recover without a destination that is gone for good: the operator's word.
+
+        What that one alone knows the instance then delivers without knowing it: a message that was settled there, or
+        by an acknowledgement that it alone has, may be delivered again. If it comes back, what it has is taken in.
+
+        Args:
+            destination: its name.
+
+        Returns:
+            What is waited for still; None where the instance recovers no more, or never did.
+
+        Raises:
+            DefinitionError: there is no such destination.
+        """
+        return await self._store.run(recover_without(self._session.instance, destination))
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""
         return await self._store.run(self._session.views())
 
     async def actions(self) -> dict[str, ActionState]:
-        """Read all actions and how far they have come; see `Client.actions`."""
-        return await self._store.run(actions(self.instance))
+        """Read all actions, by name, with how far they have come and how many of their events failed."""
+        return await self._store.run(actions(self._session.instance))
 
     async def failed_events(self, action: str) -> list[FailedEvent]:
-        """Read the events of an action that failed; see `Client.failed_events`."""
-        return await self._store.run(failed_events(self.instance, action))
+        """Read the events of an action that failed and are tried again, the first one first.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return await self._store.run(failed_events(self._session.instance, action))
 
     async def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
-        """Let failed events be tried at once; see `Client.retry_action`."""
-        return await self._store.run(retry_action(self.instance, action, events))
+        """Let a coordinator try failed events at once, from the step at which they failed.
+
+        Args:
+            action: its name.
+            events: their numbers, as `failed_events` gives them; default all.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return await self._store.run(retry_action(self._session.instance, action, events))
 
     async def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
-        """Forget failed events; see `Client.drop_failed`."""
-        return await self._store.run(drop_failed(self.instance, action, events))
+        """Forget failed events: the rest of their steps is never made.
+
+        Args:
+            action: its name.
+            events: their numbers; default all.
+
+        Returns:
+            How many were dropped.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return await self._store.run(drop_failed(self._session.instance, action, events))
 
     async def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics by name; see `Client.topics`."""
+        """Read all topics by name.
+
+        Returns:
+            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``key`` (its
+            identifiers), ``records`` (how many), ``retention`` (its elements that are given), and of what is kept
+            beyond that: ``kept`` (how many messages; of unread ones only the first counts), ``pinned`` (the first, a
+            bookmark), ``pinned_by`` (who needs it) and ``state`` (what it is there), as the last walk found them.
+        """
         return await self._store.run(self._session.topics())
 
     async def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:
-        """Remove now what a topic's retention gives up and nobody needs; see `Client.trim`."""
+        """Remove now what a topic's retention gives up and nobody needs; a coordinator does it by itself.
+
+        Args:
+            topic: the topic.
+            age: instead of its retention: what is as old as that; ``0s`` is all that nobody needs.
+            dry_run: only count.
+
+        Raises:
+            DefinitionError: there is no such topic, or it has no retention and no age is given.
+        """
         return await self._store.run(self._session.trim(topic, age, dry_run=dry_run))

@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
+from ampsq.base.suggestions import misplaced
 from ampsq.base.values import Interval, shown
-from ampsq.client.async_admin import AsyncAdministration
+from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
 from ampsq.client.publisher_core import Publishers
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.catalog.apply import Outcome
     from ampsq.client.publisher_core import PublisherCore
+    from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.guaranteed import GuaranteedPublisher
@@ -67,7 +70,7 @@ __all__ = ["AsyncClient"]
 _CLOSE_TIMEOUT = 1.0
 
 
-class AsyncClient(AsyncAdministration):
+class AsyncClient:
     """A connection to an instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
 
     #: What `publisher` makes.
@@ -107,6 +110,7 @@ class AsyncClient(AsyncAdministration):
         self._instances: list[InstanceAddress] = []
         self._parts: AsyncInstanceConnection | None = None
         self._former: list[AsyncInstanceConnection] = []
+        self._admin = AsyncAdmin(self)
         self._failover: Failover | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
@@ -256,6 +260,30 @@ class AsyncClient(AsyncAdministration):
         if self._session.server is None:
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._session.server
+
+    @property
+    def instance(self) -> str:
+        """The instance's name."""
+        return self._session.instance
+
+    @property
+    def origin(self) -> str:
+        """Where messages published here come from: the instance's name and its incarnation."""
+        return self._session.origin
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """The administrative calls: definitions, figures, dead letters, replication, failures; see `AsyncAdmin`."""
+        return self._admin
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise misplaced(self, name, "admin", AsyncAdmin)
+
+    async def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
+        """Define topics, queues, views and actions; see `Client.apply`."""
+        return await self._store.run(self._session.apply(definitions))
 
     async def publish(
         self,

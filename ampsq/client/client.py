@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
+from ampsq.base.suggestions import misplaced
 from ampsq.base.values import Interval
-from ampsq.client.admin import Administration
+from ampsq.client.admin import Admin
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
 from ampsq.client.publisher import Publisher
 from ampsq.client.publisher_core import Publishers
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.catalog.apply import Outcome
     from ampsq.client.publisher_core import PublisherCore
+    from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.guaranteed import GuaranteedPublisher
@@ -66,7 +69,7 @@ _log = logging.getLogger("ampsq")
 _CLOSE_TIMEOUT = 1.0
 
 
-class Client(Administration):
+class Client:
     """A connection to one instance. Threads may share it, and wait for each other nowhere.
 
     Args:
@@ -130,6 +133,7 @@ class Client(Administration):
                 tuple(instance_address.instance for instance_address in self._instances),
             ),
         )
+        self._admin = Admin(self)
         self._failover: Failover | None = None
         self._former: list[InstanceConnection] = []
         self._adopt(InstanceConnection.to(self._instances[0], self._options))
@@ -255,6 +259,42 @@ class Client(Administration):
         if self._session.server is None:
             raise Closed("the client never connected")
         return self._session.server
+
+    @property
+    def instance(self) -> str:
+        """The instance's name."""
+        return self._session.instance
+
+    @property
+    def origin(self) -> str:
+        """Where messages published here come from: the instance's name and its incarnation."""
+        return self._session.origin
+
+    @property
+    def admin(self) -> Admin:
+        """The administrative calls: definitions, figures, dead letters, replication, failures; see `Admin`."""
+        return self._admin
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise misplaced(self, name, "admin", Admin)
+
+    def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
+        """Define topics, queues, views and actions, or change them; what is already so is left alone.
+
+        A definition is whole: an element left out goes back to its default. `plan` says what would change.
+
+        Returns:
+            Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
+
+        Raises:
+            DefinitionError: a change is refused while the queue exists (`ampsq.catalog.queue_changes.CHANGES` says
+                which are).
+            QueueNotEmpty: the queue would be another kind of queue, or have another owner, and has messages.
+            ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
+        """
+        return self._store.run(self._session.apply(definitions))
 
     def publish(
         self,

@@ -130,7 +130,7 @@ class Session:
         return await apply(wanted, server)
 
     async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
-        """Say what `apply` would do; see `Client.plan`."""
+        """Say what `apply` would do; see `Admin.plan`."""
         wanted, removed = list(definitions), list_of("removing", removing, "[Queue(name='work')]")
         planned = await plan(wanted, (await self._server()))
         if removed:
@@ -145,7 +145,7 @@ class Session:
 
     @with_suggestions("queue")
     async def pause(self, queue: str, *, paused: bool) -> bool:
-        """Have a queue deliver, or not; see `Client.pause_queue`."""
+        """Have a queue deliver, or not; see `Admin.pause_queue`."""
         check_text("queue", queue)
         catalog = await calls.catalog()
         if queue not in catalog.queues:
@@ -231,7 +231,7 @@ class Session:
         top_n: int | None,
         bookmarks: Iterable[Bookmark | str] | str | None,
     ) -> list[DeadLetter]:
-        """Look at dead letters; see `Client.dead_letters`."""
+        """Look at dead letters; see `Admin.dead_letters`."""
         if bookmarks is not None:
             if (filter, source, reason, top_n) != (None, None, None, None):
                 raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
@@ -240,7 +240,7 @@ class Session:
 
     @with_suggestions("queue")
     async def redrive(self, queue: str, **wishes: Any) -> Redriven:
-        """Put dead letters back; see `Client.redrive`."""
+        """Put dead letters back; see `Admin.redrive`."""
         bookmarks = wishes.pop("bookmarks")
         wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
         return await redrive(self.context, RedriveRequest(queue, self.request(), **wishes))
@@ -268,7 +268,7 @@ class Session:
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
 
     async def readers(self) -> list[ReaderState]:
-        """See `Client.readers`."""
+        """See `Admin.readers`."""
         return await read_readers(self.instance)
 
     async def address_settings(self) -> dict[str, AddressSetting]:
@@ -282,11 +282,11 @@ class Session:
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
     async def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics; see `Client.topics`."""
+        """Read all topics; see `Admin.topics`."""
         return await read_topics(self.instance, self.origin)
 
     async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
-        """Remove what a topic's retention gives up; see `Client.trim`."""
+        """Remove what a topic's retention gives up; see `Admin.trim`."""
         return await trim(self.instance, topic, age, dry_run=dry_run)
 
 

@@ -84,33 +84,33 @@ def _matching(option: str) -> Callable[[Client, Mapping[str, str]], int]:
 
 
 def _redrive(client: Client, given: Mapping[str, str]) -> str:
-    done = client.redrive(given["queue"], given.get("filter"), given.get("bookmark"))
+    done = client.admin.redrive(given["queue"], given.get("filter"), given.get("bookmark"))
     where = "; ".join(f"{number} to {queue}" for queue, number in done.targets.items())
     refused = f"; {done.refused} refused: {done.refusals[0].reason}" if done.refusals else ""
     return f"{int(done)} put back{': ' if where else ''}{where}{refused}"
 
 
 def _redrivable(client: Client, given: Mapping[str, str]) -> int:
-    return int(client.redrive(given["queue"], given.get("filter"), given.get("bookmark"), dry_run=True))
+    return int(client.admin.redrive(given["queue"], given.get("filter"), given.get("bookmark"), dry_run=True))
 
 
 def _downgrade(client: Client, given: Mapping[str, str]) -> str:
-    client.downgrade_replication(given["destination"])
+    client.admin.downgrade_replication(given["destination"])
     return f"{given['destination']} is not waited for any more: unsafe to fail over to until it is upgraded"
 
 
 def _upgrade(client: Client, given: Mapping[str, str]) -> str:
-    client.upgrade_replication(given["destination"])
+    client.admin.upgrade_replication(given["destination"])
     return f"{given['destination']} is waited for again"
 
 
 def _proxy(client: Client, given: Mapping[str, str]) -> str:
-    client.enable_proxied_transfer(given["queue"])
+    client.admin.enable_proxied_transfer(given["queue"])
     return f"{given['queue']}: messages of owners out of reach are delivered here"
 
 
 def _unproxy(client: Client, given: Mapping[str, str]) -> str:
-    client.disable_proxied_transfer(given["queue"])
+    client.admin.disable_proxied_transfer(given["queue"])
     return f"{given['queue']}: messages change owner only by their owners again"
 
 
@@ -123,11 +123,13 @@ def _events(given: Mapping[str, str]) -> list[int] | None:
 
 
 def _retry(client: Client, given: Mapping[str, str]) -> str:
-    return f"{client.retry_action(given['action'], _events(given))} failed events of {given['action']} are tried again"
+    number = client.admin.retry_action(given["action"], _events(given))
+    return f"{number} failed events of {given['action']} are tried again"
 
 
 def _drop(client: Client, given: Mapping[str, str]) -> str:
-    return f"{client.drop_failed(given['action'], _events(given))} failed events of {given['action']} were dropped"
+    number = client.admin.drop_failed(given["action"], _events(given))
+    return f"{number} failed events of {given['action']} were dropped"
 
 
 def _messages(number: int) -> str:
@@ -174,12 +176,12 @@ _ALL: Final = (
         "pause", "Pause", ("queue",),
         lambda given: f"{given['queue']} delivers nothing more on this instance until it is resumed. What is leased "
         "stays so; messages still enter.",
-        lambda client, given: f"{given['queue']} {_was(changed=client.pause_queue(given['queue']))} paused",
+        lambda client, given: f"{given['queue']} {_was(changed=client.admin.pause_queue(given['queue']))} paused",
     ),
     ConsoleChange(
         "resume", "Resume", ("queue",),
         lambda given: f"{given['queue']} delivers again.",
-        lambda client, given: f"{given['queue']} {_was(changed=client.resume_queue(given['queue']))} resumed",
+        lambda client, given: f"{given['queue']} {_was(changed=client.admin.resume_queue(given['queue']))} resumed",
     ),
     ConsoleChange(
         "downgrade", "Downgrade", ("destination",),

@@ -194,7 +194,7 @@ class Pages:
             )
         except (ExpressionError, DefinitionError) as error:
             found, wrong = None, str(error)
-        explained = self._observer.client(instance).explain(name)
+        explained = self._observer.client(instance).admin.explain(name)
         is_shared, alone = self._sharing(instance, queue)
         return self._page(
             "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
@@ -230,10 +230,10 @@ class Pages:
         instance = self._named(request)
         bookmark, queue = request.query_params.get("bookmark", "").strip(), request.query_params.get("queue", "")
         client = self._observer.client(instance)
-        told = client.history(bookmark)
-        form = MessageType.parse(client.message_type(told.bookmark.topic))
+        told = client.admin.history(bookmark)
+        form = MessageType.parse(client.admin.message_type(told.bookmark.topic))
         body = self._observer.run(instance, read_body(self._context(instance), bookmark, form))
-        explained = client.explain(queue, bookmark) if queue else None
+        explained = client.admin.explain(queue, bookmark) if queue else None
         return self._page(
             "message.html", request, title="Message", told=told, body=body, explained=explained, queue=queue
         )
@@ -250,7 +250,7 @@ class Pages:
         filter_, limit, wrong = request.query_params.get("filter", "").strip(), self._limit(request), ""
         client = self._observer.client(instance)
         try:
-            letters = client.dead_letters(name, filter_ or None, top_n=limit + 1)
+            letters = client.admin.dead_letters(name, filter_ or None, top_n=limit + 1)
         except (ExpressionError, DefinitionError) as error:
             letters, wrong = [], str(error)
         return self._page(
@@ -260,7 +260,7 @@ class Pages:
 
     def _replication(self, request: Request) -> Response:
         instance = self._named(request)
-        found = self._observer.client(instance).replication()
+        found = self._observer.client(instance).admin.replication()
         nodes, lines, height = links_drawn(found)
         return self._page(
             "replication.html", request, title="Replication", found=found, nodes=nodes, lines=lines, height=height
@@ -273,8 +273,8 @@ class Pages:
     def _action(self, request: Request) -> Response:
         instance, name = self._named(request), request.path_params["action"]
         client = self._observer.client(instance)
-        failed = client.failed_events(name)
-        state = client.actions()[name]
+        failed = client.admin.failed_events(name)
+        state = client.admin.actions()[name]
         return self._page("action.html", request, title=name, state=state, failed=failed[:_MOST], number=len(failed))
 
     # -- changes

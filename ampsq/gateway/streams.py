@@ -135,7 +135,7 @@ class Streams:
         backlog = number_of(given, "max_backlog", self._bounds.max_backlog, least=1, default=1)
         text = stream.reads(self._desk.rules, name, given.get("filter"))
         # Never a topic in its stead: that would be without leases.
-        if name not in await self._desk.client.queues():
+        if name not in await self._desk.client.admin.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
             session = LeasedStream(socket, partial(self._send, socket), subscription)
@@ -185,7 +185,7 @@ class Streams:
         topic = _name(given, "topic")
         text = stream.reads(self._desk.rules, topic, given.get("filter"))
         # Read as topics, a queue's name means all that its topics ever had.
-        if topic in await self._desk.client.queues() and topic not in await self._desk.client.topics():
+        if topic in await self._desk.client.admin.queues() and topic not in await self._desk.client.admin.topics():
             raise Problem(404, "UnknownTopic", f"{topic!r} is a queue here; it is subscribed to with queue=")
         return topic, text
 

@@ -1,4 +1,4 @@
-"""Looking at actions and steering what failed, as flows; `Client.actions` and its like run them."""
+"""Looking at actions and steering what failed, as flows; `Admin.actions` and its like run them."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ async def read_available(queue: str, refs: Sequence[bytes]) -> list[Browsed | No
 async def dead_letters_by_bookmark(
     context: InstanceContext, queue: str, bookmarks: Iterable[Bookmark | str]
 ) -> list[DeadLetter]:
-    """The letters with these bookmarks; see `Client.dead_letters`."""
+    """The letters with these bookmarks; see `Admin.dead_letters`."""
     named = await find_bookmarks(context.origin, bookmarks)
     now = await server_time()
     looked = await read_available(queue, [each.ref.encode() for each in named])
@@ -297,7 +297,7 @@ async def read_dead_letters(
     filter: str | None,  # noqa: A002
     top_n: int | None,
 ) -> list[DeadLetter]:
-    """The available letters of a queue that match, in the order of delivery; see `Client.dead_letters`."""
+    """The available letters of a queue that match, in the order of delivery; see `Admin.dead_letters`."""
     check_text("queue", queue)
     definition = await read_queue(context.instance, queue)
     if definition is None:

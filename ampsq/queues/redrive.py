@@ -114,7 +114,7 @@ class Redriven(int):
 
 @dataclass(frozen=True, slots=True)
 class RedriveRequest:
-    """What is to be put back; see `Client.redrive`, which has the same arguments.
+    """What is to be put back; see `Admin.redrive`, which has the same arguments.
 
     Attributes:
         by: who does it, unlike in every other order: the journal has it.
@@ -385,7 +385,7 @@ class _Redrive:
 
 
 async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:
-    """Put letters back; see `Client.redrive`.
+    """Put letters back; see `Admin.redrive`.
 
     Raises:
         DefinitionError: an argument is wrong. UnknownQueue: there is no such queue.

@@ -17,6 +17,6 @@ async def read_destinations() -> dict[str, Destination]:
 
 
 async def remove_destination(name: str) -> bool:
-    """Forget a destination; see `Client.remove_destination`."""
+    """Forget a destination; see `Admin.remove_destination`."""
     was_there: bool = await define_calls.remove_destination(parse_name(name))
     return was_there

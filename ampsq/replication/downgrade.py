@@ -20,12 +20,12 @@ _SAID_LATELY: Final = 5_000
 
 
 async def downgrade(destination: str) -> bool:
-    """Wait for a destination no more; see `Client.downgrade_replication`."""
+    """Wait for a destination no more; see `Admin.downgrade_replication`."""
     return await _change(destination, enabled=True)
 
 
 async def upgrade(destination: str) -> bool:
-    """Wait for a destination again; see `Client.upgrade_replication`."""
+    """Wait for a destination again; see `Admin.upgrade_replication`."""
     return await _change(destination, enabled=False)
 
 

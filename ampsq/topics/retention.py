@@ -157,7 +157,7 @@ def trim_journal_step(catalog: Catalog, queue: str, after: str = "") -> Call[tup
 
 
 async def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
-    """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Client.trim`."""
+    """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Admin.trim`."""
     check_text("topic", topic)
     catalog = await calls.catalog()
     limits = _limits(catalog, topic, age)
@@ -228,7 +228,7 @@ async def _walk_journal(queue: str) -> None:
 
 
 async def read_topics(instance: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Read all topics; see `Client.topics`."""
+    """Read all topics; see `Admin.topics`."""
     catalog = await calls.catalog()
     out: dict[str, dict[str, Any]] = {}
     for name in sorted(catalog.topics):

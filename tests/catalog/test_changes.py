@@ -33,14 +33,14 @@ def filled(client, number=10, **elements):
 def name_makes_another_queue(client):
     filled(client)
     client.apply(base(name="other"))
-    assert client.queue_stats("work").depth == client.queue_stats("other").depth == 10
+    assert client.admin.queue_stats("work").depth == client.admin.queue_stats("other").depth == 10
 
 
 def underlying_topic_is_refused(client):
     filled(client)
     with pytest.raises(DefinitionError, match=r"underlying_topic: '\^orders' cannot become '\^order'.*drain this one"):
         client.apply(base(underlying_topic="^order"))
-    assert client.queues()["work"] == base()
+    assert client.admin.queues()["work"] == base()
 
 
 def default_publish_target_takes_the_next_publish(client):
@@ -78,7 +78,7 @@ def semantics_is_refused(client):
         client.apply(base(semantics="at-most-once", allow_redelivery_after_crash=True))
     with client.subscribe("work") as messages:
         pick_up(messages, 1)
-    assert client.queue_stats("work").depth == 10
+    assert client.admin.queue_stats("work").depth == 10
 
 
 def lease_period_holds_for_new_leases(client):
@@ -93,7 +93,7 @@ def lease_period_holds_for_new_leases(client):
             short = pick_up(others, 1)[0]
             assert short.lease_until is not None
             # Then the new one lapses, and the old ones hold
-            eventually(lambda: others.get(0.05) and client.queue_stats("work").returned >= 1)
+            eventually(lambda: others.get(0.05) and client.admin.queue_stats("work").returned >= 1)
             endless.ack(wait=True)
 
 
@@ -136,10 +136,10 @@ def max_deliveries_is_checked_when_a_message_comes_back(client):
             pick_up(messages, 1)[0].cancel()
         held = pick_up(messages, 1)[0]
         client.apply(base(max_deliveries=2))
-        assert client.queue_stats("work").depth == 1
+        assert client.admin.queue_stats("work").depth == 1
         held.cancel()
         assert not rest_of(messages)
-    assert client.queue_stats("work").expired == 1
+    assert client.admin.queue_stats("work").expired == 1
 
 
 def max_cancels_is_checked_when_a_message_comes_back(client):
@@ -153,7 +153,7 @@ def max_cancels_is_checked_when_a_message_comes_back(client):
         client.apply(base(max_cancels=3))
         held.cancel()
         assert not rest_of(messages)
-    assert client.queue_stats("work").expired == 1
+    assert client.admin.queue_stats("work").expired == 1
 
 
 def fairness_model_places_everybody_anew(client):
@@ -183,12 +183,12 @@ def only_when_empty(**changed):
         client.publish_many("work", range(2))
         with pytest.raises(QueueNotEmpty):
             client.apply(group_local.model_copy(update=changed))
-        assert client.queues()["work"] == group_local
+        assert client.admin.queues()["work"] == group_local
         with client.subscribe("work", max_backlog=2) as messages:
             for message in pick_up(messages, 2):
                 message.ack(wait=True)
         client.apply(group_local.model_copy(update=changed))
-        assert client.queues()["work"] == group_local.model_copy(update=changed)
+        assert client.admin.queues()["work"] == group_local.model_copy(update=changed)
 
     return scene
 
@@ -207,15 +207,15 @@ def field(client, name):
 def test_what_messages_forbid_is_refused_before_anything_is_changed(client):
     filled(client, 1)
     client.publish("fixed", 1)
-    before = client.definitions()
+    before = client.admin.definitions()
     for refused, error in (
         (LocalQueue(**base().elements()), QueueNotEmpty),
         (Topic(name="fixed", message_type="fix"), MessageTypeFixed),
     ):
-        for call in (client.apply, client.plan):
+        for call in (client.apply, client.admin.plan):
             with pytest.raises(error):
                 call(Topic(name="first"), Queue(name="second"), refused)
-    assert client.definitions() == before
+    assert client.admin.definitions() == before
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_another_kind_of_queue_is_another_owner_and_refused_until_the_queue_is_e
         pick_up(messages, 1)[0].ack(wait=True)
     client.apply(kind)
     assert field(client, "owner") == owner
-    assert type(client.queues()["work"]) is type(kind)
+    assert type(client.admin.queues()["work"]) is type(kind)
 
 
 def leasing_judges_the_next_acknowledgement(client):
@@ -253,8 +253,8 @@ def allow_redelivery_after_crash_looks_at_the_server_again(client):
     filled(client, 2, semantics="at-most-once", allow_redelivery_after_crash=True)
     with pytest.raises(ServerUnsuitable):
         client.apply(base(semantics="at-most-once"))
-    assert client.queues()["work"].allow_redelivery_after_crash
-    assert client.queue_stats("work").depth == 2
+    assert client.admin.queues()["work"].allow_redelivery_after_crash
+    assert client.admin.queue_stats("work").depth == 2
 
 
 def numbered(client, count):
@@ -276,7 +276,7 @@ def filter_holds_for_what_is_read_from_now_on(client):
         messages.flush()
     with client.subscribe("work", max_backlog=9) as messages:
         assert numbers_of(rest_of(messages)) == [0, 3]
-    assert client.queue_stats("work").filtered == 2
+    assert client.admin.queue_stats("work").filtered == 2
 
 
 def priority_puts_everything_in_its_new_place(client):
@@ -330,17 +330,17 @@ def expiration_holds_for_what_waits(client):
     numbered(client, 2)
     client.apply(base(expiration="100ms"))
     later(client)
-    assert client.queue_stats("work").expired == 2
+    assert client.admin.queue_stats("work").expired == 2
 
 
 def expiration_model_holds_for_what_waits(client):
     client.apply(base(expiration="100ms"))
     client.publish("work", {"n": 1}, expiration="1h")
     later(client)
-    assert client.queue_stats("work").expired == 0
+    assert client.admin.queue_stats("work").expired == 0
     client.apply(base(expiration="100ms", expiration_model="earliest"))
     later(client)
-    assert client.queue_stats("work").expired == 1
+    assert client.admin.queue_stats("work").expired == 1
 
 
 def redelivery_delay_holds_for_what_comes_back(client):
@@ -349,7 +349,7 @@ def redelivery_delay_holds_for_what_comes_back(client):
     with client.subscribe("work") as messages:
         messages.get(30).cancel()
         assert rest_of(messages) == []
-        assert client.queue_stats("work").delayed == 1
+        assert client.admin.queue_stats("work").delayed == 1
 
 
 def delay_of(client, **elements):
@@ -359,7 +359,7 @@ def delay_of(client, **elements):
         messages.get(30).cancel(0)
         message = messages.get(30)
         message.cancel()
-        facts = client.explain("work", message.bookmark).facts
+        facts = client.admin.explain("work", message.bookmark).facts
     client.ack("work", message.bookmark)
     return (facts["due"] - facts["now"]) / 1000
 
@@ -382,9 +382,9 @@ def redelivery_collision_avoidance_factor_holds_for_what_comes_back(client):
 def ring_size_evicts_nothing_and_what_enters_as_many(client):
     numbered(client, 5)
     client.apply(base(ring_size=3))
-    assert client.queue_stats("work").depth == 5
+    assert client.admin.queue_stats("work").depth == 5
     client.publish("work", {"n": 5})
-    assert client.queue_stats("work").depth == 5
+    assert client.admin.queue_stats("work").depth == 5
     with client.subscribe("work", max_backlog=9) as messages:
         assert numbers_of(rest_of(messages)) == [1, 2, 3, 4, 5]
 
@@ -405,14 +405,14 @@ def paused_ends_delivery_and_leaves_leases(client):
     numbered(client, 5)
     with client.subscribe("work", max_backlog=2) as messages:
         first, second = pick_up(messages, 2)
-        client.pause_queue("work")
+        client.admin.pause_queue("work")
         first.ack(wait=True)
         second.cancel()
         assert rest_of(messages) == []
-        assert client.queue_stats("work").depth == 4
-        client.resume_queue("work")
+        assert client.admin.queue_stats("work").depth == 4
+        client.admin.resume_queue("work")
         assert numbers_of(pick_up(messages, 2)) == [1, 2]
-        assert client.queues()["work"] == base()
+        assert client.admin.queues()["work"] == base()
 
 
 def recovery_point_begins_anew(client):
@@ -435,7 +435,7 @@ def filled_with(client, number):
 def file_backed_metadata_has_no_effect(client):
     filled(client)
     client.apply(base(file_backed_metadata="enabled"))
-    assert client.queue_stats("work").depth == 10
+    assert client.admin.queue_stats("work").depth == 10
 
 
 SCENES = {
@@ -485,10 +485,10 @@ def test_a_change_does_what_the_table_says(client, element):
 
 def test_a_definition_applied_again_changes_nothing(client):
     filled(client, 3)
-    before = client.queue_stats("work").as_dict()
+    before = client.admin.queue_stats("work").as_dict()
     client.apply(base())
     client.apply(base(), base())
-    assert client.queue_stats("work").as_dict() == before
+    assert client.admin.queue_stats("work").as_dict() == before
 
 
 def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
@@ -500,7 +500,7 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
         DefinitionError, match=r"is not a definition; allowed: Instance, Transport, .*, Action, Destination, as in"
     ):
         client.apply("queue")
-    assert set(client.queues()) == {"work"}
+    assert set(client.admin.queues()) == {"work"}
 
 
 def test_two_clients_that_define_at_once_both_succeed(connect):
@@ -510,5 +510,5 @@ def test_two_clients_that_define_at_once_both_succeed(connect):
         one.apply(Queue(name=f"one-{number}", underlying_topic="orders"))
         other.apply(Queue(name=f"other-{number}", underlying_topic="orders"))
     one.publish("orders", 1)
-    assert len(one.queues()) == len(other.queues()) == 40
-    assert all(other.queue_stats(name).depth == 1 for name in other.queues())
+    assert len(one.admin.queues()) == len(other.admin.queues()) == 40
+    assert all(other.admin.queue_stats(name).depth == 1 for name in other.admin.queues())

@@ -92,7 +92,7 @@ def test_so_it_is_with_asyncio(strict):
                     await publish
                 assert str(refused.value) == SENTENCE
             await client.publish("orders", 1)
-            return await client.topics()
+            return await client.admin.topics()
 
     assert set(asyncio.run(use())) == {"orders", "trades"}
 
@@ -139,11 +139,11 @@ def test_topics_that_were_used_before_stay_and_so_do_those_whose_definition_is_r
     either.publish("used", 1)
     either.apply(DEFINED, Topic(name="plain"), Topic(name="kept", retention_count=5), Queue(name="work"))
 
-    either.remove(Topic(name="plain"), Topic(name="kept"), Queue(name="work"))
+    either.admin.remove(Topic(name="plain"), Topic(name="kept"), Queue(name="work"))
     for name in ("used", "plain", "kept", "work"):
         either.publish(name, 2)
 
-    assert set(either.topics()) == {"used", "plain", "kept", "work"}
+    assert set(either.admin.topics()) == {"used", "plain", "kept", "work"}
 
 
 def test_the_name_of_a_removed_queue_over_another_topic_is_nobody_s(strict):
@@ -199,7 +199,7 @@ def test_what_is_said_between_the_look_and_the_making_counts(either, monkeypatch
         store.run(apply.add_topic("ordres"))
 
     assert said
-    assert set(either.topics()) == {"orders"}
+    assert set(either.admin.topics()) == {"orders"}
 
 
 def test_subscribing_makes_no_topic_and_is_refused_as_before(strict):

@@ -34,13 +34,13 @@ def test_a_queue_that_would_hide_a_topic_is_refused(client, refused):
     refused(Queue(name="orders", underlying_topic="other"), match="'orders' is a topic")
     # Then what is published to the topic still goes there
     assert client.publish("orders", 2).topic == "orders"
-    assert client.queue_stats("work").depth == 2
+    assert client.admin.queue_stats("work").depth == 2
 
 
 def test_a_queue_over_its_own_topic_may_come_after_the_topic(client):
     client.publish("orders", 1)
     client.apply(Queue(name="orders"))
-    assert client.queue_stats("orders").depth == 1
+    assert client.admin.queue_stats("orders").depth == 1
 
 
 def test_a_publish_target_that_is_a_queue_over_another_topic_is_refused(client, refused):
@@ -49,7 +49,7 @@ def test_a_publish_target_that_is_a_queue_over_another_topic_is_refused(client, 
     refused(Queue(name="p", underlying_topic="^t", default_publish_target="t"), match="'t' is a queue over 'u'")
     refused(Queue(name="p", underlying_topic="t"), match="'t' is a queue over 'u'")
     assert client.publish("t", 2).topic == "u"
-    assert client.queue_stats("t").depth == 2
+    assert client.admin.queue_stats("t").depth == 2
 
 
 def test_a_topic_with_the_name_of_a_queue_over_another_topic_is_refused(client, refused):
@@ -90,7 +90,7 @@ def test_of_a_list_with_one_wrong_definition_nothing_is_defined(client, refused,
     client.apply(Queue(name="work", underlying_topic="orders"))
     refused(bad, *GOOD, match=match, error=error)
     refused(*GOOD, bad, match=match, error=error)
-    assert list(client.queues()) == ["work"]
+    assert list(client.admin.queues()) == ["work"]
 
 
 def test_an_action_that_follows_another_queue_too_sees_what_comes_from_then_on(client, start_coordinator):

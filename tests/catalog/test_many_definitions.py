@@ -40,8 +40,8 @@ def test_each_new_queue_and_each_new_topic_is_one_call(client):
     # then: a look at what is there, 40 queues, 20 topics
     assert [outcome for _, outcome in outcomes] == ["new"] * 40
     assert len(calls) == 1 + 40 + 20
-    assert {*client.queues()} == {f"q{i}" for i in range(40)}
-    assert {f"t{i}" for i in range(20)} <= {*client.topics()}
+    assert {*client.admin.queues()} == {f"q{i}" for i in range(40)}
+    assert {f"t{i}" for i in range(20)} <= {*client.admin.topics()}
 
 
 def test_what_is_already_so_is_one_call_in_all(client):
@@ -68,10 +68,10 @@ def test_what_somebody_else_defines_meanwhile_is_kept(client, connect):
     # when
     client._store.run(before_each(apply(ours, None), disturb))
     # then
-    assert {*client.queues()} == {each.name for each in ours}
+    assert {*client.admin.queues()} == {each.name for each in ours}
     for topic in made:
         other.publish(topic, {"id": 1})
-    assert client.queue_stats("all").depth == len(made) > 2
+    assert client.admin.queue_stats("all").depth == len(made) > 2
     for each in queues(8):
         client.publish(each.name, {"id": 1})
-        assert client.queue_stats(each.name).depth >= 1
+        assert client.admin.queue_stats(each.name).depth >= 1

@@ -37,4 +37,4 @@ def test_a_first_publish_warns_that_a_topic_was_made_whose_name_may_be_misspelt(
         "topic 'ordres' is new, and was made; did you mean 'orders', which was there?",
         "topic 'invioces' is new, and was made; did you mean 'invoices', which was there?",
     ]
-    assert {"ordres", "invioces", "payments"} <= set(either.topics())
+    assert {"ordres", "invioces", "payments"} <= set(either.admin.topics())

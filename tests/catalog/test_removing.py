@@ -16,7 +16,7 @@ WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlo
 
 
 def names(client):
-    return {(type(each).__name__, each.name) for each in client.definitions()} - {("Instance", client.instance)}
+    return {(type(each).__name__, each.name) for each in client.admin.definitions()} - {("Instance", client.instance)}
 
 
 def test_everything_that_is_defined_is_read_and_removed(client):
@@ -31,16 +31,16 @@ def test_everything_that_is_defined_is_read_and_removed(client):
         Destination(name="nyc-2", sync_type="async", topics="orders"),
     ]
     client.apply(*made)
-    assert [(type(each), each.to_json()) for each in client.definitions()[1:]] == [
+    assert [(type(each), each.to_json()) for each in client.admin.definitions()[1:]] == [
         (type(each), each.to_json()) for each in made[1:]
     ]
-    client.remove(*client.definitions())
+    client.admin.remove(*client.admin.definitions())
     # Of the topic its name is left, and of the instance too
     assert names(client) == {("Topic", "orders")}
-    assert client.definitions()[0].group is None
-    assert definitions_left_out(client.definitions(), []) == []
+    assert client.admin.definitions()[0].group is None
+    assert definitions_left_out(client.admin.definitions(), []) == []
     # And removing it once more is no fault
-    client.remove(*made)
+    client.admin.remove(*made)
 
 
 def test_messages_of_a_queue_that_is_removed_stay_in_the_topic(client):
@@ -49,8 +49,8 @@ def test_messages_of_a_queue_that_is_removed_stay_in_the_topic(client):
     with client.subscribe("work", max_backlog=2) as messages:
         for message in pick_up(messages, 2):
             message.ack(wait=True)
-    client.remove(WORK)
-    assert "work" not in client.queues()
+    client.admin.remove(WORK)
+    assert "work" not in client.admin.queues()
     with client.subscribe_topic("orders", bookmark="[epoch:now]") as replayed:
         assert [message.data for message in replayed] == [1, 2, 3]
     # A queue of that name is another one
@@ -64,19 +64,19 @@ def test_what_is_needed_by_what_is_left_is_not_removed_and_nothing_else_either(c
     totals = View(name="totals", underlying_topic="work", projection=["COUNT(*) AS /n"])
     other = Queue(name="other", underlying_topic="orders")
     client.apply(WORK, other, letters, totals)
-    before = client.definitions()
+    before = client.admin.definitions()
     with pytest.raises(DefinitionError, match="Action 'dead-letter-work' needs what is to be removed"):
-        client.remove(other, WORK, totals)
+        client.admin.remove(other, WORK, totals)
     with pytest.raises(
         DefinitionError, match="View 'totals' is over 'work', which is to be removed; allowed: remove both"
     ):
-        client.remove(other, WORK, letters)
-    assert client.definitions() == before
+        client.admin.remove(other, WORK, letters)
+    assert client.admin.definitions() == before
     # Unless it is said to be something else before
     moved = Action(name=letters.name, on=On.expire(topic="other"), do=Do.publish(topic="dead"))
-    client.plan(moved, removing=[WORK, totals])
+    client.admin.plan(moved, removing=[WORK, totals])
     client.apply(moved)
-    client.remove(WORK, totals)
+    client.admin.remove(WORK, totals)
     assert ("Queue", "work") not in names(client)
 
 
@@ -85,18 +85,18 @@ def test_a_queue_that_somebody_uses_is_not_removed(client):
     client.apply(WORK, other)
     with client.subscribe("work"):
         with pytest.raises(QueueInUse, match="subscriptions=1"):
-            client.remove(other, WORK)
+            client.admin.remove(other, WORK)
         with pytest.raises(QueueInUse, match="subscriptions=1"):
-            client.plan(removing=[WORK])
-        assert {"work", "other"} <= set(client.queues())
-    client.remove(other, WORK)
+            client.admin.plan(removing=[WORK])
+        assert {"work", "other"} <= set(client.admin.queues())
+    client.admin.remove(other, WORK)
     client.apply(WORK)
     client.publish("work", 1)
     with client.subscribe("work") as messages:
         messages.get(30).cancel(delay="1h")
-        eventually(lambda: client.queue_stats("work").delayed)
+        eventually(lambda: client.admin.queue_stats("work").delayed)
     with pytest.raises(QueueInUse, match="delayed=1"):
-        client.remove(WORK)
+        client.admin.remove(WORK)
 
 
 def test_a_setting_that_is_removed_says_nothing_of_its_queues_any_more(client):
@@ -104,10 +104,10 @@ def test_a_setting_that_is_removed_says_nothing_of_its_queues_any_more(client):
     client.apply(ring, Queue(name="ring.a"))
     client.publish_many("ring.a", [1, 2])
     assert data_of(client.sow("ring.a")) == [2]
-    client.remove(ring)
+    client.admin.remove(ring)
     client.publish_many("ring.a", [3, 4])
     assert data_of(client.sow("ring.a")) == [2, 3, 4]
-    assert client.address_settings() == {}
+    assert client.admin.address_settings() == {}
 
 
 def test_a_coordinator_goes_on_when_what_it_works_on_is_removed(client, coordinator):  # noqa: ARG001
@@ -116,21 +116,21 @@ def test_a_coordinator_goes_on_when_what_it_works_on_is_removed(client, coordina
     client.apply(WORK, letters, totals)
     bookmark = client.publish("work", 1)
     client.ack("work", bookmark, "expire")
-    eventually(lambda: client.topics()["dead"]["messages"] == 1)
-    client.remove(WORK, letters, totals)
+    eventually(lambda: client.admin.topics()["dead"]["messages"] == 1)
+    client.admin.remove(WORK, letters, totals)
     # And what is defined again works again, also what publishes under the same name
     client.apply(WORK, letters, totals)
     client.ack("work", client.publish("work", 2), "expire")
-    eventually(lambda: client.topics()["dead"]["messages"] == 2, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"]["messages"] == 2, within=25.0)
 
 
 def test_the_same_awaited(valkey, instance):
     async def run():
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(WORK)
-            assert WORK in await client.definitions()
-            assert [plan.outcome for plan in await client.plan(WORK, removing=[])] == ["unchanged"]
-            await client.remove(WORK)
-            return await client.definitions()
+            assert WORK in await client.admin.definitions()
+            assert [plan.outcome for plan in await client.admin.plan(WORK, removing=[])] == ["unchanged"]
+            await client.admin.remove(WORK)
+            return await client.admin.definitions()
 
     assert [each for each in asyncio.run(run()) if isinstance(each, Queue)] == []

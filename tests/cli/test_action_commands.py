@@ -91,10 +91,10 @@ def test_what_failed_is_retried_or_dropped(failing):
         done = failing("actions", "retry", "copy", "--event", "1", "--event", "2", code=1)
         assert done.out == "1 retried\n"
         assert done.err.startswith("Error: event 2 of copy did not fail, or is done; failed are 1, ")
-        eventually(lambda: client.topics()["target"]["messages"] == 1)
+        eventually(lambda: client.admin.topics()["target"]["messages"] == 1)
         assert failing("actions", "retry", "copy", "--all", "--json").json == [{"action": "copy", "retried": 1}]
-        eventually(lambda: client.topics()["target"]["messages"] == 2)
-        eventually(lambda: not client.failed_events("copy"))
+        eventually(lambda: client.admin.topics()["target"]["messages"] == 2)
+        eventually(lambda: not client.admin.failed_events("copy"))
     done = failing("actions", "failed", "copy")
     assert (done.out, done.err) == ("", "Note: nothing failed of copy\n")
     assert failing("actions", "drop", "copy", "--all").out == "0 dropped\n"
@@ -158,14 +158,16 @@ def test_a_coordinator_calls_the_webhooks_that_it_may_and_no_others(run, hook):
         client.publish_many("orders", [{"to": to} for to in targets])
         # When a coordinator may call what is below one address
         run.start("coordinator", "--instance", client.instance, "--allow-webhooks", base + "/ok")
-        eventually(lambda: client.actions()["tell"].done == 2 and len(client.failed_events("tell")) == 4, within=25)
+        eventually(
+            lambda: client.admin.actions()["tell"].done == 2 and len(client.admin.failed_events("tell")) == 4, within=25
+        )
         # Then it calls that and nothing else, and what it does not call is seen
         assert [(path, json.loads(body)["got"]["to"]) for path, _, body in hook.got] == [
             ("/ok/1", "/ok/1"),
             ("/ok", "/ok"),
         ]
         assert {kind for _, kind, _ in hook.got} == {"application/json"}
-        errors = [event.error for event in client.failed_events("tell")]
+        errors = [event.error for event in client.admin.failed_events("tell")]
         assert len(errors) == 4
         assert all("--allow-webhooks" in error for error in errors)
 
@@ -178,6 +180,6 @@ def test_a_webhook_s_redirection_is_a_failure(run, hook):
         )
         client.publish("orders", 1)
         run.start("coordinator", "--instance", client.instance, "--allow-webhooks", base)
-        eventually(lambda: client.failed_events("tell"), within=25)
-        eventually(lambda: "302" in client.failed_events("tell")[0].error, within=25)
+        eventually(lambda: client.admin.failed_events("tell"), within=25)
+        eventually(lambda: "302" in client.admin.failed_events("tell")[0].error, within=25)
         assert {path for path, _, _ in hook.got} == {"/moved"}

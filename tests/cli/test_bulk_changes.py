@@ -48,8 +48,8 @@ def filled(run):
 def state(run):
     """What the changes would change."""
     with run.client() as client:
-        facts = client.topics()
-        depths = {name: client.queue_stats(name).depth for name in ("work", "letters")}
+        facts = client.admin.topics()
+        depths = {name: client.admin.queue_stats(name).depth for name in ("work", "letters")}
     return depths, facts["records"]["records"], facts["orphans"]["messages"]
 
 

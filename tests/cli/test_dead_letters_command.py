@@ -223,7 +223,7 @@ def test_redrive_stops_on_a_signal_and_says_how_many_were_put_back(dead, number,
     done = dead.end(process, number)
     assert done.code == code
     with dead.client() as client:
-        stats = client.queue_stats("dead")
+        stats = client.admin.queue_stats("dead")
     assert done.out == f"redriven {stats.acknowledged}, then stopped\n"
     assert stats.depth == 503 - stats.acknowledged > 0
 

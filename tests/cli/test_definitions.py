@@ -54,8 +54,8 @@ def test_apply_tells_what_changed_element_by_element_and_with_dry_run_does_nothi
     dry = defined("apply", "--yes", "-", "--dry-run", stdin=text)
     assert (dry.out.splitlines(), dry.err) == (expected, "Note: a dry run: nothing was done\n")
     with defined.client() as client:
-        assert client.queues()["work"].priority is None
-        assert "next" not in client.queues()
+        assert client.admin.queues()["work"].priority is None
+        assert "next" not in client.admin.queues()
     assert defined("apply", "--yes", "-", stdin=text).out.splitlines() == expected
     again = "nothing to do: 2 definitions are as in the file\n"
     assert defined("apply", "-", "--dry-run", stdin=text).out == again
@@ -266,7 +266,7 @@ def test_the_list_has_what_few_queues_have_where_one_has_some(run):
     run.publish(1, 2, 3, topic="ring")
     with run.client() as client:
         client.publish("a-queue-of-a-long-name", 1, delay="1h")
-        eventually(lambda: client.queue_stats("a-queue-of-a-long-name").scheduled == 1)
+        eventually(lambda: client.admin.queue_stats("a-queue-of-a-long-name").scheduled == 1)
     head, long, ring = (line.split() for line in run("queues").out.splitlines())
     assert head[-2:] == ["scheduled", "evicted"]
     assert (long[-2:], ring[-2:]) == (["1", "0"], ["0", "2"])

@@ -52,7 +52,7 @@ def test_a_list_of_what_is_well_is_told_where_nothing_is_wrong(defined):
 def test_that_defined_topics_alone_are_taken_is_told(defined):
     with defined.client() as client:
         client.apply(Instance(topics="defined"))
-        number = len(client.topics())
+        number = len(client.admin.topics())
 
     # Whether all else is well is not asked here
     told = defined.ended(("doctor", *SHORT, "--json"), b"").json
@@ -157,7 +157,7 @@ def test_messages_that_wait_where_nobody_is_subscribed_are_told(defined):
     # Given a message that somebody else recorded long ago
     with defined.client() as client:
         client._store.redis.xadd(key(client.instance, "log", "orders"), {"id": "1"}, id="1-1")
-        eventually(lambda: client.queue_stats("work").depth == 1)
+        eventually(lambda: client.admin.queue_stats("work").depth == 1)
 
         # Then it is told, as long as nobody is subscribed
         assert list(findings(defined)) == [("consumers", "queue work")]
@@ -185,7 +185,7 @@ def test_what_was_given_up_in_the_last_hour_is_told_and_where_to_see_it(defined)
         client.apply(Queue(name="letters", underlying_topic="dead"))
         bookmark = client.publish("orders", 1)
         client.ack("work", [bookmark], "expire")
-        eventually(lambda: client.queue_stats("letters").depth == 1)
+        eventually(lambda: client.admin.queue_stats("letters").depth == 1)
 
     found = findings(defined)
 
@@ -201,8 +201,8 @@ def test_links_that_nobody_runs_or_that_are_not_waited_for_are_told(run):
             Destination(name="far", sync_type="sync", topics=["orders"], addresses=["redis://far.example.com"]),
         )
         client.publish("orders", 1)
-        client.downgrade_replication("far")
-        eventually(lambda: client.replication().links[0].state != "silent")
+        client.admin.downgrade_replication("far")
+        eventually(lambda: client.admin.replication().links[0].state != "silent")
         # Whoever ran it last is gone for a while
         past = int(client._store.redis.time()[0]) * 1000 - 60_000
         client._store.redis.hset(key(client.instance, "keepers"), "link far", f"somebody {past}")
@@ -221,8 +221,8 @@ def test_a_log_that_is_kept_beyond_its_retention_is_told_with_who_needs_it(run):
         client.apply(Topic(name="orders", retention_count=1), Queue(name="work", underlying_topic="orders"))
         for number in range(3):
             client.publish("orders", number)
-        eventually(lambda: client.topics()["orders"]["pinned"], within=40.0)
-        pinned = client.topics()["orders"]["pinned"]
+        eventually(lambda: client.admin.topics()["orders"]["pinned"], within=40.0)
+        pinned = client.admin.topics()["orders"]["pinned"]
         with client.subscribe("work"):
             found = findings(run)
 
@@ -259,7 +259,7 @@ def test_an_action_whose_events_fail_is_told(run):
         client.apply(Topic(name="orders"), Action(name="copy", on={"publish": "orders"}, do=Do.publish(topic="target")))
         client._store.redis.set(key(client.instance, "log", "target"), "planted")
         client.publish("orders", 1)
-        eventually(lambda: client.actions()["copy"].failed, within=40.0)
+        eventually(lambda: client.admin.actions()["copy"].failed, within=40.0)
         # It is tried again much later.
         client._store.redis.zadd(key(client.instance, "retries", "copy"), {"1": 1e15}, xx=True)
         client._store.redis.delete(key(client.instance, "log", "target"))

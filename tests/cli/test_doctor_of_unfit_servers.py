@@ -193,7 +193,7 @@ def test_a_letter_that_was_put_back_within_the_hour_is_no_trouble_any_more(defin
         assert letter.get(timeout="30s") is not None
         letter.close()
         assert list(wrong(defined)) == [("dead letters", "topic dead")]
-        client.redrive("letters")
+        client.admin.redrive("letters")
 
         # When
         found = told(defined, code=0)

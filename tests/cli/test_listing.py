@@ -80,7 +80,7 @@ def listed_instance(served):
         till.publish("orders", {"id": 1, "name": 'a,b "c"\nd', "none": None})
         client.ack("work", [till.publish("orders", {"id": 2}).bookmark()], "expire")
         till.publish("orders", {"id": 3})
-        (letter,) = eventually(lambda: client.dead_letters("letters"))
+        (letter,) = eventually(lambda: client.admin.dead_letters("letters"))
     return "listed", letter.bookmark
 
 

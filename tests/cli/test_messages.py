@@ -195,7 +195,7 @@ def test_what_comes_through_a_pipe_is_published_at_once(defined):
     process.stdin.write('{"n":0}\n')
     process.stdin.flush()
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").depth == 1, within=40.0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 1, within=40.0)
     process.stdin.close()
     assert process.wait(30) == 0
 
@@ -234,7 +234,7 @@ def test_printed_messages_are_acknowledged(defined):
     defined.publish(1, 2, 3)
     assert len(defined("subscribe", "work", "--count", "2", "--ack").out.splitlines()) == 2
     with defined.client() as client:
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
     assert (stats.depth, stats.acknowledged) == (1, 2)
 
 
@@ -252,7 +252,7 @@ def test_cancel_hands_back_and_expire_removes(defined):
     assert [message["delivery"] for message in deliveries] == [1, 2, 3]
     assert "(delivery 4)" in defined("subscribe", "work", "--expire", "--count", "1").out
     with defined.client() as client:
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
     assert (stats.depth, stats.expired) == (0, 1)
 
 
@@ -295,7 +295,7 @@ def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined):
     defined.publish(1)
     assert json.loads(process.stdout.readline())["data"] == 1
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").acknowledged == 1, within=40.0)
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 1, within=40.0)
     done = defined.end(process, signal.SIGINT)
     assert done.code == 130
     assert done.out == ""
@@ -308,7 +308,7 @@ def test_sigterm_gives_back_what_is_held(defined):
     process.stdout.readline()
     assert defined.end(process).code == 143
     with defined.client() as client:
-        assert client.queue_stats("work").ready == 1
+        assert client.admin.queue_stats("work").ready == 1
 
 
 def test_a_closed_pipe_ends_quietly(defined):
@@ -320,7 +320,7 @@ def test_a_closed_pipe_ends_quietly(defined):
     assert process.stderr.read() == ""
     # The one that met the closed pipe was not printed, so it was not acknowledged.
     with defined.client() as client:
-        assert client.queue_stats("work").depth > 0
+        assert client.admin.queue_stats("work").depth > 0
 
 
 def test_nothing_is_lost_between_commands_in_a_row(defined):
@@ -419,7 +419,7 @@ def test_a_message_may_be_published_for_a_while_and_for_later(defined):
     defined("publish", "orders", "2", "--at", "2099-01-01T00:00+01:00")
     defined("publish", "orders", "3", "--at", "2001-01-01T00:00Z")
     with defined.client() as client:
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
     assert (stats.scheduled, stats.waiting) == (2, 1)
 
 
@@ -463,7 +463,7 @@ def test_publish_tells_what_it_waits_for_until_everything_is_persisted(process):
         # Whatever it waits for at first, the destination is told
         told = next((line for line in publishing.stderr if "'ldn-1' has not acknowledged" in line), "")
         limit.cancel()
-        client.remove_destination("ldn-1")
+        client.admin.remove_destination("ldn-1")
         out, _ = publishing.communicate(timeout=60)
 
     assert told.startswith("Note: still waiting: 1 messages (sequences 1 to 1) of publisher 'p' are not persisted")

@@ -200,7 +200,7 @@ def test_a_wrong_instance_is_explained(run):
 
 
 def test_a_pipe_that_breaks_elsewhere_than_at_our_output_is_no_success(defined):
-    with mock.patch.object(ampsq.Client, "publishers", side_effect=BrokenPipeError(32, "Broken pipe")):
+    with mock.patch.object(ampsq.Admin, "publishers", side_effect=BrokenPipeError(32, "Broken pipe")):
         done = defined("publishers", code=1)
 
     assert done.err == "Error: a connection broke: [Errno 32] Broken pipe\n"

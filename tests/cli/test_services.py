@@ -43,7 +43,7 @@ def tasks(defined_process):
 
 def depth(run, queue="work"):
     with run.client() as client:
-        return client.queue_stats(queue).depth
+        return client.admin.queue_stats(queue).depth
 
 
 # -- up
@@ -146,7 +146,7 @@ def test_several_processes_of_a_coroutine_function(tasks):
     seen = sorted(process.stdout.readline() for _ in range(10))
     assert seen == [f"later {n}\n" for n in range(10)]
     with tasks.client() as client:
-        eventually(lambda: client.queue_stats("work").subscriptions == 2, within=40.0)
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 2, within=40.0)
     done = tasks.end(process)
     assert done.code == 0
     assert done.err.count("concurrency 2, max_backlog 3") == 2
@@ -161,7 +161,7 @@ def test_a_queue_that_leaves_handlers_idle_is_told_once_however_many_processes_t
     options = ["--concurrency", "4", "--processes", processes]
     process = tasks.start("worker", "tasks:handle", "--queue", "narrow", *options)
     with tasks.client() as client:
-        eventually(lambda: client.queue_stats("narrow").subscriptions == int(processes), within=40.0)
+        eventually(lambda: client.admin.queue_stats("narrow").subscriptions == int(processes), within=40.0)
     err = tasks.end(process).err
     assert err.count("whatever its concurrency of 4") == 1
     assert err.count("max_per_subscription_backlog: 8") == 1

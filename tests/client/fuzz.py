@@ -320,12 +320,14 @@ class Fuzz:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _chosen(self, chance, client, other, stack):
-        kind = chance.choice(("client", "client", "async", "made", "message", "subscription", "publisher"))
+        kinds = "client", "admin", "async", "async admin", "made", "message", "subscription", "publisher"
+        kind = chance.choice(kinds)
         if kind == "made":
             name = chance.choice(_MADE.split())
             return name, getattr(ampsq, name)
-        if kind in {"client", "async"}:
-            target = client if kind == "client" else other
+        targets = {"client": client, "admin": client.admin, "async": other, "async admin": other.admin}
+        if kind in targets:
+            target = targets[kind]
             name = chance.choice(_public(target))
             return f"{type(target).__name__}.{name}", getattr(target, name)
         if kind == "publisher":

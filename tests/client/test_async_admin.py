@@ -30,10 +30,10 @@ def test_definitions_are_read_alike(both):
     client.apply(Queue(name="work", underlying_topic="orders"), view)
 
     async def ask(other):
-        return await other.views(), await other.message_type("orders"), await other.readers()
+        return await other.admin.views(), await other.admin.message_type("orders"), await other.admin.readers()
 
-    assert run(ask) == (client.views(), client.message_type("orders"), client.readers())
-    assert list(client.views()) == ["sums"]
+    assert run(ask) == (client.admin.views(), client.admin.message_type("orders"), client.admin.readers())
+    assert list(client.admin.views()) == ["sums"]
 
 
 def test_a_queue_is_paused_and_resumed(both):
@@ -42,10 +42,10 @@ def test_a_queue_is_paused_and_resumed(both):
     client.publish("orders", 1)
 
     async def paused(other):
-        await other.pause_queue("work")
+        await other.admin.pause_queue("work")
 
     async def resumed(other):
-        await other.resume_queue("work")
+        await other.admin.resume_queue("work")
 
     with client.subscribe("work") as messages:
         run(paused)
@@ -70,16 +70,18 @@ def test_replication_is_reported_and_switched_alike(both):
     )
 
     async def switch(other):
-        assert await other.downgrade_replication("there")
-        downgraded = await other.sync_states()
-        assert await other.upgrade_replication("there")
-        return downgraded, await other.sync_states(), await other.replication()
+        assert await other.admin.downgrade_replication("there")
+        downgraded = await other.admin.sync_states()
+        assert await other.admin.upgrade_replication("there")
+        return downgraded, await other.admin.sync_states(), await other.admin.replication()
 
     before, after, report = run(switch)
 
     assert before["there"].downgraded
     assert after["there"].downgraded is None
-    assert [link.destination for link in report.links] == [link.destination for link in client.replication().links]
+    assert [link.destination for link in report.links] == [
+        link.destination for link in client.admin.replication().links
+    ]
 
 
 def test_a_name_that_is_not_there_is_refused_alike(both):
@@ -93,7 +95,7 @@ def test_a_name_that_is_not_there_is_refused_alike(both):
             ("disable_proxied_transfer", "nothing"),
             ("recover_without", "nobody"),
         ):
-            for kind, ask in (("async", getattr(other, name)), ("sync", getattr(client, name))):
+            for kind, ask in (("async", getattr(other.admin, name)), ("sync", getattr(client.admin, name))):
                 try:
                     found = ask(given)
                     refused[kind, name] = await found if kind == "async" else found
@@ -115,7 +117,7 @@ def test_an_incarnation_begins_and_listeners_come_and_go(both):
     async def begin(other):
         other.add_connection_state_listener(heard.append)
         other.remove_connection_state_listener(heard.append)
-        return await other.begin_incarnation()
+        return await other.admin.begin_incarnation()
 
     origin = run(begin)
 

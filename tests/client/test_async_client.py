@@ -10,6 +10,8 @@ from observing import eventually
 
 from ampsq import Action, AsyncClient, Client, Do, On, Queue
 from ampsq.base.errors import AlreadyAcked, Closed, DefinitionError, StaleLease, UnknownQueue
+from ampsq.client.admin import Admin
+from ampsq.client.async_admin import AsyncAdmin
 from ampsq.coordinator.actions import Actions
 from ampsq.protocol.schema import key
 from ampsq.transport.runner import Store
@@ -23,6 +25,8 @@ class Awaited:
 
     def __getattr__(self, name):
         value = getattr(self.inner, name)
+        if isinstance(value, Admin):
+            return Awaited(value)
         if not callable(value):
             return value
 
@@ -87,10 +91,10 @@ def test_publish_and_consume(play):
             for message in (first, *others):
                 await message.ack()
             await messages.flush()
-        stats = await client.queue_stats("work")
+        stats = await client.admin.queue_stats("work")
         assert (stats.acknowledged, stats.depth) == (251, 0)
-        assert list(await client.queues()) == ["work"]
-        assert (await client.topics())["orders"]["messages"] == 251
+        assert list(await client.admin.queues()) == ["work"]
+        assert (await client.admin.topics())["orders"]["messages"] == 251
 
     play(scenario)
 
@@ -171,7 +175,7 @@ def test_a_publisher_s_duplicates_are_answered(play):
             one = await (await till.publish("work", 1)).bookmark()
             await till.publish_many("work", [2, 3])
             assert await (await till.publish("work", "again", sequence=1)).bookmark() == one
-        assert (await client.queue_stats("work")).depth == 3
+        assert (await client.admin.queue_stats("work")).depth == 3
 
     play(scenario)
 
@@ -201,7 +205,7 @@ def test_async_iteration_and_tasks_that_publish_meanwhile(server, instance):
                     break
         await publishing
         assert seen == list(range(100))
-        assert (await client.queue_stats("work")).acknowledged == 100
+        assert (await client.admin.queue_stats("work")).acknowledged == 100
 
     run(server, instance, scenario)
 
@@ -305,10 +309,10 @@ def test_a_client_that_is_not_connected_says_so(valkey):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient)])
+@pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient), (Admin, AsyncAdmin)])
 def test_both_clients_have_the_same_names(one, other):
     def names(cls):
-        return {name for name in vars(cls) if not name.startswith("_")}
+        return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
 
     assert names(one) == names(other) - {"connect"}
     for name in names(one):
@@ -331,16 +335,16 @@ def test_failed_events_of_an_action_are_seen_retried_and_dropped(play, valkey, i
             redis.set(key(instance, "log", "x"), "planted")
             await client.ack("work", [await client.publish("work", number) for number in range(2)])
             await asyncio.to_thread(rounds)
-            assert [event.number for event in await client.failed_events("a")] == [1, 2]
-            assert (await client.actions())["a"].failed == 2
-            assert await client.drop_failed("a", 1) == 1
+            assert [event.number for event in await client.admin.failed_events("a")] == [1, 2]
+            assert (await client.admin.actions())["a"].failed == 2
+            assert await client.admin.drop_failed("a", 1) == 1
             redis.delete(key(instance, "log", "x"))
-            assert await client.retry_action("a") == 1
+            assert await client.admin.retry_action("a") == 1
             await asyncio.to_thread(rounds)
             assert redis.xlen(key(instance, "log", "x")) == 1
-        state = (await client.actions())["a"]
+        state = (await client.admin.actions())["a"]
         assert (state.done, state.failed) == (1, 0)
         with pytest.raises(DefinitionError, match="did you mean 'a'"):
-            await client.failed_events("aa")
+            await client.admin.failed_events("aa")
 
     play(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 
 import pytest
 import redis
@@ -19,12 +20,19 @@ def nested(depth):
     return made
 
 
-@pytest.mark.parametrize("method", ["remove", "apply", "plan"])
+@pytest.mark.parametrize("method", ["admin.remove", "apply", "admin.plan"])
 def test_what_is_no_definition_is_refused_with_those_that_are(either, method):
     with pytest.raises(
         DefinitionError, match=r"'q' is not a definition; allowed: Instance, .* as in Queue\(name='work'\)"
     ):
-        getattr(either, method)("q")
+        operator.attrgetter(method)(either)("q")
+
+
+def test_an_administrative_call_of_the_client_itself_is_refused_with_where_it_is(either):
+    with pytest.raises(AttributeError, match=r"'Client' .* 'queue_stats'; its admin has it: \.admin\.queue_stats$"):
+        _ = either.queue_stats
+    with pytest.raises(AttributeError, match=r"^'Client' object has no attribute 'nothing'$"):
+        _ = either.nothing
 
 
 @pytest.mark.parametrize("headers", [[1], "x", {"a": 1}])
@@ -43,7 +51,7 @@ def test_keys_that_no_server_can_be_asked_for_are_refused(either, keys):
 @pytest.mark.parametrize("method", ["pause_queue", "trim", "queue_stats", "rebuild", "explain"])
 def test_a_name_of_another_type_is_refused(either, method):
     with pytest.raises(DefinitionError, match=r"\{1: 2\}.* allowed: a"):
-        getattr(either, method)({1: 2})
+        getattr(either.admin, method)({1: 2})
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_worker_with_a_filter_gets_what_matches(client, start):
     eventually(lambda: len(seen) == 4)
     running.stop()
     assert seen == [0, 3, 6, 9]
-    assert client.queue_stats("work").depth == 6
+    assert client.admin.queue_stats("work").depth == 6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_return_acknowledges_an_exception_cancels_and_reject_expires(client, jou
 
     # When the worker has handled everything
     running = start(handle, kind)
-    eventually(lambda: client.queue_stats("work").depth == 0)
+    eventually(lambda: client.admin.queue_stats("work").depth == 0)
     running.stop()
     # Then each message was settled by what its handler did
     assert sorted(journal.entries("work")) == sorted(
@@ -115,7 +115,7 @@ def test_many_messages_are_handled_once_each(client, start, kind):
     eventually(lambda: len(seen) == 500)
     running.stop()
     assert sorted(seen) == list(range(500))
-    assert client.queue_stats("work").acknowledged == 500
+    assert client.admin.queue_stats("work").acknowledged == 500
 
 
 @pytest.mark.parametrize("kind", ["three threads", "coroutine"])
@@ -133,7 +133,7 @@ def test_so_many_handlers_run_at_once_and_no_more(client, start, kind):
             running_now[0] -= 1
 
     running = start(handle, kind, max_backlog=9)
-    eventually(lambda: client.queue_stats("work").depth == 0)
+    eventually(lambda: client.admin.queue_stats("work").depth == 0)
     running.stop()
     assert most == [3]
 
@@ -148,7 +148,7 @@ def test_a_failed_message_stays_away_for_the_delay(client, start):
         raise ValueError("no")
 
     running = start(handle, cancel_delay="400ms")
-    eventually(lambda: client.queue_stats("work").depth == 0)
+    eventually(lambda: client.admin.queue_stats("work").depth == 0)
     running.stop()
     assert times[1] - times[0] >= 0.4
 
@@ -168,11 +168,11 @@ def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind,
                 time.sleep(0.05)
 
     running = start(handle, kind)
-    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)
     time.sleep(0.3)  # it has looked for work in vain, and sleeps on the server
     # When a handler takes more than twice as long
     client.publish("work", 1)
-    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    eventually(lambda: client.admin.queue_stats("work").acknowledged == 1)
     running.stop()
     # Then its message was delivered once
     assert deliveries == [1]
@@ -217,7 +217,7 @@ def test_stopping_lets_handlers_end_and_gives_the_rest_back_at_once(client, star
         go_on.set()
         running.stop()
         assert messages.get(0) is None
-    assert client.queue_stats("work").acknowledged == number
+    assert client.admin.queue_stats("work").acknowledged == number
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -260,7 +260,7 @@ def test_a_barrier_comes_to_each_worker_once_and_nothing_is_started_beside_it(cl
         return handle
 
     workers = [start(handler(name), kind) for name in notes]
-    eventually(lambda: client.queue_stats("work").subscriptions == 2)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 2)
     # When messages come before and behind a barrier
     bookmarks = client.publish_many("work", [{"n": n, "end": n % 20 == 10} for n in range(40)])
     eventually(lambda: sum(running.worker.processed for running in workers) == 42)
@@ -293,9 +293,9 @@ def test_a_barrier_whose_handler_raises_does_not_come_again(client, journal, sta
             raise error("not today")
 
     running = start(handle, kind)
-    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)
     bookmarks = client.publish_many("work", [{"n": 1, "end": 1}, {"n": 2}])
-    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    eventually(lambda: client.admin.queue_stats("work").acknowledged == 1)
     running.stop()
     assert seen == [(0, 1), (1, 2)]
     assert journal.entries("work") == [("barrier", "", bookmarks[0]), ("acknowledged", "", bookmarks[1])]
@@ -311,7 +311,7 @@ def test_a_worker_stops_in_time_while_it_handles_a_barrier(client, start):
 
     try:
         running = start(handle, "three threads", stop_timeout="300ms")
-        eventually(lambda: client.queue_stats("work").subscriptions == 1)
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)
         client.publish_many("work", [{"end": 1}, {"n": 2}])
         assert started.wait(30)
         assert 0.3 <= running.stop() < 30
@@ -324,16 +324,16 @@ def test_a_worker_stops_in_time_while_it_handles_a_barrier(client, start):
 def test_an_idle_worker_stops_at_once(client, start):
     define(client)
     running = start(print)
-    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)
     assert running.stop() < 15
-    assert client.queue_stats("work").subscriptions == 0
+    assert client.admin.queue_stats("work").subscriptions == 0
 
 
 def test_a_worker_may_use_a_client_of_the_user_s_and_leaves_it_open(client):
     define(client)
     client.publish("work", 1)
     running = Running(Worker(lambda _: None, "work", client=client))
-    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    eventually(lambda: client.admin.queue_stats("work").acknowledged == 1)
     running.stop()
     client.publish("work", 2)
 
@@ -371,7 +371,7 @@ def test_a_worker_that_a_queue_gives_less_than_it_can_handle_says_once_what_to_w
     caplog.clear()
     client.apply(Queue(name="work", max_per_subscription_backlog=8))
     running = Running(Worker(lambda _: None, queue, url=valkey.url, instance=client.instance, concurrency=4))
-    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)
     running.stop()
     assert advice(caplog) == []
 

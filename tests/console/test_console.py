@@ -161,7 +161,7 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
             message = messages.get(timeout="30s")
             assert message.data["id"] == number
             message.ack(wait=True)
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, client):
@@ -172,12 +172,12 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
     page.locator("p.buttons").get_by_role("link", name="Expire").click()
     expect(page.get_by_text("30 messages now.")).to_be_visible()
     page.get_by_role("link", name="Leave it as it is").click()
-    assert client.queue_stats("work").depth == 50
+    assert client.admin.queue_stats("work").depth == 50
     page.locator("p.buttons").get_by_role("link", name="Expire").click()
     confirm(page, "Expire")
 
     expect(page.get_by_role("status")).to_have_text("30 messages of work were expired")
-    assert client.queue_stats("work").depth == 20
+    assert client.admin.queue_stats("work").depth == 20
     page.get_by_role("link", name="Pause").click()
     confirm(page, "Pause")
     expect(page.get_by_text("the queue is paused")).to_be_visible()
@@ -220,17 +220,17 @@ def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, ser
     confirm(page, "Downgrade")
     expect(page.get_by_role("status")).to_contain_text("unsafe to fail over to")
     expect(row_of(page, "to ldn-1")).to_contain_text("downgraded")
-    assert client.sync_states()["ldn-1"].downgraded
+    assert client.admin.sync_states()["ldn-1"].downgraded
     page.get_by_role("link", name="Upgrade").click()
     confirm(page, "Upgrade")
     expect(row_of(page, "to ldn-1")).not_to_contain_text("downgraded")
     page.get_by_role("link", name="Enable proxied transfer").click()
     confirm(page, "Enable proxied transfer")
     expect(row_of(page, "shared")).to_contain_text("proxied")
-    assert client.replication().queues[0].proxied
+    assert client.admin.replication().queues[0].proxied
     page.get_by_role("link", name="Disable proxied transfer").click()
     confirm(page, "Disable proxied transfer")
-    assert not client.replication().queues[0].proxied
+    assert not client.admin.replication().queues[0].proxied
 
 
 def test_who_owns_what_is_drawn_and_proxied_transfer_offered_where_it_can_do_something(client, look, serve, valkey):
@@ -267,7 +267,7 @@ def test_an_event_that_an_action_failed_at_is_seen_and_dropped(site, look, clien
     client.apply(Topic(name="keyed", key=["/id"]), Action.dead_letter("work", "keyed", name="keep"))
     client.publish("orders", {"id": 1})
     assert client.ack("work", option="expire", filter="/id = 1") == 1
-    eventually(lambda: client.failed_events("keep"), within=30)
+    eventually(lambda: client.admin.failed_events("keep"), within=30)
     # It would be trying again, and what is being tried is not listed and not dropped.
     stop_coordinator()
     page = look(site())
@@ -297,7 +297,7 @@ def test_a_read_only_console_shows_no_change_and_makes_none(site, look, client):
     expect(page.get_by_role("alert")).to_contain_text("read-only")
     refused = asked.change(question, queue="work", bookmark=str(bookmark))
     assert (refused.status, "read-only" in refused.text) == (403, True)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 def test_hostile_bodies_headers_and_names_are_shown_as_text(site, look, client):
@@ -403,7 +403,7 @@ def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, clie
     tab_to("Expire")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("was expired")
-    eventually(lambda: client.queue_stats("work").depth == 1)
+    eventually(lambda: client.admin.queue_stats("work").depth == 1)
 
 
 #: What docs/console.md shows: pages and windows.

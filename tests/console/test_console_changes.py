@@ -30,7 +30,7 @@ def test_a_change_from_a_page_of_ours_is_made_once_and_leads_back(asked, client,
             done.headers["location"].split("filter=x&")[0] + done.headers["location"].split("filter=x&")[1]
         ).text
     )
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
     again = asked.change(address, **given)
     assert (again.status, "was acknowledged" in again.text or "expired" in again.text) == (400, True)
 
@@ -54,7 +54,7 @@ def test_a_change_that_is_not_from_a_page_of_ours_is_refused(asked, client, mess
     refused = asked(address, form=form, **headers)
 
     assert refused.status in (401, 403)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 def test_a_question_changes_nothing(asked, client, message):
@@ -63,7 +63,7 @@ def test_a_question_changes_nothing(asked, client, message):
     question = asked.page(f"{address}?queue=work&bookmark={given['bookmark']}")
 
     assert (question.status, "Leave it as it is" in question.text) == (200, True)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 @pytest.mark.parametrize("back", ["https://evil.example", "//evil.example", "/i/\\evil", "javascript:alert(1)", ""])
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_said(asked, client, message):
     assert "queue is missing" in asked.page(f"{changes}/expire").text
     assert "one of bookmark and filter" in asked.change(f"{changes}/expire", queue="work").text
     assert "allowed is the number" in asked.change(f"{changes}/retry", action="a", event="x").text
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
     assert given
 
 
@@ -130,7 +130,7 @@ def test_the_question_asks_why_and_the_message_s_page_says_it(asked, client, mes
     assert 'name="reason"' not in asked.page(address.replace("expire", "pause") + "?queue=work").text
     refused = asked.change(address, reason="x" * 501, **given)
     assert (refused.status, "500 characters at most" in refused.text) == (400, True)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
     done = asked.change(address, reason="  void <b>since</b> Monday ", **given)
 

@@ -41,8 +41,8 @@ def seeded(admin, coordinate, login):
     admin.ack("work", option="expire", filter="/id = 0")
     admin.ack("other", option="expire", filter="/id < 13")
     coordinate(login("coordinator"))
-    eventually(lambda: len(admin.failed_events("keep")) == 3)
-    eventually(lambda: len(admin.dead_letters("letters")) == 1)
+    eventually(lambda: len(admin.admin.failed_events("keep")) == 3)
+    eventually(lambda: len(admin.admin.dead_letters("letters")) == 1)
     return marks
 
 
@@ -86,8 +86,8 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
     change("drop", action="keep")
 
     assert set(made) == set(CHANGES)
-    assert admin.queue_stats("work").expired == 3
-    assert not admin.failed_events("keep")
+    assert admin.admin.queue_stats("work").expired == 3
+    assert not admin.admin.failed_events("keep")
     assert asked("/metrics").status == asked("/healthz").status == 200
     told = {(each["reason"], each["object"], each["context"]) for each in plain.acl_log()}
     assert {each for each in told if each[:2] not in DONE_WITHOUT} == set()

@@ -109,7 +109,7 @@ def test_a_new_incarnation_of_an_instance_is_shown_as_soon_as_it_is_there(asked,
     client.apply(LocalQueue(name="work", underlying_topic="orders"))
     assert "work" in asked.anew().page(f"/i/{client.instance}/queues").text
 
-    client.begin_incarnation()
+    client.admin.begin_incarnation()
     bookmark = client.publish("orders", {"id": 1})
 
     def shown():

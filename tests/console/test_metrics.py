@@ -48,7 +48,7 @@ def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
         before = seconds_since(client, bookmarks[2])
         found = of_queue(asked.anew().metrics(), "work")
         after = seconds_since(client, bookmarks[2])
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
 
     ages = {name: found.pop(name) for name in list(found) if name.endswith(("_seconds", "_behind"))}
     assert found == {
@@ -69,7 +69,7 @@ def test_a_shared_queue_says_who_owns_its_messages(client, asked):
     client.apply(Topic(name="orders"), Queue(name="shared", underlying_topic="orders"))
     client.publish("orders", {"id": 1})
     redis, instance = client._store.redis, client.instance
-    client.enable_proxied_transfer("shared")
+    client.admin.enable_proxied_transfer("shared")
     redis.zadd(key(instance, "remote", "shared"), {"m1700000000000a1/orders": 0, "m1700000000001a1/orders": 0})
     redis.hset(key(instance, "queue", "shared"), mapping={"transferred_in": 5, "transferred_out": 6})
     redis.hset(key(instance, "deferred", "orders"), "shared x~1-1", "2 acknowledged")
@@ -113,7 +113,7 @@ def test_each_number_of_a_link_is_what_it_said_and_what_it_lacks(client, asked):
     assert 0 < value("seconds_behind") <= seconds_since(client, bookmark)
     ((facts, _),) = metrics["ampsq_link_info"].items()
     assert {"state": "connected", "group": "NYC", "peer": "nyc-2"}.items() <= dict(facts).items()
-    client.downgrade_replication("nyc-2")
+    client.admin.downgrade_replication("nyc-2")
     eventually(lambda: list(asked.anew().metrics()["ampsq_link_downgraded"].values()) == [1])
     assert list(asked.anew().metrics()["ampsq_link_sync"].values()) == [0]
 
@@ -123,7 +123,7 @@ def test_actions_instances_and_duties_are_there(client, serve, valkey):
         Topic(name="orders"), Queue(name="work", underlying_topic="orders"), Action.dead_letter("work", "dead")
     )
     redis = client._store.redis
-    (name,) = client.actions()
+    (name,) = client.admin.actions()
     redis.hset(key(client.instance, "action", name), "done", 12)
     redis.hset(key(client.instance, "failed", name), "3", "1 {}")
     asked = serve(valkey.url, [client.instance], lambda: {(client.instance, "sweep"): 0.25})

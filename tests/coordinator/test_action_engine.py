@@ -88,8 +88,8 @@ def check(client, store):
     assert len(log_of(store, "broken")) == 1
     assert sorted(log_of(store, "all")) == ["broken", "good", "good", "good"]
     assert store.redis.hget(key(store.instance, "counters"), "seen") == b"4"
-    assert client.failed_events("route") == []
-    assert client.actions()["route"].waiting == 0
+    assert client.admin.failed_events("route") == []
+    assert client.admin.actions()["route"].waiting == 0
     assert not store.redis.exists(key(store.instance, "retries", "route"))
 
 
@@ -97,15 +97,15 @@ def test_without_any_fault_all_is_as_it_should_be(fresh):
     client, store, _ = fresh()
     begin(client, store)
     quiet(store)
-    (event,) = client.failed_events("route")
+    (event,) = client.admin.failed_events("route")
     assert (event.what, event.step, event.tries, event.source) == ("publish", 2, 1, "expire work")
     assert json.loads(event.variables["AMPS_DATA"]) == {"to": "broken"}
-    state = client.actions()["route"]
+    state = client.admin.actions()["route"]
     assert (state.done, state.failed, state.error) == (3, 1, event.error)
     mend(store)
     quiet(store)
     check(client, store)
-    assert client.actions()["route"].done == 4
+    assert client.admin.actions()["route"].done == 4
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -251,7 +251,7 @@ def test_a_full_server_is_waited_for(fresh):
         duty.run_once(store)
     store.call = once
     # Nothing is set aside, and it is seen why it waits
-    state = client.actions()["route"]
+    state = client.admin.actions()["route"]
     assert (state.done, state.failed, state.error) == (0, 0, "no room")
     quiet(store)
     mend(store)
@@ -282,14 +282,14 @@ def test_later_tries_come_later_and_later_and_end_when_they_are_dropped(fresh):
     for _ in range(4):
         due_now(store)
         quiet(store, rounds=1)
-        (event,) = client.failed_events("route")
+        (event,) = client.admin.failed_events("route")
         waits.append((event.tries, store.redis.zscore(key(store.instance, "retries", "route"), b"1")))
     assert [tries for tries, _ in waits] == [2, 3, 4, 5]
     gaps = [later[1] - sooner[1] for sooner, later in itertools.pairwise(waits)]
     assert gaps[0] > 3_000
     assert gaps == sorted(gaps)
-    assert client.drop_failed("route", 7) == 0
-    assert client.drop_failed("route") == 1
+    assert client.admin.drop_failed("route", 7) == 0
+    assert client.admin.drop_failed("route") == 1
     mend(store)
     quiet(store)
     assert log_of(store, "broken") == []
@@ -306,7 +306,7 @@ def test_an_action_with_too_many_failed_events_waits_and_others_do_not(fresh, mo
     quiet(store, rounds=1)
     assert log_of(store, "copy") == ["1"]
     assert len(log_of(store, "good")) == 2
-    assert "10000 events failed already" in client.actions()["route"].error
+    assert "10000 events failed already" in client.admin.actions()["route"].error
     store.redis.delete(failed)
     monkeypatch.undo()
     quiet(store)
@@ -322,7 +322,7 @@ def test_an_action_may_fail_for_hundreds_of_events_in_a_row(fresh):
     store.redis.set(log, "planted")
     client.publish_many("orders", range(250))
     quiet(store)
-    assert client.actions()["copy"].failed == 250
+    assert client.admin.actions()["copy"].failed == 250
     store.redis.delete(log)
     client.publish_many("orders", range(250, 400))
     quiet(store)
@@ -330,7 +330,7 @@ def test_an_action_may_fail_for_hundreds_of_events_in_a_row(fresh):
     due_now(store)
     quiet(store, rounds=10)
     assert sorted(map(int, log_of(store, "target"))) == list(range(400))
-    assert client.actions()["copy"].failed == 0
+    assert client.admin.actions()["copy"].failed == 0
 
 
 def test_a_definition_that_gets_another_first_step_doubles_nothing(fresh):
@@ -417,14 +417,14 @@ def test_an_event_whose_topic_cannot_be_made_is_kept_however_often_it_is_tried(f
         quiet(store)
         due_now(store)
     quiet(store)
-    (event,) = client.failed_events("route")
+    (event,) = client.admin.failed_events("route")
     assert (event.what, event.step, event.tries) == ("publish", 1, 4)
     # Then it is done once that is mended
-    client.remove(ConflatedTopic(name="slowly", underlying_topic="orders"))
+    client.admin.remove(ConflatedTopic(name="slowly", underlying_topic="orders"))
     due_now(store)
     quiet(store)
     assert log_of(store, "slowly") == ["slowly"]
-    assert client.failed_events("route") == []
+    assert client.admin.failed_events("route") == []
 
 
 def test_what_an_action_may_not_publish_to_is_kept_until_it_may(fresh):
@@ -447,17 +447,17 @@ def test_what_an_action_may_not_publish_to_is_kept_until_it_may(fresh):
         due_now(store)
     quiet(store)
     # Then that event is set aside with the sentence, and the others are done
-    (event,) = client.failed_events("route")
+    (event,) = client.admin.failed_events("route")
     assert (event.what, event.tries) == ("publish", 4)
     assert event.error.startswith(
         "'region-us' is not defined, and this instance takes messages for defined topics alone"
     )
     assert "did you mean 'region-eu'?" in event.error
     assert log_of(store, "region-eu") == ["eu", "eu"]
-    assert "region-us" not in client.topics()
+    assert "region-us" not in client.admin.topics()
     # And it is done once the topic is defined
     client.apply(Topic(name="region-us"))
     due_now(store)
     quiet(store)
     assert log_of(store, "region-us") == ["us"]
-    assert client.failed_events("route") == []
+    assert client.admin.failed_events("route") == []

@@ -318,7 +318,7 @@ def test_a_filter_and_a_pattern_choose_what_is_published(client, act, published)
         client.publish_many(topic, [{"qty": 1}, {"qty": 2}, {"qty": 3}])
     act()
     assert published("large-orders-a") == published("large-orders-b") == [b'{"qty":2}', b'{"qty":3}']
-    assert "large-others" not in client.topics()
+    assert "large-others" not in client.admin.topics()
 
 
 def test_subscriptions_and_clients_that_come_and_go_are_told(client, connect, act, published):
@@ -432,7 +432,7 @@ def test_a_condition_that_is_false_ends_an_action_quietly(client, act, published
     client.ack("work", client.publish_many("work", [{"qty": 5}, {"qty": 50}]), "expire")
     act()
     assert published("dead") == [b'{"qty":50}']
-    assert {name: (state.done, state.failed) for name, state in client.actions().items()} == {
+    assert {name: (state.done, state.failed) for name, state in client.admin.actions().items()} == {
         "large": (2, 0),
         "full": (2, 0),
     }
@@ -593,21 +593,21 @@ def test_programs_and_webhooks_run_only_where_that_is_allowed(client, act, tmp_p
     # When there is only a coordinator that may not, the step fails visibly and nothing behind it is done
     unable = Actions()
     act(duty=unable)
-    assert client.actions()["run"].failed == 0
+    assert client.admin.actions()["run"].failed == 0
     unable._left_at["run"] -= 60
     unable._retry_at.clear()
     act(duty=unable)
     assert published("log") == []
-    (event,) = client.failed_events("run")
+    (event,) = client.admin.failed_events("run")
     assert (event.what, event.step, event.tries) == ("execute", 0, 1)
     assert "--allow-commands" in event.error
     # And where one may that comes later, the program gets the message as its input and as one argument
     allowed = Actions(OutsidePermissions(commands=True))
-    client.retry_action("run")
+    client.admin.retry_action("run")
     eventually(lambda: act(duty=allowed) or published("log"))
     assert published("log") == [b"ran"]
     assert target.read_bytes() == b"x; $(rm -rf /) ' \" y x; $(rm -rf /) ' \" y"
-    assert client.failed_events("run") == []
+    assert client.admin.failed_events("run") == []
 
 
 # -- what is refused
@@ -638,7 +638,7 @@ def test_what_an_action_cannot_follow_or_do_is_refused_with_the_reason(client, a
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError, match=match):
         client.apply(action)
-    assert client.actions() == {}
+    assert client.admin.actions() == {}
 
 
 @pytest.mark.parametrize("on", ["expire", "delete", "deliver"])

@@ -52,7 +52,7 @@ def test_an_entry_of_others_is_settled_as_any_other(client, add):
         again = pick_up(messages, 1)[0]
         assert (again.data, again.delivery) == ({"id": "2"}, 2)
         again.ack(wait=True)
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_without_a_coordinator_an_idle_subscription_finds_an_entry_of_others_itself(client, add):
@@ -109,7 +109,7 @@ def test_entries_that_others_removed_are_counted_and_not_delivered(client, add, 
         assert data_of(pick_up(messages, 2)) == [1, 2]
         assert not rest_of(messages)
     assert [(how, bookmark.id) for how, _, bookmark in journal.entries("work")] == [("missing", ids[0])]
-    assert client.queue_stats("work").missing == 1
+    assert client.admin.queue_stats("work").missing == 1
 
 
 def test_a_topic_that_others_wrote_to_is_made_where_defined_ones_alone_are_taken_and_that_is_told(

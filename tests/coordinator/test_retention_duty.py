@@ -59,8 +59,8 @@ def test_logs_and_journals_are_trimmed_when_nobody_needs_them(store, client):
     run_until(duty, store, lambda: log(store) == 200 and journal(store) <= 210)
     settle(client, "mail", 200)
     run_until(duty, store, lambda: not log(store) and not journal(store) and not journal(store, "mail"))
-    assert client.queue_stats("work").acknowledged == 1_200
-    assert client.queue_stats("mail").depth == 0
+    assert client.admin.queue_stats("work").acknowledged == 1_200
+    assert client.admin.queue_stats("mail").depth == 0
 
 
 def test_a_topic_without_retention_keeps_everything(store, client):
@@ -91,7 +91,7 @@ def test_two_coordinators_trim_the_same_log(store, client):
         one.run_once(store)
         other.run_once(store)
     settle(client, "work", 250)
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
     run_until(one, store, lambda: not log(store))
     run_until(other, store, lambda: not journal(store))
 
@@ -121,7 +121,7 @@ def test_a_coordinator_that_dies_between_steps_leaves_the_rest_to_the_next(store
         with pytest.raises(Died):
             run_until(Retention(), store, lambda: False)
     run_until(Retention(), store, lambda: not log(store) and not journal(store))
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.acknowledged, stats.missing, stats.depth) == (600, 700, 0)
 
 
@@ -138,7 +138,7 @@ def test_an_expired_message_stays_until_its_dead_letter_is_published(store, clie
         duty._due.clear()
         duty.run_once(store)
     assert (log(store), journal(store)) == (1, 1)
-    assert client.topics()["orders"]["pinned_by"] == "action dead-letter-work"
+    assert client.admin.topics()["orders"]["pinned_by"] == "action dead-letter-work"
     Actions().run_once(store)
     (letter,) = [fields[b"b"] for _, fields in store.redis.xrange(key(store.instance, "log", "dead"))]
     assert b'"message":{"id":1}' in letter
@@ -174,7 +174,7 @@ def test_a_hold_keeps_a_log_and_is_shown(store, client):
     store.call(hold("orders", "replay r1", second.id, 60_000))
     duty = Retention()
     run_until(duty, store, lambda: log(store) == 1)
-    facts = client.topics()["orders"]
+    facts = client.admin.topics()["orders"]
     assert (facts["first"], facts["pinned"], facts["pinned_by"], facts["state"]) == (second, second, "replay r1", "")
     store.call(hold("orders", "replay r1", None))
     run_until(duty, store, lambda: not log(store))
@@ -189,7 +189,7 @@ def test_a_topic_of_discarded_messages_tells_how_many_were_lost(store, client, c
     client.publish_many("orders", range(25))
     run_until(Retention(), store, lambda: log(store) == 10)
     assert "topic orders: queues lost 15 messages beyond its retention" in caplog.text
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.missing, stats.waiting, stats.depth) == (15, 10, 10)
 
 

@@ -256,7 +256,7 @@ class Campaign:
             ]
 
             def is_handled():
-                found = [client.queue_stats("work") for client in clients]
+                found = [client.admin.queue_stats("work") for client in clients]
                 return all(not each.depth and not each.remote for each in found)
 
             eventually(is_handled, within=_HEALED)
@@ -264,7 +264,7 @@ class Campaign:
                 found = self._bodies(site)
                 if found != wanted:
                     raise Failed(f"{site.name}: more {found - wanted}, less {wanted - found}")
-                for checked in client.check():
+                for checked in client.admin.check():
                     if checked.differences or checked.undecided:
                         raise Failed(f"{site.name}: {checked}")
 

@@ -467,11 +467,11 @@ class Campaign:
 
     async def _drain(self, subscription, begun):
         """Handle what comes until nothing is left in the queue."""
-        while self._observer.queue_stats("work").depth:
+        while self._observer.admin.queue_stats("work").depth:
             self._check_leases()
             if time.monotonic() > begun + _HEALED:
                 raise Failed(
-                    f"{_HEALED:g} s later there is still {self._observer.queue_stats('work')}\n"
+                    f"{_HEALED:g} s later there is still {self._observer.admin.queue_stats('work')}\n"
                     + "\n".join(map(self._told, self._subscriptions))
                 )
             message = await subscription.get(0.05)

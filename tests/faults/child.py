@@ -66,14 +66,14 @@ def stuck(url, instance, record):
 def redrive(url, instance, record):
     """Put letters back, a few thousand a second."""
     with Client(url, instance=instance) as client:
-        client.redrive("dead", rate=2_000, progress=lambda progress: record("progress", done=progress.done))
+        client.admin.redrive("dead", rate=2_000, progress=lambda progress: record("progress", done=progress.done))
 
 
 def publish(url, instance, record):
     """Publish with a guarantee, one by one and in batches, as fast as it goes; the bodies are the run and a count."""
     path, run = sys.argv[5:7]
     with Client(url, instance=instance) as client, client.publisher("till-1", store=path, persisted="memory") as till:
-        record("ready", last=client.publishers()[0].sequence)
+        record("ready", last=client.admin.publishers()[0].sequence)
         number = 0
         while True:
             if number % 7 == 3:

@@ -127,7 +127,7 @@ def test_acknowledgements_of_a_client_whose_closing_is_cancelled_are_sent_by_who
     assert carried
     assert took < 5
     with Client(valkey.url, instance=instance) as client:
-        assert client.queue_stats("work").acknowledged == 60
+        assert client.admin.queue_stats("work").acknowledged == 60
 
 
 def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(valkey, instance):
@@ -244,7 +244,7 @@ def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cance
 
     assert asyncio.run(work()) < 5
     with Client(valkey.url, instance=instance) as client:
-        assert client.queue_stats("work").acknowledged == 3
+        assert client.admin.queue_stats("work").acknowledged == 3
 
 
 @pytest.mark.parametrize("at", range(1, 5))
@@ -254,7 +254,7 @@ def test_an_acknowledgement_by_bookmark_that_is_cancelled_is_sent_by_who_keeps_i
         bookmarks = [message.bookmark for message in messages]
         given = await Moment(at).run(client.ack("work", bookmarks, publisher=till))
         await till.flush("5s")
-        acknowledged = (await client.queue_stats("work")).acknowledged
+        acknowledged = (await client.admin.queue_stats("work")).acknowledged
         await client.close()
         return given, acknowledged
 

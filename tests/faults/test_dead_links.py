@@ -85,7 +85,7 @@ def test_a_consumer_goes_on_over_another_way(node, relay_to, connect):
         assert message.data == 1
         assert time.monotonic() - started < NOTICED_WITHIN + HEARTBEAT + 1.0
         message.ack(wait=True)
-        assert publisher.queue_stats("work").depth == 0
+        assert publisher.admin.queue_stats("work").depth == 0
 
 
 def test_an_idle_client_with_a_subscription_notices_a_dead_link(node, relay_to, connect):
@@ -116,7 +116,7 @@ def test_a_call_over_a_dead_link_ends_in_time(node, relay_to, connect, call):
     relay.silence()
     started = time.monotonic()
     with pytest.raises(NoAnswer) as raised:
-        client.publish("orders", 1) if call == "publish" else client.queue_stats("work")
+        client.publish("orders", 1) if call == "publish" else client.admin.queue_stats("work")
     assert time.monotonic() - started < NOTICED_WITHIN
     # And says that it may have run
     assert raised.value.may_have_run
@@ -172,7 +172,7 @@ def test_listeners_are_told_in_order_and_may_use_the_client(node, connect, caplo
     told = []
 
     def use(event):
-        told.append((str(event.state), client.queue_stats("work").depth if event.state != "shutdown" else None))
+        told.append((str(event.state), client.admin.queue_stats("work").depth if event.state != "shutdown" else None))
 
     def fail(event):
         raise ValueError(event.state)

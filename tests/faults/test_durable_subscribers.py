@@ -66,13 +66,13 @@ def _lives(client, start, folder):
         first = 100 + life * 200
         for number in range(first, first + 200, 10):
             client.publish_many("orders", range(number, number + 10))
-            client.trim("orders")
+            client.admin.trim("orders")
         if life < 3:
             # At another moment each time
             time.sleep(0.03 * life)
             child.kill()
             child.wait()
-            client.trim("orders")
+            client.admin.trim("orders")
         else:
             # One that was noted as it was killed may not have said so
             eventually(

@@ -103,7 +103,7 @@ def test_a_subscription_that_the_next_server_does_not_know_is_made_again(start_n
     assert messages.id != former
     assert seen == list(range(4, 21))
     assert heard.wait_for("resubscribed").address == second.url
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(start_node, connect):
@@ -286,7 +286,7 @@ def test_sentinels_name_the_primary_and_the_one_that_follows_it(watched, connect
         till.publish("orders", number)
     assert drain(messages, 10) == list(range(10, 20))
     assert heard.wait_for("resubscribed").address == f"redis://{second.address}/"
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_sentinels_are_asked_under_their_own_password(watched, instance):
@@ -379,7 +379,7 @@ def test_a_cluster_s_failover_is_followed(kind, start_node, coordinate_at, insta
         till.publish("orders", 21)
         message.ack(wait=True)
         assert drain(messages, 1) == [21]
-        assert client.queue_stats("work").depth == 0
+        assert client.admin.queue_stats("work").depth == 0
         messages.close()
 
 

@@ -56,14 +56,14 @@ def test_killed_workers_lose_nothing_and_their_leases_are_back_soon(
     define(client)
     coordinate(valkey.url)
     workers = [start_child("work") for _ in range(3)]
-    eventually(lambda: client.queue_stats("work").subscriptions == 3, within=25.0)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 3, within=25.0)
     # When 1,500 messages are handled, and two workers are killed in the middle
     client.publish_many("orders", range(1500))
     ended_at = {}
     for index, acknowledged in ((0, 200), (1, 600)):
         process, path = workers[index]
         eventually(
-            lambda acknowledged=acknowledged: client.queue_stats("work").acknowledged > acknowledged, within=25.0
+            lambda acknowledged=acknowledged: client.admin.queue_stats("work").acknowledged > acknowledged, within=25.0
         )
         eventually(lambda path=path: read(path), within=25.0)
         process.kill()
@@ -71,9 +71,9 @@ def test_killed_workers_lose_nothing_and_their_leases_are_back_soon(
         ended_at[path] = time.monotonic()
         left = 2 - index
         # Then what they held is back
-        eventually(lambda left=left: client.queue_stats("work").subscriptions == left, within=25.0)
+        eventually(lambda left=left: client.admin.queue_stats("work").subscriptions == left, within=25.0)
     # And the one that is left handles everything
-    eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
+    eventually(lambda: client.admin.queue_stats("work").depth == 0, within=40.0)
     evidence_of(client).check("orders", "work", range(1500))
     # And nothing was in two hands at once: a delivery lasts from its start to its end, or to its worker's death
     holds, deliveries = [], Counter()
@@ -102,7 +102,7 @@ def test_a_worker_that_is_told_to_end_ends_well(valkey, connect, evidence_of, st
     # Then what it began is acknowledged, and everything else is back as if it had never been away
     handled = {record["bookmark"] for record in told(path, "end")}
     assert told(path, "stopped")[0]["processed"] == len(handled)
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.acknowledged, stats.leased, stats.depth) == (len(handled), 0, 400 - len(handled))
     with client.subscribe("work", max_backlog=100) as messages:
         while (message := messages.get(0.2)) is not None:
@@ -121,7 +121,7 @@ def test_a_worker_whose_handler_does_not_end_ends_at_its_deadline(valkey, connec
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     assert told(path, "stopped")
-    assert client.queue_stats("work").leased == 0
+    assert client.admin.queue_stats("work").leased == 0
 
 
 def test_a_consumer_that_slept_past_its_lease_cannot_touch_the_next_one(
@@ -150,7 +150,7 @@ def test_a_consumer_that_slept_past_its_lease_cannot_touch_the_next_one(
         # Then it is told so, and the new lease stands
         said = {record["bookmark"]: record["what"] for record in read(path) if "bookmark" in record}
         assert said == {first: "AlreadyAcked", second: "StaleLease"}
-        assert client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").leased == 1
         others[second].ack(wait=True)
     evidence_of(client).check("orders", "work", range(2))
 
@@ -173,9 +173,9 @@ def test_killed_coordinators_lose_no_duty_and_double_none(valkey, connect, insta
                 coordinator.kill()
                 coordinator.wait()
                 coordinator = launch_child(*arguments)
-        eventually(lambda: client.queue_stats("work").depth == 0, within=25.0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 0, within=25.0)
     # Then there is one dead letter of each
-    eventually(lambda: client.topics()["dead"]["messages"] >= 120, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"]["messages"] >= 120, within=25.0)
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(120))
     assert {letter["reason"] for letter in letters.values()} == {"max_cancels"}
@@ -216,18 +216,18 @@ def test_killed_coordinators_publish_for_each_event_exactly_once(valkey, connect
             killed.kill()
             killed.wait()
             coordinators.append(launch_child(*arguments))
-    eventually(lambda: client.actions()["route"].waiting == 0, within=40.0)
-    assert client.actions()["route"].failed == 9
+    eventually(lambda: client.admin.actions()["route"].waiting == 0, within=40.0)
+    assert client.admin.actions()["route"].failed == 9
     # And what failed may be done after all
     redis.delete(*planted)
-    client.retry_action("route")
-    eventually(lambda: client.actions()["route"].failed == 0, within=40.0)
+    client.admin.retry_action("route")
+    eventually(lambda: client.admin.actions()["route"].failed == 0, within=40.0)
     # Then each event was published once to each target, and counted once
     published = [evidence_of(client).published(topic).values() for topic in ("first", "third")]
     assert sorted(letter["n"] for letter in published[0]) == sorted(published[1]) == list(range(90))
     assert sorted(letter["count"] for letter in published[0]) == list(range(1, 91))
     assert all(redis.xlen(key(instance, "log", f"second-{number}")) == 1 for number in range(90))
-    assert client.actions()["route"].done == 90
+    assert client.admin.actions()["route"].done == 90
 
 
 def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fixtures and parameters
@@ -243,12 +243,12 @@ def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fi
         for number in range(60):
             messages.get(30).cancel()
             if number == 20:
-                eventually(lambda: client.topics()["dead"]["messages"] > 0, within=25.0)
+                eventually(lambda: client.admin.topics()["dead"]["messages"] > 0, within=25.0)
                 os.kill(sleeper.pid, signal.SIGSTOP)
                 coordinate(valkey.url)
             if number == 40:
                 os.kill(sleeper.pid, signal.SIGCONT)
-    eventually(lambda: client.topics()["dead"]["messages"] >= 60, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"]["messages"] >= 60, within=25.0)
     time.sleep(0.3)  # for what the one that woke up might publish again
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(60))

@@ -41,7 +41,7 @@ def stack():
 
 def lapse(publisher, number):
     """Wait until so many leases have lapsed."""
-    eventually(lambda: publisher._store.call(calls.sweep()) and publisher.queue_stats("work").returned == number)
+    eventually(lambda: publisher._store.call(calls.sweep()) and publisher.admin.queue_stats("work").returned == number)
 
 
 def take_away(publisher, former, other, taken, settle):
@@ -152,4 +152,4 @@ def test_a_batch_tells_which_of_its_acknowledgements_came_too_late(consumers, pr
         # Then those three are told, and no others
         assert [error.detail["ref"] for error in messages.late] == [m.parts[5].decode() for m in taken[:3]]
     assert proxy.lost == [name]
-    assert publisher.queue_stats("work").depth == 0
+    assert publisher.admin.queue_stats("work").depth == 0

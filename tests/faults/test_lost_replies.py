@@ -63,7 +63,7 @@ def test_a_consumer_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures a
     assert len(seen) == len(set(seen))
     assert {delivery for _, delivery in seen} == {1, 2}
     assert sum(delivery == 2 for _, delivery in seen) == NUMBER // 10
-    eventually(lambda: publisher.queue_stats("work").depth == 0, within=25.0)
+    eventually(lambda: publisher.admin.queue_stats("work").depth == 0, within=25.0)
     evidence_of(publisher).check("orders", "work", range(NUMBER))
 
 
@@ -137,9 +137,9 @@ def test_a_lost_subscribe_makes_one_subscription(valkey, proxy, connect, late):
             assert messages.max_backlog == 5
             # A late one may still arrive, and finds what was made
             assert messages.get(0.3) is None
-            assert watcher.queue_stats("work").subscriptions == 1
+            assert watcher.admin.queue_stats("work").subscriptions == 1
     assert proxy.lost == ["subscribe", "subscribe"]
-    assert watcher.queue_stats("work").subscriptions == 0
+    assert watcher.admin.queue_stats("work").subscriptions == 0
 
 
 @pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
@@ -158,7 +158,7 @@ def test_a_lost_unsubscribe_gives_back_once(valkey, proxy, connect, late):
         assert [(message.data, message.delivery) for message in got] == [(0, 2)] + [(n, 1) for n in range(1, 10)]
         # The late one, when it comes, takes nothing from the next subscription
         assert others.get(0.3) is None
-        assert watcher.queue_stats("work").leased == 10
+        assert watcher.admin.queue_stats("work").leased == 10
 
 
 def test_an_acknowledgement_that_was_done_before_the_reply_was_lost_is_done(valkey, proxy, connect):
@@ -171,7 +171,7 @@ def test_an_acknowledgement_that_was_done_before_the_reply_was_lost_is_done(valk
         message.ack(wait=True)
         with pytest.raises(AlreadyAcked):
             message.ack(wait=True)
-    assert connect(valkey.url).queue_stats("work").acknowledged == 1
+    assert connect(valkey.url).admin.queue_stats("work").acknowledged == 1
 
 
 @pytest.mark.parametrize("name", ["take", "settle", "BLMPOP", "publish"])
@@ -222,7 +222,7 @@ def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valke
     # Then each was done once
     assert proxy.lost == [name]
     assert [record.data for record in found] == [{"id": 1, "v": 1, "w": 1}]
-    assert other.topics()["orders"]["messages"] == 4
+    assert other.admin.topics()["orders"]["messages"] == 4
 
 
 @pytest.mark.parametrize("nth", [4, 5, 6])

@@ -54,7 +54,7 @@ def test_a_late_acknowledgement_of_a_delivery_that_was_lost_settles_nobody_elses
         with pytest.raises(StaleLease):
             lost.ack(wait=True)
         again.ack(wait=True)
-    assert one.queue_stats("work").acknowledged == 2
+    assert one.admin.queue_stats("work").acknowledged == 2
 
 
 def test_deliveries_are_counted_one_by_one_whatever_the_clock_says(power, client_of):
@@ -64,13 +64,13 @@ def test_deliveries_are_counted_one_by_one_whatever_the_clock_says(power, client
     with client.subscribe("work", max_backlog=3) as messages:
         for _ in range(5):
             messages.get("30s").ack(wait=True)
-    delivered = client.queue_stats("work").delivered
+    delivered = client.admin.queue_stats("work").delivered
     assert 5 <= delivered <= 7
     # Also where tokens begin anew because the queue's were lost
     key = "{" + client.instance + "}:q:work"
     power.server.client().delete(key)
-    client.check(repair=True)
-    assert client.queue_stats("work").delivered <= delivered
+    client.admin.check(repair=True)
+    assert client.admin.queue_stats("work").delivered <= delivered
 
 
 # Sessions: a later one has a higher number, also where the one before it was lost
@@ -202,4 +202,4 @@ def test_the_name_of_a_subscription_that_was_lost_is_nobody_elses(power, client_
             assert first.id not in {lost, second.id}
             for message in held:
                 message.ack(wait=True)
-    assert one.queue_stats("work").acknowledged == 2
+    assert one.admin.queue_stats("work").acknowledged == 2

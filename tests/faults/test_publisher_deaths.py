@@ -213,7 +213,7 @@ def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures 
             assert proxy.lost == [name]
             # Then everything is recorded once and in order
             assert log_of(server) == [(n + 1, n) for n in range(400)]
-            assert client.publishers()[0].client == client._session.client
+            assert client.admin.publishers()[0].client == client._session.client
             # And a late one that arrives now changes nothing
             time.sleep(late or 0)
             assert len(log_of(server)) == 400
@@ -328,4 +328,4 @@ def test_a_consumer_s_acknowledgements_survive_its_process(valkey, instance, tmp
         ):
             till.flush("30s")
     # Then they are done
-    assert client.queue_stats("work").acknowledged == 20
+    assert client.admin.queue_stats("work").acknowledged == 20

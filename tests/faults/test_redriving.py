@@ -53,7 +53,7 @@ def test_a_lost_call_is_made_again_and_the_count_is_true(  # noqa: PLR0917 - fix
     client = connect(proxy.url)
     proxy.lose(name, nth, late=late)
     # When it puts all back
-    result = client.redrive("dead")
+    result = client.admin.redrive("dead")
     # Then they are back once each, and it knows how many it put back
     assert (result, result.targets, result.refused) == (NUMBER, {"work": NUMBER}, 0)
     assert proxy.lost == ([name] if nth == 1 or name in ("redrive", "browse") else [])
@@ -73,9 +73,9 @@ def test_a_lost_reply_is_told_from_what_others_put_back(valkey, proxy, connect, 
     def meanwhile(progress):
         # Everything that is left, as soon as the first ones are back
         if progress.done and not results:
-            results.append(other.redrive("dead"))
+            results.append(other.admin.redrive("dead"))
 
-    results.append(client.redrive("dead", progress=meanwhile))
+    results.append(client.admin.redrive("dead", progress=meanwhile))
     # Then their counts add up
     assert sum(results) == NUMBER
     assert proxy.lost == ["redrive"][: 2 - nth] or nth == 2
@@ -93,16 +93,16 @@ def test_a_client_that_dies_in_the_middle_leaves_each_letter_here_or_there(  # n
     for round_ in range(3):
         path = tmp_path / f"records-{round_}"
         child = launch_child(CHILD, "redrive", valkey.url, instance, path)
-        before = client.queue_stats("dead").depth
-        eventually(lambda before=before: client.queue_stats("dead").depth <= before - 300, within=40.0)
+        before = client.admin.queue_stats("dead").depth
+        eventually(lambda before=before: client.admin.queue_stats("dead").depth <= before - 300, within=40.0)
         child.send_signal(number)
         child.wait()
         # Then what is no letter any more is a message, and nothing else is
-        stats = client.queue_stats("dead")
-        assert stats.depth + client.queue_stats("work").depth == 3_000
+        stats = client.admin.queue_stats("dead")
+        assert stats.depth + client.admin.queue_stats("work").depth == 3_000
         assert 0 < stats.depth < before
         told = [json.loads(line) for line in path.read_text().splitlines()]
         assert told[-1]["done"] <= before - stats.depth
     # And the next one puts back the rest
-    assert client.redrive("dead") == client.queue_stats("work").depth - (3_000 - stats.depth)
+    assert client.admin.redrive("dead") == client.admin.queue_stats("work").depth - (3_000 - stats.depth)
     assert taken(client, 3_000) == list(range(3_000))

@@ -68,7 +68,7 @@ class Traffic:
         self._stopping.set()
         self._threads[0].join(20)
         assert not self.failures, self.failures
-        eventually(lambda: client.queue_stats("work").depth == 0 or self.failures, within=40.0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 0 or self.failures, within=40.0)
         self._consuming.set()
         for thread in self._threads:
             thread.join(20)
@@ -176,12 +176,12 @@ def test_a_full_server_refuses_publishes_and_drains(kind, start_server, connect,
         redis.config_set("maxmemory", "1mb")
     with pytest.raises(ServerFull):
         client.publish_many("orders", [1, 2, 3])
-    assert client.queue_stats("work").depth == number
+    assert client.admin.queue_stats("work").depth == number
     # When somebody comes now and consumes: acknowledging, cancelling, at once and later, expiring, letting lapse
     other = connect(server.url)
     deliveries = 0
     with other.subscribe("work", max_backlog=50) as messages:
-        while other.queue_stats("work").depth:
+        while other.admin.queue_stats("work").depth:
             message = messages.get(0.1)
             if message is None:
                 continue
@@ -210,7 +210,7 @@ def test_a_full_server_refuses_publishes_and_drains(kind, start_server, connect,
     with contextlib.closing(server.client()) as redis:
         redis.config_set("maxmemory", "0")
     client.publish("orders", "room again")
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 @pytest.mark.default_user(reason="counts on one connection for all that its client does")
@@ -224,7 +224,11 @@ def test_a_server_that_is_emptied_says_so(start_server, connect):
     with contextlib.closing(server.client()) as redis:
         redis.flushall()
     # Then every call says what happened, and closing does too or is silent
-    for call in (lambda: client.publish("orders", 1), lambda: messages.get(0.5), lambda: client.queue_stats("work")):
+    for call in (
+        lambda: client.publish("orders", 1),
+        lambda: messages.get(0.5),
+        lambda: client.admin.queue_stats("work"),
+    ):
         with pytest.raises(FormatMismatch, match="the server was emptied"):
             call()
     with contextlib.suppress(AmpsqError):
@@ -234,7 +238,7 @@ def test_a_server_that_is_emptied_says_so(start_server, connect):
     assert fresh.origin != client.origin
     define(fresh)
     fresh.publish("orders", 1)
-    assert fresh.queue_stats("work").depth == 1
+    assert fresh.admin.queue_stats("work").depth == 1
 
 
 def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_server, connect):
@@ -261,7 +265,7 @@ def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_serv
     # And when the server is back, everything goes on, the acknowledgement that had failed included
     start_server("valkey", appendonly=True, options=["--appendfsync", "always"], data_dir=server.directory)
     client._store.retry_timeout = 5.0
-    eventually(lambda: client.queue_stats("work").acknowledged == 1, within=25.0)
+    eventually(lambda: client.admin.queue_stats("work").acknowledged == 1, within=25.0)
     messages.close()
     with client.subscribe("work", max_backlog=5) as others:
         assert sorted(others.get(30).data for _ in range(2)) == [1, 2]

@@ -216,7 +216,7 @@ def test_an_ack_of_several_batches_tells_that_some_are_settled(start_node, insta
             client.ack("work", bookmarks)
         assert raised.value.may_have_run
         cluster.cancel_move(slot, *moving[0])
-        assert client.queue_stats("work").depth == 1
+        assert client.admin.queue_stats("work").depth == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -241,5 +241,5 @@ def test_a_queue_is_emptied_while_its_slot_is_moved(cluster, instance):
                 message.ack()
             messages.flush()
         assert seen == list(range(number))
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
         assert (stats.depth, stats.acknowledged, stats.delivered) == (0, number, number)

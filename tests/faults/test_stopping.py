@@ -246,7 +246,7 @@ def test_all_instances_go_on_when_their_server_is_back(lost_server, instances, s
 @pytest.mark.parametrize("function", ["tasks:handle", "tasks:later"])
 def test_an_idle_worker_ends_in_time(lost_server, work, start, away, function):
     started = start("worker", function, "--queue", "work", "--url", lost_server.url, "--instance", work.instance)
-    eventually(lambda: work.queue_stats("work").subscriptions == 1, within=60.0)
+    eventually(lambda: work.admin.queue_stats("work").subscriptions == 1, within=60.0)
     lost_server.lose(away)
     time.sleep(0.5)
     started.terminated()
@@ -256,7 +256,7 @@ def test_an_idle_worker_ends_in_time(lost_server, work, start, away, function):
 def test_worker_processes_end_in_time(lost_server, work, start):
     options = ["--url", lost_server.url, "--instance", work.instance, "--processes", "2"]
     started = start("worker", "tasks:handle", "--queue", "work", *options)
-    eventually(lambda: work.queue_stats("work").subscriptions == 2, within=60.0)
+    eventually(lambda: work.admin.queue_stats("work").subscriptions == 2, within=60.0)
     lost_server.lose(signal.SIGSTOP)
     started.terminated()
     assert started.process.returncode == 0
@@ -315,7 +315,7 @@ def test_a_coordinator_with_gateway_and_console_ends_in_time(lost_server, work, 
 @pytest.mark.parametrize("away", AWAY)
 def test_a_command_that_reads_ends_in_time(lost_server, work, start, away):
     started = start("subscribe", "work", "--url", lost_server.url, "--instance", work.instance)
-    eventually(lambda: work.queue_stats("work").subscriptions == 1, within=60.0)
+    eventually(lambda: work.admin.queue_stats("work").subscriptions == 1, within=60.0)
     lost_server.lose(away)
     time.sleep(0.5)
     started.terminated()

@@ -210,7 +210,7 @@ def test_a_file_is_applied_as_it_is(name, client):
     definitions = [each for each in load(FILES / f"{name}.xml") if not isinstance(each, Instance)]
     client.apply(*definitions)
     assert {(type(each), each.name) for each in definitions} <= {
-        (type(each), each.name) for each in client.definitions()
+        (type(each), each.name) for each in client.admin.definitions()
     }
 
 
@@ -324,8 +324,8 @@ def test_whatever_amps_documents_is_acted_on_or_has_a_reason_and_the_rest_is_app
     ]
     assert f"Options/Event: 'two words' is 'two-words' {NAMED}" in told
     client.apply(*(each for each in loaded if not isinstance(each, Instance)))
-    assert sorted(client.actions()) == sorted(each.name for each in loaded if isinstance(each, Action))
-    assert {"on-timeout-customers", "on-event-two-words", "on-schedule-3s"} <= client.actions().keys()
+    assert sorted(client.admin.actions()) == sorted(each.name for each in loaded if isinstance(each, Action))
+    assert {"on-timeout-customers", "on-event-two-words", "on-schedule-3s"} <= client.admin.actions().keys()
 
 
 def test_a_view_or_a_conflated_topic_has_nothing_to_delete(warnings):

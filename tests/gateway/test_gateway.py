@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_message_is_told(audit, client, given, said):
 
     assert refusal(answer)[0] == 400
     assert said in answer.json()["text"]
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 def test_what_is_too_large_too_deep_or_no_json_is_refused(serving, client):
@@ -78,7 +78,7 @@ def test_what_is_too_large_too_deep_or_no_json_is_refused(serving, client):
     assert refusal(send(b"[" * 1000)) == (400, "DefinitionError")
     assert refusal(send(b"{")) == (400, "DefinitionError")
     assert refusal(send(b"{}", **{"content-type": "text/plain"})) == (415, "NotJson")
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 # -- who may what
@@ -110,7 +110,7 @@ def test_what_a_user_is_not_entitled_to_is_refused_whether_it_is_there_or_not(de
     for parameters in ({"queue": "work"}, {"topic": "orders"}):
         with till.open("/v1/subscribe", **parameters) as socket:
             assert socket.get()["error"] == "NotEntitled"
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 def test_a_write_filter_takes_its_messages_and_no_others(till, client):
@@ -121,7 +121,7 @@ def test_a_write_filter_takes_its_messages_and_no_others(till, client):
     mixed = [{"data": {"till": 4}}, {"data": {"till": 5}}]
     assert refusal(till.post("/v1/publish_many", topic="orders", messages=mixed)) == (403, "NotEntitled")
 
-    assert client.topics()["orders"]["messages"] == 1
+    assert client.admin.topics()["orders"]["messages"] == 1
 
 
 def test_a_read_filter_is_added_to_whatever_is_asked_for(audit, desk):
@@ -225,7 +225,7 @@ def test_a_queue_is_pushed_leased_and_settled_within_the_backlog(audit, client):
         assert socket.ask(do="cancel", id=third["id"], delay="1h")["type"] == "settled"
         assert "held by nobody here" in socket.ask(do="ack", id=first["id"])["text"]
         assert "allowed is" in socket.ask(do="drop", id=1)["text"]
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
         assert (stats.acknowledged, stats.expired, stats.delayed, stats.leased) == (1, 1, 1, 1)
 
 
@@ -242,7 +242,7 @@ def test_what_is_cancelled_or_expired_may_say_why(audit, client):
         assert socket.ask(do="cancel", id=first["id"], delay="1h", reason="not now")["type"] == "settled"
         assert socket.ask(do="expire", id=second["id"], reason="no such flight")["type"] == "settled"
 
-    said = [client.history(bookmark).events[-1].details["consumer_reason"] for bookmark in (cancelled, expired)]
+    said = [client.admin.history(bookmark).events[-1].details["consumer_reason"] for bookmark in (cancelled, expired)]
     assert said == ["not now", "no such flight"]
 
 
@@ -252,10 +252,10 @@ def test_what_a_subscriber_held_is_back_when_it_goes(audit, client):
     with audit.open("/v1/subscribe", queue="work", max_backlog=1) as socket:
         socket.get()
         assert socket.get()["data"] == 1
-        assert client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").leased == 1
 
-    eventually(lambda: client.queue_stats("work").leased == 0)
-    assert client.queue_stats("work").depth == 2
+    eventually(lambda: client.admin.queue_stats("work").leased == 0)
+    assert client.admin.queue_stats("work").depth == 2
 
 
 def test_a_gateway_that_ends_gives_back_what_its_subscribers_hold(serving, client):
@@ -267,7 +267,7 @@ def test_a_gateway_that_ends_gives_back_what_its_subscribers_hold(serving, clien
 
         gateway.stop()
 
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
         assert (stats.leased, stats.depth, stats.subscriptions) == (0, 2, 0)
         assert socket.get()["error"] == "Closed"
         with pytest.raises(ConnectionClosed):
@@ -342,9 +342,9 @@ def test_a_subscriber_that_takes_nothing_is_closed_and_what_it_held_goes_back(se
         )
         assert line.recv(12) == b"HTTP/1.1 101"
 
-        eventually(lambda: client.queue_stats("work").delivered > 0)
-        eventually(lambda: client.queue_stats("work").subscriptions == 0)
-    assert client.queue_stats("work").depth == 10
+        eventually(lambda: client.admin.queue_stats("work").delivered > 0)
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 0)
+    assert client.admin.queue_stats("work").depth == 10
 
 
 # -- the document

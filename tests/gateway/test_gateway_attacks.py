@@ -116,7 +116,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(serving, line, client):
     slow = line(audit).say("POST /v1/publish", "content-type: application/json", "content-length: 100", body=b"{")
 
     assert b"504 Gateway Timeout" in slow.rest()
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_comes(gateway, line, audit):
@@ -147,7 +147,7 @@ def test_who_does_not_take_its_answer_is_cut(serving, line, client):
 
     eventually(lambda: connections(gateway) == 0, WITHIN)
     eventually(lambda: len(gateway._served.desk.streams) == 0, WITHIN)
-    eventually(lambda: client.queue_stats("work").leased == 0, WITHIN)
+    eventually(lambda: client.admin.queue_stats("work").leased == 0, WITHIN)
     assert len(slow) == 4
 
 
@@ -157,9 +157,9 @@ def test_what_a_subscriber_held_that_does_not_answer_is_back(serving, line, clie
     audit = Asking(serving("gateway: {heartbeat: 300ms}\n"), "audit")
     line(audit).upgrade("/v1/subscribe?queue=work&max_backlog=3")
 
-    eventually(lambda: client.queue_stats("work").delivered == 3, WITHIN)
-    eventually(lambda: client.queue_stats("work").subscriptions == 0, WITHIN)
-    eventually(lambda: client.queue_stats("work").leased == 0, WITHIN)
+    eventually(lambda: client.admin.queue_stats("work").delivered == 3, WITHIN)
+    eventually(lambda: client.admin.queue_stats("work").subscriptions == 0, WITHIN)
+    eventually(lambda: client.admin.queue_stats("work").leased == 0, WITHIN)
 
 
 def test_who_answers_pings_stays(serving, client):
@@ -313,7 +313,7 @@ def test_bodies_that_nobody_means_well_by_are_refused(audit, client, body):
     answer = httpx.post(audit.base + "/v1/publish", content=body, headers=sent, auth=audit.auth, timeout=WITHIN)
 
     assert refusal(answer) in {(400, "DefinitionError"), (400, "ExpressionError")}
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])

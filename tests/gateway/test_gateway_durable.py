@@ -56,7 +56,7 @@ def test_another_gateway_goes_on_where_one_was(serving, client):
 
     with opened(second) as socket:
         assert [each.get("data") for each in taken(socket, 2)] == [None, 2]
-    assert client.topics()["orders"]["messages"] == 2
+    assert client.admin.topics()["orders"]["messages"] == 2
 
 
 def test_no_more_is_pushed_than_may_be_unhandled(audit):
@@ -90,7 +90,7 @@ def test_names_are_their_users_own(serving, client):
         with opened(asking) as socket:
             assert [each.get("data") for each in taken(socket, 2)] == [None, 1]
             socket.ask(do="ack", id=1)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 def test_a_range_ends_when_all_of_it_is_handled(audit):

@@ -171,4 +171,4 @@ def test_many_acknowledgements_at_once_are_done_and_those_that_come_late_are_ref
     assert [each["id"] for each in told] == [message["id"] for message in messages]
     assert [each["type"] for each in told] == ["settled"] * 4 + ["error"] + ["settled"] * 5
     assert told[4]["error"] == "AlreadyAcked"
-    assert client.queue_stats("work").acknowledged == 10
+    assert client.admin.queue_stats("work").acknowledged == 10

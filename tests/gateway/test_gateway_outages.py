@@ -121,7 +121,7 @@ def test_an_outage_is_told_to_all_and_what_was_promised_comes_when_it_is_over(
             assert again.get(WITHIN)["data"] == 2
         with audit.open("/v1/subscribe", topic="orders", sub_id="mine") as again:
             assert [again.get(WITHIN).get("data") for _ in range(2)] == [None, 2]
-        assert client.queue_stats("work").depth == 0
+        assert client.admin.queue_stats("work").depth == 0
 
 
 def test_outages_leave_nothing_behind_in_the_process(start_server, instance, serving_on, short_path):
@@ -145,7 +145,7 @@ def test_outages_leave_nothing_behind_in_the_process(start_server, instance, ser
             server = start_server(appendonly=True, data_dir=short_path)
             eventually(lambda: audit.post("/v1/publish", topic="orders", data=1).status_code == 200, WITHIN)
             # Those of before the outage are ended at the server, too
-            eventually(lambda: client.queue_stats("work").subscriptions == 0, WITHIN)
+            eventually(lambda: client.admin.queue_stats("work").subscriptions == 0, WITHIN)
         assert counts[1] == counts[2]
 
 
@@ -164,5 +164,5 @@ def test_a_subscription_that_is_closed_while_the_server_is_away_is_ended_when_it
 
         start_server(appendonly=True, data_dir=short_path)
 
-        eventually(lambda: client.queue_stats("work").subscriptions == 1, WITHIN)
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 1, WITHIN)
         assert eventually(lambda: other.get(1), WITHIN).data == 1

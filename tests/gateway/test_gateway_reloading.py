@@ -70,7 +70,7 @@ def test_a_right_that_is_taken_away_ends_what_is_open_and_gives_back_what_it_hel
         assert mine.get(WITHIN)["error"] == "NotEntitled"
         with pytest.raises(ConnectionClosed):
             mine.get(WITHIN)
-        assert eventually(lambda: client.queue_stats("work").leased == 0, WITHIN)
+        assert eventually(lambda: client.admin.queue_stats("work").leased == 0, WITHIN)
         # Whose rights are as they were goes on.
         audit.publish("orders", {"region": "EU", "id": 2})
         assert other.get(WITHIN)["data"]["id"] == 2

@@ -91,7 +91,7 @@ def test_a_message_has_headers_a_life_and_a_time_when_it_is_due(audit, client):
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     audit.post("/v1/publish", topic="orders", data=1, headers={"a": "b"}, expiration="2h", at=later)
 
-    assert client.queue_stats("work").scheduled in {0, 1}
+    assert client.admin.queue_stats("work").scheduled in {0, 1}
     with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert messages.get("30s").headers == {"a": "b"}
     for wrong in ("soon", "2026-05-01T09:00:00", 7):
@@ -214,7 +214,7 @@ def test_a_topic_that_nobody_defined_is_refused_with_the_names_that_the_user_may
         for answer in (one, many):
             assert refusal(answer) == (404, "TopicNotDefined")
             assert answer.json()["text"] == sentence.format(meant)
-    assert "ledger-uk" not in client.topics()
+    assert "ledger-uk" not in client.admin.topics()
     client.apply(Topic(name="ledger-uk"))
     assert clerk.once("/v1/publish_many", ("p", 1), topic="ledger-uk", messages=[{"data": 1}]).status_code == 200
 

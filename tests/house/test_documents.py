@@ -150,7 +150,7 @@ def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
             if "ampsq worker" in block:
                 # A reader ends it with Ctrl-C, when nothing is left
                 worker = subprocess.Popen(shlex.split(block), cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
-                eventually(lambda: client.queue_stats("work").depth == 0, within=120.0)
+                eventually(lambda: client.admin.queue_stats("work").depth == 0, within=120.0)
                 worker.terminate()
                 said.append(worker.communicate(timeout=60)[0].decode())
             elif "&\n" in block:
@@ -342,7 +342,7 @@ def test_the_file_of_the_page_on_configuration_can_be_applied(tmp_path):
         assert "\nnothing to do: " in Shell(in_folder(tmp_path, server.url, AMPSQ_INSTANCE="nyc-1"))(commands)
         with Client(server.url, instance="nyc-1") as client:
             assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
-            assert {plan.outcome for plan in client.plan(*load(tmp_path / "live.yaml"))} == {"unchanged"}
+            assert {plan.outcome for plan in client.admin.plan(*load(tmp_path / "live.yaml"))} == {"unchanged"}
 
 
 def test_the_file_of_the_page_on_configurations_of_amps_can_be_applied(tmp_path):

@@ -38,7 +38,7 @@ class World:
         acked.ack(wait=True)
         client.ack("work", [self.bookmarks[LAST]])
         # 0 is acknowledged, 1 leased, 2 ready, 3 delayed, 4 to 10 wait, 11 is acknowledged ahead
-        assert client.queue_stats("work").depth == 10
+        assert client.admin.queue_stats("work").depth == 10
 
     def key(self, suffix):
         return key(self.name, suffix, "work")
@@ -51,7 +51,7 @@ class World:
         return int(time.time() * 1000) + 3_600_000
 
     def check(self, **options):
-        (found,) = self.client.check("work", **options)
+        (found,) = self.client.admin.check("work", **options)
         return found
 
     def names(self, **options):
@@ -234,7 +234,7 @@ def test_leases_of_a_subscription_that_is_gone_come_back(damaged, start_coordina
     assert damaged.names(repair=True) == {"holder_gone": 1}
     assert damaged.names() == {}
     start_coordinator()
-    eventually(lambda: damaged.client.queue_stats("work").leased == 1)
+    eventually(lambda: damaged.client.admin.queue_stats("work").leased == 1)
     assert damaged.names() == {}
     assert damaged.delivered() == REST
 
@@ -263,12 +263,12 @@ def test_what_a_filter_kept_out_is_not_lost_though_the_filter_changed_since(clie
         define(text)
         client.publish_many("orders", [{"n": n} for n in range(6)])
         assert drain() == [[5], [0, 1, 2, 3, 4, 5], [0, 1]][number]
-        assert client.check("work")[0].clean
+        assert client.admin.check("work")[0].clean
     # Nor is it delivered when the queue is rebuilt
     client.publish("orders", {"n": 1})
     redis.delete(*[key(client.instance, name, "work") for name in ("cursors", "ready", "ahead")])
-    client.check("work", repair=True)
-    assert client.check("work")[0].clean
+    client.admin.check("work", repair=True)
+    assert client.admin.check("work")[0].clean
     assert drain() == [1]
 
 
@@ -279,14 +279,14 @@ def test_messages_that_are_missing_in_a_filter_s_index_are_found_and_put_there(c
         (first,) = pick_up(messages, 1)
         filters = redis.hget(key(client.instance, "queue", "work"), "sorted").decode().split(" ")
         index = key(client.instance, "sorted", "work", filters[1])
-        assert client.check("work")[0].clean
+        assert client.admin.check("work")[0].clean
         member = redis.zrange(index, 0, 0)[0]
         redis.zrem(index, member)
         redis.zadd(index, {"m5a0/orders": 1})
-        found = {one.name: one.number for one in client.check("work")[0].differences}
+        found = {one.name: one.number for one in client.admin.check("work")[0].differences}
         assert found == {"index_missing": 1, "index_stranger": 1}
-        client.check("work", repair=True)
-        assert client.check("work")[0].clean
+        client.admin.check("work", repair=True)
+        assert client.admin.check("work")[0].clean
         first.ack(wait=True)
         got = []
         while (message := messages.get(0.2)) is not None:
@@ -299,8 +299,8 @@ def test_a_topic_whose_news_a_queue_was_not_told_is_found(client, redis):
     client.apply(Queue(name="work", underlying_topic="^orders", default_publish_target="orders-1"))
     client.publish("orders-1", 1)
     redis.delete(key(client.instance, "behind", "work"))
-    assert [one.name for one in client.check("work")[0].differences] == ["behind_missing"]
-    client.check("work", repair=True)
+    assert [one.name for one in client.admin.check("work")[0].differences] == ["behind_missing"]
+    client.admin.check("work", repair=True)
     with client.subscribe("work") as messages:
         assert pick_up(messages, 1)[0].data == 1
 
@@ -312,11 +312,11 @@ def test_at_most_once_a_delivery_that_was_not_journaled_is_found(client, redis):
     client.publish_many("orders", range(3))
     with client.subscribe("work") as messages:
         pick_up(messages, 1)
-        assert client.check("work")[0].clean
+        assert client.admin.check("work")[0].clean
         redis.xtrim(key(client.instance, "journal", "work"), maxlen=0)
-        assert [one.name for one in client.check("work")[0].differences] == ["unjournaled"]
-        client.check("work", repair=True)
-        assert client.check("work")[0].clean
+        assert [one.name for one in client.admin.check("work")[0].differences] == ["unjournaled"]
+        client.admin.check("work", repair=True)
+        assert client.admin.check("work")[0].clean
 
 
 def test_a_queue_that_somebody_rebuilds_is_left_alone(damaged):
@@ -325,15 +325,15 @@ def test_a_queue_that_somebody_rebuilds_is_left_alone(damaged):
     found = damaged.check()
     assert (found.clean, found.undecided) == (True, ("somebody is rebuilding the queue",))
     with pytest.raises(Rebuilding):
-        damaged.client.rebuild("work")
+        damaged.client.admin.rebuild("work")
     damaged.redis.hdel(damaged.key("queue"), "rebuild", "paused")
 
 
 def test_all_queues_are_checked_and_an_unknown_one_is_refused(client):
     client.apply(Queue(name="work"), Queue(name="mail"))
-    assert [found.queue for found in client.check()] == ["mail", "work"]
+    assert [found.queue for found in client.admin.check()] == ["mail", "work"]
     with pytest.raises(UnknownQueue):
-        client.check("nobody")
+        client.admin.check("nobody")
 
 
 def test_every_difference_is_seeded_by_a_test():

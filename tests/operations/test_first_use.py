@@ -49,11 +49,11 @@ def test_a_coordinator_makes_the_topic_that_a_publisher_uses_first(login, instan
         publisher.publish_many("quotes", [{"id": 2}])
         publisher.publish("auto.jobs", {"id": 3})
 
-        assert {"trades", "quotes"} <= set(worker.topics())
+        assert {"trades", "quotes"} <= set(worker.admin.topics())
         with worker.subscribe("auto.jobs") as messages:
             assert messages.get(timeout="10s").data == {"id": 3}
         with worker.subscribe("auto.later"):
-            assert "auto.later" in worker.queues()
+            assert "auto.later" in worker.admin.queues()
         with pytest.raises(UnknownQueue):
             worker.subscribe("trades.jobs")
 
@@ -69,7 +69,7 @@ def test_a_guaranteed_publisher_waits_for_one(login, instance, coordinate, tmp_p
         time.sleep(4.0)
         coordinate(login("coordinator"))
         till.flush(timeout="20s")
-        assert "late" in client.topics()
+        assert "late" in client.admin.topics()
 
 
 @pytest.mark.usefixtures("admin")
@@ -78,7 +78,7 @@ def test_so_it_does_for_asyncio(login, instance, coordinate):
         async with AsyncClient(login("gateway"), instance=instance) as client:
             await client.publish("later", {"id": 2})
             async with client.subscribe("auto.next"):
-                return await client.topics()
+                return await client.admin.topics()
 
     coordinate(login("coordinator"))
 
@@ -115,7 +115,7 @@ def test_a_name_that_cannot_be_made_is_told_once_and_forgotten(instance, admin, 
 
     WantedNames().run_once(store)
 
-    assert "fine" in admin.topics()
+    assert "fine" in admin.admin.topics()
     assert store.call(define_calls.read_wanted(instance)) == []
     assert [record.message.partition(" was used")[0] for record in caplog.records] == ["slowly", "no name"]
 
@@ -132,7 +132,7 @@ def test_only_so_many_names_are_kept(login, instance, admin, store):  # noqa: AR
 def test_who_may_define_does_not_ask(instance, admin, store):
     admin.publish("mine", {"id": 1})
 
-    eventually(lambda: "mine" in admin.topics())
+    eventually(lambda: "mine" in admin.admin.topics())
     assert not store.redis.exists(key(instance, "wanted"))
 
 
@@ -172,8 +172,8 @@ def test_a_coordinator_does_not_make_what_the_instance_does_not_take(instance, a
     WantedNames().run_once(store)
 
     # Then only the queue of an address setting is made, and the other one is told
-    assert "ordres" not in admin.topics()
-    assert "auto.jobs" in admin.queues()
+    assert "ordres" not in admin.admin.topics()
+    assert "auto.jobs" in admin.admin.queues()
     assert store.call(define_calls.read_wanted(instance)) == []
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith(f"ordres was used first in {instance}, and cannot be made: 'ordres' is not defined")

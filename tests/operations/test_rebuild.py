@@ -112,26 +112,26 @@ def delivered(client):
 def test_what_was_settled_stays_so_and_the_rest_is_delivered_once(client, redis, kind, seed):
     # Given a queue to which much has happened
     History(client, seed, kind)
-    (before,) = client.check("work")
+    (before,) = client.admin.check("work")
     assert before.clean
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     settled = unsettled(client, redis)
     # When all of its delivery state is lost and it is mended
     lose(redis, client.instance)
-    assert not client.check("work")[0].clean
-    client.check("work", repair=True)
+    assert not client.admin.check("work")[0].clean
+    client.admin.check("work", repair=True)
     # Then the durable part is what it was
-    (after,) = client.check("work")
+    (after,) = client.admin.check("work")
     assert (after.clean, after.messages, after.settled) == (True, before.messages, before.settled)
     assert unsettled(client, redis) == settled
     if kind not in ("filter", "barrier"):
-        assert client.queue_stats("work").depth == stats.depth
+        assert client.admin.queue_stats("work").depth == stats.depth
     # And what was not settled is delivered, once each; what was published for later is later
     found = delivered(client)
     assert len(found) == len(set(found))
-    rest = client.queue_stats("work")
+    rest = client.admin.queue_stats("work")
     assert rest.depth == rest.scheduled == stats.scheduled > 0
-    (drained,) = client.check("work")
+    (drained,) = client.admin.check("work")
     kept_out = drained.messages - drained.settled - rest.scheduled
     assert drained.clean
     assert (kept_out > 0) == (kind == "filter")
@@ -144,7 +144,7 @@ def test_what_is_delivered_after_a_rebuild_is_in_the_order_of_arrival_over_all_t
     bookmarks = [client.publish(f"orders-{number % 3}", number) for number in range(60)]
     client.ack("work", bookmarks[:30:2])
     lose(redis, client.instance)
-    client.rebuild("work")
+    client.admin.rebuild("work")
     with client.subscribe("work") as messages:
         found = []
         while (message := messages.get(0.1)) is not None:
@@ -161,11 +161,11 @@ def test_a_rebuild_keeps_leases_delays_and_attempts_that_are_there(client):
         second.cancel()
         second = eventually(lambda: messages.get(0))
         assert second.delivery == 2
-        client.rebuild("work")
+        client.admin.rebuild("work")
         first.ack(wait=True)
         second.ack(wait=True)
-        assert client.check("work")[0].clean
-        assert client.queue_stats("work").depth == 4
+        assert client.admin.check("work")[0].clean
+        assert client.admin.queue_stats("work").depth == 4
 
 
 def test_a_coordinator_ends_a_rebuild_that_nobody_ended(client, redis, valkey, start_coordinator):  # noqa: ARG001
@@ -179,8 +179,8 @@ def test_a_coordinator_ends_a_rebuild_that_nobody_ended(client, redis, valkey, s
         # When a coordinator is at work, the queue delivers again
         start_coordinator()
         assert [eventually(lambda: messages.get(0.1), within=25.0).data] == [0]
-    eventually(lambda: client.check("work")[0].undecided == ())
-    assert client.check("work")[0].clean
+    eventually(lambda: client.admin.check("work")[0].undecided == ())
+    assert client.admin.check("work")[0].clean
 
 
 def test_a_rebuild_under_way_stops_its_queue_alone_and_one_that_was_given_up_is_taken_over(client, redis):
@@ -198,7 +198,7 @@ def test_a_rebuild_under_way_stops_its_queue_alone_and_one_that_was_given_up_is_
         # A definition that changes meanwhile does not begin to read
         client.apply(Queue(name="work", underlying_topic="orders", max_deliveries=3))
         assert messages.get(0.1) is None
-        client.rebuild("work")
+        client.admin.rebuild("work")
         assert eventually(lambda: messages.get(0)).data == 1
     assert redis.hget(key(client.instance, "queue", "work"), "compiled").decode().endswith(" orders")
 
@@ -257,7 +257,7 @@ class Traffic:
     def finish(self, client):
         """No more messages, and all that there are settled."""
         self.stopping.set()
-        eventually(lambda: not any(client.queue_stats(queue.name).depth for queue in self.queues), within=200)
+        eventually(lambda: not any(client.admin.queue_stats(queue.name).depth for queue in self.queues), within=200)
 
     def __exit__(self, *_):
         self.stopping.set()
@@ -284,7 +284,7 @@ def test_on_a_healthy_system_under_load_nothing_is_found(client, valkey, coordin
         until, rounds = time.monotonic() + 4, 0
         while time.monotonic() < until:
             # Mending a healthy queue changes nothing
-            for found in client.check(repair=rounds % 2 == 1):
+            for found in client.admin.check(repair=rounds % 2 == 1):
                 assert found.differences == (), found
             rounds += 1
     assert traffic.faults == []
@@ -296,7 +296,7 @@ def test_queues_are_rebuilt_under_load_without_losing_or_doubling_anything(clien
     with Traffic(valkey.url, client.instance, queues) as traffic:
         for _ in range(3):
             for queue in queues:
-                client.rebuild(queue.name)
+                client.admin.rebuild(queue.name)
         traffic.finish(client)
     assert traffic.faults == []
     for queue in queues:
@@ -304,18 +304,18 @@ def test_queues_are_rebuilt_under_load_without_losing_or_doubling_anything(clien
         acked = traffic.acked[queue.name]
         assert set(map(str, acked)) == wanted
         assert set(acked.values()) == {1}
-    assert all(found.clean for found in client.check())
+    assert all(found.clean for found in client.admin.check())
 
 
 def test_a_ring_that_was_made_smaller_evicts_nothing_when_it_is_rebuilt(client, redis):
     client.apply(Queue(name="work", underlying_topic="orders", ring_size=8, max_per_subscription_backlog=20))
     client.publish_many("orders", range(12))
     client.apply(Queue(name="work", underlying_topic="orders", ring_size=5, max_per_subscription_backlog=20))
-    assert client.queue_stats("work").depth == 8
+    assert client.admin.queue_stats("work").depth == 8
     lose(redis, client.instance)
-    client.check("work", repair=True)
-    assert client.check("work")[0].clean
-    assert client.queue_stats("work").depth == 8
+    client.admin.check("work", repair=True)
+    assert client.admin.check("work")[0].clean
+    assert client.admin.queue_stats("work").depth == 8
     client.publish("orders", 12)
     with client.subscribe("work", max_backlog=20, filter="1 = 1") as messages:
         assert sorted(message.data for message in rest_of(messages)) == [5, 6, 7, 8, 9, 10, 11, 12]
@@ -326,7 +326,7 @@ def test_a_rebuilt_queue_ends_lives_on_time(client, redis, coordinator):  # noqa
     bookmarks = client.publish_many("orders", range(5))
     client.ack("work", bookmarks[1:4])
     lose(redis, client.instance)
-    client.rebuild("work")
-    assert client.queue_stats("work").depth == 2
-    eventually(lambda: client.queue_stats("work").expired == 2)
-    assert client.check("work")[0].clean
+    client.admin.rebuild("work")
+    assert client.admin.queue_stats("work").depth == 2
+    eventually(lambda: client.admin.queue_stats("work").expired == 2)
+    assert client.admin.check("work")[0].clean

@@ -21,7 +21,7 @@ def begun(client, point, **elements):
     """A new queue, and what is in it."""
     queue = Queue(name="work", **{"underlying_topic": "orders", "recovery_point": point, **elements})
     client.apply(queue)
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert stats.depth == stats.waiting
     with client.subscribe("work") as messages:
         found = settle_all(messages)
@@ -59,7 +59,7 @@ def test_a_queue_that_begins_at_a_time_has_what_was_published_then_or_later(eith
 def test_a_queue_that_begins_in_the_future_begins_now(either):
     given_a_log(either)
     assert begun(either, "2999-01-01") == []
-    assert either.check("work")[0].clean
+    assert either.admin.check("work")[0].clean
 
 
 def test_every_topic_of_a_queue_begins_at_the_point_and_one_that_appears_later_at_its_start(client):
@@ -71,7 +71,7 @@ def test_every_topic_of_a_queue_begins_at_the_point_and_one_that_appears_later_a
     client.publish("orders-1", "first")
     with client.subscribe("work") as messages:
         assert sorted(settle_all(messages, 2)) == ["first", "third"]
-    assert client.check("work")[0].clean
+    assert client.admin.check("work")[0].clean
 
 
 def test_a_bookmark_of_another_instance_is_no_recovery_point(client):
@@ -79,7 +79,7 @@ def test_a_bookmark_of_another_instance_is_no_recovery_point(client):
     with pytest.raises(DefinitionError, match=r"recovery_point: bookmark .* is not here: its origin is elsewhere\.x1"):
         client.apply(Queue(name="work", underlying_topic="orders", recovery_point="orders~elsewhere.x1~5-0"))
     with pytest.raises(UnknownQueue):
-        client.queue_stats("work")
+        client.admin.queue_stats("work")
 
 
 def test_what_a_log_lost_before_a_queue_began_is_not_counted_as_waiting(client, valkey):
@@ -107,12 +107,12 @@ def test_a_later_point_takes_what_lies_before_it_out_of_the_queue(client):
         for message in [leased, *rest_of(messages)]:
             message.ack(wait=True)
         assert settle_all(messages) == [7, 8, 9]
-    assert client.check("work")[0].clean
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.check("work")[0].clean
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_now_and_creation_are_the_same_point(client):
     client.apply(Queue(name="work", underlying_topic="orders", recovery_point="now"))
     given_a_log(client)
     client.apply(Queue(name="work", underlying_topic="orders", recovery_point="creation"))
-    assert client.queue_stats("work").depth == 5
+    assert client.admin.queue_stats("work").depth == 5

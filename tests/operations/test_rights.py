@@ -22,7 +22,7 @@ pytestmark = pytest.mark.default_user(reason="makes its users itself, and has th
 #: What each role lacks beside what no role has, a command a line; {0} is the tag of its instance.
 LACKS = {
     "publisher": """
-        BLMPOP 0 1 {0}:s:s1:inbox LEFT | LPOP {0}:s:s1:inbox | LPUSH {0}:s:s1:inbox x | SREM {0}:x x
+        BLMPOP 0 1 {0}:s:s1:inbox LEFT | LPOP {0}:s:s1:inbox | SREM {0}:x x
         XTRIM {0}:log:orders MAXLEN 0 | XDEL {0}:log:orders 1-1 | XSETID {0}:log:orders 1-1
         CONFIG GET appendfsync | SCAN 0 | PUBSUB NUMSUB x | CLIENT KILL ID 1 | SADD ampsq:instances x
         HSET {0}:topics x y | HDEL {0}:queues x | DEL {0}:routes | HSET {0}:actions x y | HDEL {0}:views x

@@ -135,9 +135,9 @@ def test_a_worker_subscribes_and_settles_in_every_way(connect, plain):
     with worker.aggregate("by-price", ["SUM(/price) AS /sum"]) as rows:
         assert rows.get(timeout="30s") == {"sum": 15}
     assert len(worker.sow("by-price", "/price > 1")) == 4
-    assert worker.explain("by-price").sentence
+    assert worker.admin.explain("by-price").sentence
     assert worker.ack("by-price", filter="/id = 0") == 1
-    eventually(lambda: worker.queue_stats("work").expired == 2)
+    eventually(lambda: worker.admin.queue_stats("work").expired == 2)
     assert refused(plain) == set()
 
 
@@ -164,7 +164,7 @@ def test_a_coordinator_does_its_duties(connect, coordinated, admin, plain):
         messages.get(timeout="30s").ack(wait=True)
     worker.ack("by-price", filter="/id > 0")
 
-    eventually(lambda: [letter.data["id"] for letter in admin.dead_letters("letters")] == [1])
+    eventually(lambda: [letter.data["id"] for letter in admin.admin.dead_letters("letters")] == [1])
     eventually(lambda: [row.data for row in worker.sow("totals")] == [{"sum": 7}])
     eventually(lambda: all(age < 5 for age in coordinated.rounds.values()))
     assert refused(plain) == set()
@@ -182,7 +182,7 @@ def test_a_killed_workers_messages_come_back_by_a_coordinator_of_its_role(connec
     plain.execute_command("ACL", "SETUSER", user, "off")
     plain.execute_command("CLIENT", "KILL", "USER", user)
 
-    eventually(lambda: admin.queue_stats("work").ready == 1)
+    eventually(lambda: admin.admin.queue_stats("work").ready == 1)
     plain.execute_command("ACL", "SETUSER", user, "on")
 
 
@@ -193,13 +193,13 @@ def test_an_admin_defines_checks_repairs_and_redrives(admin, connect, plain):
     with worker.subscribe("work") as messages:
         messages.get(timeout="30s").expire()
 
-    eventually(lambda: len(admin.dead_letters("letters")) == 1)
-    assert admin.redrive("letters") == 1
-    assert all(each.clean for each in admin.check(repair=True))
-    assert admin.trim("orders", age="1d", dry_run=True).removed == 0
-    assert admin.history(publisher.publish("orders", {"id": 3})) is not None
-    assert {"orders", "failed"} <= admin.topics().keys()
-    assert "action:dead-letter-work" in {each.name.partition("@")[0] for each in admin.publishers()}
+    eventually(lambda: len(admin.admin.dead_letters("letters")) == 1)
+    assert admin.admin.redrive("letters") == 1
+    assert all(each.clean for each in admin.admin.check(repair=True))
+    assert admin.admin.trim("orders", age="1d", dry_run=True).removed == 0
+    assert admin.admin.history(publisher.publish("orders", {"id": 3})) is not None
+    assert {"orders", "failed"} <= admin.admin.topics().keys()
+    assert "action:dead-letter-work" in {each.name.partition("@")[0] for each in admin.admin.publishers()}
     assert refused(plain) == set()
 
 
@@ -226,7 +226,7 @@ def test_links_run_with_a_replicator_at_their_other_end(login, server, instance,
                 found.append(message.data["id"])
                 message.ack(wait=True)
         assert sorted(found) == [1, 2]
-        eventually(lambda: [client.queue_stats("shared").depth for client in (first, second)] == [0, 0])
+        eventually(lambda: [client.admin.queue_stats("shared").depth for client in (first, second)] == [0, 0])
     assert refused(plain) == set()
 
 

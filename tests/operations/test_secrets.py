@@ -117,8 +117,10 @@ def test_a_destination_shows_its_password_in_its_own_definition_alone(valkey, in
             thread.join()
 
         links = client._store.redis.hgetall(f"{{{instance}}}:links")
-        definitions = client.definitions()
-        assert_hidden(destination, repr(destination), destination.addresses, links, client.replication(), logged())
+        definitions = client.admin.definitions()
+        assert_hidden(
+            destination, repr(destination), destination.addresses, links, client.admin.replication(), logged()
+        )
         assert_hidden(definitions, render_config(definitions))
     assert any(part in destination.to_json() for part in PARTS)
 

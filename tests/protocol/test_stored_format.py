@@ -165,7 +165,7 @@ def test_no_check_finds_anything_wrong(stored, answers):
     for instance in (NYC, LDN, TYO):
         found = answers["instances"][instance]["checked"]
         with contextlib.closing(Client(stored.url, instance=instance)) as client:
-            assert found.keys() >= client.queues().keys() - {"mending"}
+            assert found.keys() >= client.admin.queues().keys() - {"mending"}
         assert all(each["clean"] and not each["undecided"] for each in found.values())
 
 
@@ -179,14 +179,14 @@ def test_a_lease_is_ended_by_its_token_alone(nyc, handed):
         call = calls.settle("acknowledged", b"work", [each["ref"].encode()], [token.encode()])
         return nyc._store.call(call)
 
-    before = nyc.queue_stats("work").acknowledged
+    before = nyc.admin.queue_stats("work").acknowledged
 
     assert settle(first, second["token"]) != []
-    assert nyc.explain("work", first["bookmark"]).state == "leased"
+    assert nyc.admin.explain("work", first["bookmark"]).state == "leased"
     assert settle(first, first["token"]) == []
     assert nyc.ack("work", [second["bookmark"]]) == 1
-    assert {nyc.explain("work", each["bookmark"]).reason for each in (first, second)} == {"acknowledged"}
-    assert nyc.queue_stats("work").acknowledged == before + 2
+    assert {nyc.admin.explain("work", each["bookmark"]).reason for each in (first, second)} == {"acknowledged"}
+    assert nyc.admin.queue_stats("work").acknowledged == before + 2
 
 
 def test_messages_are_delivered_in_the_order_that_was_said(nyc, answers):
@@ -204,21 +204,21 @@ def test_a_publisher_goes_on_with_its_next_number(stored, nyc, answers):
     with Client(stored.url, instance=NYC) as client, client.publisher("till-1") as till:
         number = known["sequence"]
         assert till.publish("sold", {"number": number}, sequence=number).bookmark() == known["bookmark"]
-        before = nyc.topics()["sold"]["messages"]
+        before = nyc.admin.topics()["sold"]["messages"]
         till.publish("sold", {"number": number + 1}, sequence=number + 1)
-    assert nyc.topics()["sold"]["messages"] == before + 1
+    assert nyc.admin.topics()["sold"]["messages"] == before + 1
 
 
 def test_what_is_scheduled_comes_due_and_what_is_leased_lapses(nyc):
-    assert nyc.queue_stats("later").scheduled == 4
-    before = {name: nyc.queue_stats(name).returned for name in ("later", "work", "big")}
+    assert nyc.admin.queue_stats("later").scheduled == 4
+    before = {name: nyc.admin.queue_stats(name).returned for name in ("later", "work", "big")}
     for year in (2101, 2130):
         now = round(datetime.fromisoformat(f"{year}-01-01T00:00:00+00:00").timestamp() * 1000)
         eventually(lambda now=now: not nyc._store.call(script_call("sweep", [now], lambda reply: reply[0])))
 
-    assert nyc.queue_stats("later").scheduled == 0
+    assert nyc.admin.queue_stats("later").scheduled == 0
     # Whoever held them has room, and is delivered others.
-    assert [nyc.queue_stats(name).returned > before[name] for name in before] == [True] * 3
+    assert [nyc.admin.queue_stats(name).returned > before[name] for name in before] == [True] * 3
 
 
 def test_a_durable_subscription_goes_on_where_it_was(nyc):
@@ -238,8 +238,8 @@ def test_records_are_merged_deleted_and_queried_on(nyc):
 
 def test_views_and_actions_go_on(nyc):
     counted = {row.data["symbol"]: row.data["n"] for row in nyc.sow("by-symbol")}
-    tasks, copies = (nyc.topics()[name]["messages"] for name in ("tasks", "copies"))
-    alarms = nyc.topics()["alarms"]["messages"]
+    tasks, copies = (nyc.admin.topics()[name]["messages"] for name in ("tasks", "copies"))
+    alarms = nyc.admin.topics()["alarms"]["messages"]
     nyc.publish("bids", {"id": 1, "symbol": "A", "price": 1})
     nyc.publish("tasks", {"id": 9})
     views, actions = Views(), Actions()
@@ -248,7 +248,7 @@ def test_views_and_actions_go_on(nyc):
         views.run_once(nyc._store)
         actions.run_once(nyc._store)
         rows = {row.data["symbol"]: row.data["n"] for row in nyc.sow("by-symbol")}
-        topics = nyc.topics()
+        topics = nyc.admin.topics()
         return (
             rows["A"] == counted["A"] + 1
             and topics["copies"]["messages"] == copies + 1 == tasks + 1
@@ -259,15 +259,15 @@ def test_views_and_actions_go_on(nyc):
 
 
 def test_a_job_records_the_rest_of_its_rows(nyc):
-    assert nyc.topics()["rows"]["messages"] < 710
+    assert nyc.admin.topics()["rows"]["messages"] < 710
     for partition in (0, 1):
         eventually(lambda partition=partition: nyc._store.call(record_stage("staged", 5, f"{NYC}/{partition}")) == 0)
     assert nyc._store.call(finish_job("staged", 5, [f"{NYC}/0", f"{NYC}/1"])) == 0
-    assert nyc.topics()["rows"]["messages"] == 710
+    assert nyc.admin.topics()["rows"]["messages"] == 710
 
 
 def test_a_rebuild_that_was_begun_is_ended(nyc):
-    assert nyc.rebuild("mending").messages == 5
+    assert nyc.admin.rebuild("mending").messages == 5
     assert [each.data["n"] for each in nyc.sow("mending")] == [0, 1, 2, 3, 4]
 
 
@@ -277,16 +277,18 @@ def test_links_carry_what_was_under_way(stored):
             name: stack.enter_context(contextlib.closing(Client(stored.url, instance=name))) for name in (NYC, LDN, TYO)
         }
         assert {each.bookmark for each in clients[NYC].sow("deals-work")}
-        assert clients[TYO].replication().recovery is not None
+        assert clients[TYO].admin.replication().recovery is not None
         carry(clients)
         carry(clients)
-        assert clients[TYO].replication().recovery is None
+        assert clients[TYO].admin.replication().recovery is None
         logs = []
         for client in clients.values():
             with client.subscribe_topic("deals", bookmark="[epoch:now)") as replay:
                 logs.append(sorted(message.raw for message in replay))
         assert logs[0] == logs[1] == logs[2]
-        assert all(found.clean for client in clients.values() for found in client.check("deals-work", "deals-ours"))
+        assert all(
+            found.clean for client in clients.values() for found in client.admin.check("deals-work", "deals-ours")
+        )
 
 
 def carry(clients):
@@ -316,9 +318,9 @@ def test_a_coordinator_takes_over_all_of_it(stored):
     try:
         with contextlib.closing(Client(stored.url, instance=NYC)) as client:
             # Whoever held something is gone; a rebuild that was begun is ended.
-            eventually(lambda: sum(client.queue_stats(name).leased for name in client.queues()) == 0, 60)
-            eventually(lambda: client.queue_stats("mending").depth == 5)
-            assert [found.queue for found in client.check() if not found.clean] == []
+            eventually(lambda: sum(client.admin.queue_stats(name).leased for name in client.admin.queues()) == 0, 60)
+            eventually(lambda: client.admin.queue_stats("mending").depth == 5)
+            assert [found.queue for found in client.admin.check() if not found.clean] == []
     finally:
         coordinator.stop()
         thread.join()

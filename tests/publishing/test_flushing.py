@@ -188,7 +188,7 @@ def test_at_most_once_is_not_assumed_where_nobody_knows(login, instance, coordin
         coordinate(login("coordinator"))
         eventually(lambda: plain.exists(key(instance, "lasting")), 30)
         admin.apply(queue)
-        assert admin.queues()["once"].semantics == "at-most-once"
+        assert admin.admin.queues()["once"].semantics == "at-most-once"
 
 
 @pytest.mark.usefixtures("defined", "no_wait")

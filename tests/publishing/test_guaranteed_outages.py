@@ -183,7 +183,7 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
         till.flush("30s")
         assert messages.late == []
     assert store.settlements() == {}
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.acknowledged, stats.expired, stats.delayed, stats.leased) == (8, 1, 1, 0)
 
 
@@ -206,7 +206,7 @@ def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, 
     client, till = connect_to(frail, store=tmp_path / "till.db")
     till.flush("30s")
     # Then they are settled
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.acknowledged, stats.depth) == (3, 0)
 
 
@@ -229,7 +229,7 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_touches_nothing(conn
             ("settle", "work", StaleLease)
         ]
         held.ack(wait=True)
-    assert client.queue_stats("work").acknowledged == 1
+    assert client.admin.queue_stats("work").acknowledged == 1
     assert bookmark == held.bookmark
 
 

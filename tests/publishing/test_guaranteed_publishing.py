@@ -48,7 +48,7 @@ def test_expirations_and_delays_travel_with_their_messages(connect, make_store):
     till.publish("orders", "later", delay="1h")
     till.publish_many("orders", ["short"], expiration="1h", headers={"a": "b"})
     till.flush("30s")
-    assert (client.queue_stats("work").scheduled, client.queue_stats("work").waiting) == (1, 1)
+    assert (client.admin.queue_stats("work").scheduled, client.admin.queue_stats("work").waiting) == (1, 1)
 
 
 def test_a_publisher_goes_on_behind_what_the_server_knows(connect, make_store, log_of):
@@ -215,10 +215,10 @@ def test_the_asyncio_client_does_the_same(valkey, instance, make_store, log_of):
                 for _ in range(12):
                     await (await messages.get("30s")).ack()
                 await till.flush("30s")
-            assert (await client.queue_stats("work")).acknowledged == 12
-            assert [(each.name, each.sequence, each.client is not None) for each in await client.publishers()] == [
-                ("till-1", 12, True)
-            ]
+            assert (await client.admin.queue_stats("work")).acknowledged == 12
+            assert [
+                (each.name, each.sequence, each.client is not None) for each in await client.admin.publishers()
+            ] == [("till-1", 12, True)]
 
     asyncio.run(main())
     assert [number for number, _ in log_of("orders")] == list(range(1, 13))
@@ -281,7 +281,7 @@ def test_closing_sends_what_is_left_and_logs_off(valkey, instance, make_store, l
                 till.publish("orders", number)
     assert log_of("orders") == [(number + 1, str(number)) for number in range(100)]
     with Client(valkey.url, instance=instance) as other:
-        assert [(each.sequence, each.client) for each in other.publishers()] == [(100, None)]
+        assert [(each.sequence, each.client) for each in other.admin.publishers()] == [(100, None)]
     assert [thread.name for thread in threading.enumerate() if "till-1" in thread.name] == []
     assert store.held == 0
 
@@ -290,7 +290,7 @@ def test_publishers_are_listed_with_how_far_they_are(connect):
     client = connect()
     plain, _ = client.publisher("a"), client.publisher("b", store=MemoryPublishStore())
     bookmark = plain.publish("orders", 1).bookmark()
-    first, second = client.publishers()
+    first, second = client.admin.publishers()
     assert (first.name, first.sequence, first.bookmark, first.client) == ("a", 1, bookmark, None)
     assert (second.name, second.sequence, second.bookmark) == ("b", 0, None)
     assert second.client == client._session.client

@@ -151,7 +151,7 @@ def test_data_that_a_type_cannot_say_are_refused(client, message_type, data, rea
     define(client, message_type)
     with pytest.raises(DefinitionError, match=reason):
         client.publish("orders", data)
-    assert client.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"]["messages"] == 0
 
 
 def test_a_queue_has_the_type_of_its_topics(client):
@@ -177,14 +177,14 @@ def test_a_topic_of_first_use_is_json_and_not_taken_by_a_queue_of_another_type(c
     client.publish("first", {"a": 1})
     with pytest.raises(DefinitionError, match=r"define Topic\(name='others', message_type='nvfix'\) before its first"):
         client.publish("others", {"a": 1})
-    assert "others" not in client.topics()
+    assert "others" not in client.admin.topics()
 
 
 def test_the_type_is_fixed_by_the_first_message(client):
     client.apply(Topic(name="orders"))
-    assert client.message_type("orders") == client.message_type("nothing") == "json"
+    assert client.admin.message_type("orders") == client.admin.message_type("nothing") == "json"
     client.apply(Topic(name="orders", message_type="fix"))
-    assert client.message_type("orders") == "fix"
+    assert client.admin.message_type("orders") == "fix"
     client.publish("orders", {"55": "IBM"})
     with pytest.raises(MessageTypeFixed, match="keep the type"):
         client.apply(Topic(name="orders", message_type="msgpack"))
@@ -201,8 +201,8 @@ def test_a_dead_letter_has_a_message_of_another_type_to_the_byte(client):
         message.expire()
         with client.subscribe("dead") as letters:
             assert letters.get(timeout=30).data["message"].keys() == {"base64"}
-        assert [letter.raw for letter in client.dead_letters("dead")] == [message.raw]
-        assert client.redrive("dead") == 1
+        assert [letter.raw for letter in client.admin.dead_letters("dead")] == [message.raw]
+        assert client.admin.redrive("dead") == 1
         assert messages.get(timeout=30).data == ORDER
     with pytest.raises(DefinitionError, match="dead letters are json"):
         client.apply(Action.dead_letter("work", "orders2"), Topic(name="orders2", message_type="msgpack"))

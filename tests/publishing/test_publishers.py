@@ -15,7 +15,7 @@ def define(client):
 
 def recorded(client):
     with client.subscribe("work", max_backlog=500) as messages:
-        return data_of(pick_up(messages, client.queue_stats("work").depth))
+        return data_of(pick_up(messages, client.admin.queue_stats("work").depth))
 
 
 def test_a_number_that_is_recorded_answers_its_first_bookmark(connect_to_each):
@@ -85,7 +85,7 @@ def test_a_duplicate_is_known_over_topics(connect):
     client.apply(Queue(name="other"))
     bookmark = till.publish("orders", 1, sequence=1).bookmark()
     assert till.publish("other", 1, sequence=1).bookmark() == bookmark
-    assert client.queue_stats("other").depth == 0
+    assert client.admin.queue_stats("other").depth == 0
 
 
 def test_a_number_without_a_publisher_is_refused(connect):
@@ -95,7 +95,7 @@ def test_a_number_without_a_publisher_is_refused(connect):
         client.publish("orders", 1, sequence=1)
     with pytest.raises(DefinitionError):
         client.publisher("no name")
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 @pytest.mark.parametrize("sequence", [0, -1, 2**53, "1", True, 1.5])
@@ -107,4 +107,4 @@ def test_a_number_that_is_no_count_is_refused(connect, sequence):
         till.publish("orders", 1, sequence=sequence)
     till.publish("orders", "first")
     assert till.publish("orders", "again", sequence=1).bookmark().topic == "orders"
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1

@@ -79,7 +79,7 @@ def test_what_json_cannot_say_is_refused_and_nothing_is_recorded(client, data):
     with pytest.raises(DefinitionError):
         client.publish_many("work", [1, data])
     # And nothing is in the queue
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_headers_travel_beside_the_body(either):
@@ -101,7 +101,7 @@ def test_headers_that_are_no_text_are_refused(client):
     client.apply(Queue(name="work"))
     with pytest.raises(DefinitionError, match="allowed is a dict of texts"):
         client.publish("work", 1, headers={"number": 1})
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_a_bookmark_is_the_message_s_identity(client):
@@ -149,7 +149,7 @@ def test_a_batch_outside_its_limits_is_refused(client, batch):
 def test_publishing_nothing_is_nothing(client):
     client.apply(Queue(name="work"))
     assert list(client.publish_many("work", [])) == []
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_a_publish_to_a_queue_s_name_goes_to_its_topic(either):
@@ -162,12 +162,12 @@ def test_a_publish_to_a_queue_s_name_goes_to_its_topic(either):
     assert either.publish("work", 1).topic == "orders"
     assert either.publish("all", 2).topic == "orders-late"
     # Then the target topic has it, with everything that reads that topic
-    topics = either.topics()
+    topics = either.admin.topics()
     assert topics["orders"]["messages"] == 1
     assert topics["orders"]["queues"] == ["all", "work"]
     assert "work" not in topics
-    assert either.queue_stats("all").depth == 2
-    assert either.queue_stats("work").depth == 1
+    assert either.admin.queue_stats("all").depth == 2
+    assert either.admin.queue_stats("work").depth == 1
 
 
 def test_a_topic_that_appears_later_feeds_the_queues_whose_pattern_finds_it(either):
@@ -185,7 +185,7 @@ def test_a_topic_that_appears_later_feeds_the_queues_whose_pattern_finds_it(eith
         message = pick_up(messages, 1)[0]
         assert (message.data, message.topic) == ("de", "orders/eu/de")
         assert not rest_of(messages)
-    assert either.queue_stats("us").depth == 1
+    assert either.admin.queue_stats("us").depth == 1
 
 
 def test_messages_of_several_topics_come_in_the_order_in_which_they_were_published(either):

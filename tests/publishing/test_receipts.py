@@ -248,7 +248,7 @@ def test_acknowledgements_are_kept_where_the_subscription_says_so(client):
         for message in pick_up(messages, 2):
             message.ack()
         till.flush("30s")
-    assert client.queue_stats("work").acknowledged == 2
+    assert client.admin.queue_stats("work").acknowledged == 2
     assert client.ack("work", [bookmark], publisher=till) == 1
     till.flush("30s")
     assert store.settlements() == {}

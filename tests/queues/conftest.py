@@ -16,6 +16,6 @@ def died(client, start_coordinator):
 
     def died(bodies, **options):
         give_up(client, bodies, coordinate=True, **options)
-        return client.dead_letters("dead")
+        return client.admin.dead_letters("dead")
 
     return died

@@ -42,7 +42,7 @@ class Stage:
             pass
 
     def explain(self, bookmark=None):
-        return self.client.explain("work", bookmark)
+        return self.client.admin.explain("work", bookmark)
 
 
 def moment(milliseconds):

@@ -111,7 +111,7 @@ def it_came_back_and_everybody_left(stage):
     stage.publish(1)
     with stage.client.subscribe("work") as subscription:
         pick_up(subscription, 1)
-    eventually(lambda: stage.client.queue_stats("work").ready == 1)
+    eventually(lambda: stage.client.admin.queue_stats("work").ready == 1)
     return stage.explain(), (
         "The next message waits because nobody is subscribed to the queue; nothing comes before it; it came back "
         "before, delivered once, last because its subscription ended."
@@ -226,7 +226,7 @@ def the_instance_is_a_new_incarnation(stage):
     stage.client.apply(Destination(name="elsewhere", sync_type="async", **way))
     stage.client.subscribe("work").close()
     stage.publish(1)
-    stage.client.begin_incarnation()
+    stage.client.admin.begin_incarnation()
     return stage.explain(), (
         "The next message waits because this instance is a new incarnation and holds the queue until it has what "
         "others have of the last one: ampsq replication says for whom it waits."

@@ -19,7 +19,7 @@ def define(client, **elements):
 
 def lapse(client, number):
     """Wait until so many leases have lapsed."""
-    eventually(lambda: client._store.call(calls.sweep()) and client.queue_stats("work").returned >= number)
+    eventually(lambda: client._store.call(calls.sweep()) and client.admin.queue_stats("work").returned >= number)
 
 
 def test_acknowledgements_travel_with_the_next_take(connect, journal):
@@ -45,7 +45,7 @@ def test_acknowledgements_do_not_wait_longer_than_their_time(connect):
         for message in pick_up(messages, 2):
             message.ack()
         # Nobody asks for more messages
-        eventually(lambda: client.queue_stats("work").acknowledged == 2)
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 2)
 
 
 def test_acknowledgements_are_sent_when_the_subscription_is_closed(connect):
@@ -54,7 +54,7 @@ def test_acknowledgements_are_sent_when_the_subscription_is_closed(connect):
     client.publish_many("work", range(2))
     with client.subscribe("work", max_backlog=2) as messages:
         pick_up(messages, 2)[0].ack()
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.acknowledged, stats.depth) == (1, 1)
 
 
@@ -63,7 +63,7 @@ def test_an_acknowledgement_that_is_waited_for_is_done_at_once(either):
     either.publish("work", 1)
     with either.subscribe("work") as messages:
         pick_up(messages, 1)[0].ack(wait=True)
-        assert either.queue_stats("work").acknowledged == 1
+        assert either.admin.queue_stats("work").acknowledged == 1
 
 
 def test_a_late_acknowledgement_is_told_to_who_waits_for_it(client):
@@ -91,7 +91,7 @@ def test_late_acknowledgements_of_a_batch_are_kept(client):
         messages.flush()
         # Then both refusals are kept, and the messages are not gone
         assert [type(error) for error in messages.late] == [StaleLease, StaleLease]
-    assert client.queue_stats("work").depth == 2
+    assert client.admin.queue_stats("work").depth == 2
 
 
 def test_another_client_acknowledges_by_bookmark(connect):
@@ -106,7 +106,7 @@ def test_another_client_acknowledges_by_bookmark(connect):
         # When another client acknowledges all of them
         assert other.ack("work", [leased, returned, waiting]) == 3
         # Then they are settled, and their holder is told
-        assert other.queue_stats("work").depth == 0
+        assert other.admin.queue_stats("work").depth == 0
         with pytest.raises(AlreadyAcked):
             held[0].ack(wait=True)
         with pytest.raises(AlreadyAcked):
@@ -127,7 +127,7 @@ def test_a_strict_queue_lets_only_the_holder_settle(connect):
         # Then only what is not leased is settled
         assert other.ack("work", [waiting]) == 1
         message.ack(wait=True)
-    assert one.queue_stats("work").acknowledged == 2
+    assert one.admin.queue_stats("work").acknowledged == 2
 
 
 def test_cancel_and_expire_by_bookmark(connect, journal):
@@ -163,7 +163,7 @@ def test_many_are_acknowledged_by_bookmark(client):
     with client.subscribe("work", max_backlog=100) as messages:
         client.publish("work", "next")
         assert data_of(pick_up(messages, 1)) == ["next"]
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
 
 
 def test_bookmarks_that_are_of_no_message_are_refused(connect):
@@ -198,6 +198,6 @@ def test_thousands_acknowledged_one_by_one_are_all_settled(either):
             if len(seen) == 3000:
                 break
     assert seen == list(range(3000))
-    assert either.queue_stats("work").acknowledged == 3000
+    assert either.admin.queue_stats("work").acknowledged == 3000
     # No acknowledgement waits alone for its time
     assert time.monotonic() - started < 60

@@ -29,7 +29,7 @@ def test_the_simple_queue_gives_each_message_to_one_subscriber_and_the_topic_kee
         got = [data_of(pick_up(messages, 1)) for messages in subscribers]
         # Then each has one, nobody two, and none is left in the queue, without an acknowledgement
         assert sorted(got) == [[1], [2], [3]]
-        assert client.queue_stats("WorkToDo").depth == 0
+        assert client.admin.queue_stats("WorkToDo").depth == 0
         for messages in subscribers:
             messages.close()
         with client.subscribe("WorkToDo", max_backlog=5) as late:
@@ -85,7 +85,7 @@ def test_the_ring_of_the_document_keeps_the_newest_three_and_any_queue_of_its_pa
 
 def test_limits_of_slow_clients_are_shared_but_where_a_transport_has_its_own(client):
     applied(client, "slow-clients")
-    ours, shared, low = client.plan(*load(EXAMPLES / "slow-clients.xml"))
+    ours, shared, low = client.admin.plan(*load(EXAMPLES / "slow-clients.xml"))
     assert {each.outcome for each in (ours, shared, low)} == {"unchanged"}
     assert ours.definition.message_memory_limit == 10 * 2**30
     assert shared.definition.limits == "- - - -"

@@ -19,9 +19,9 @@ def once(**elements):
 def test_a_server_that_could_bring_messages_back_is_refused_unless_that_is_allowed(either):
     with pytest.raises(ServerUnsuitable, match="allow_redelivery_after_crash"):
         either.apply(once(allow_redelivery_after_crash=False))
-    assert "work" not in either.queues()
+    assert "work" not in either.admin.queues()
     either.apply(once())
-    assert either.queues()["work"].semantics == "at-most-once"
+    assert either.admin.queues()["work"].semantics == "at-most-once"
     # Taking the permission back is a change, and the server is looked at again
     with pytest.raises(ServerUnsuitable):
         either.apply(once(allow_redelivery_after_crash=False))
@@ -91,7 +91,7 @@ def test_the_journal_has_each_message_once_as_delivered(client, journal):
     assert [(how, bookmark) for how, _, bookmark in journal.entries("work")] == [
         ("delivered", bookmark) for bookmark in bookmarks
     ]
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_messages_are_shared_out_in_turn(client):

@@ -53,7 +53,7 @@ def test_a_publish_enters_the_queues_of_the_documents_table(analytics_and_risk, 
     client = analytics_and_risk
     bookmark = client.publish(published_to, {"id": 1})
     assert bookmark.topic == recorded_in
-    assert [name for name in ("ORDERS_ANALYTICS", "ORDERS_RISK") if client.queue_stats(name).depth] == enqueued_in
+    assert [name for name in ("ORDERS_ANALYTICS", "ORDERS_RISK") if client.admin.queue_stats(name).depth] == enqueued_in
     for name in enqueued_in:
         with client.subscribe(name) as messages:
             assert messages.get(30).bookmark == bookmark
@@ -78,7 +78,7 @@ def test_each_subscription_gets_what_its_filter_matches_and_the_others_get_the_r
         assert ids(pick_up(apples, 3)) == [6, 7, 8]
         with either.subscribe("work", max_backlog=100) as everything:
             assert ids(pick_up(everything, 7)) == [2, 3, 4, 5, 9, 10, 11]
-    stats = either.queue_stats("work")
+    stats = either.admin.queue_stats("work")
     assert (stats.filtered, stats.depth) == (3, 10)
 
 
@@ -150,7 +150,7 @@ def test_a_barrier_waits_for_all_before_it_and_goes_to_everybody_at_once(either)
         # Nothing passes the barrier while something before it is not acknowledged
         first.ack(wait=True)
         assert [rest_of(messages) for messages in (busy, listener, other)] == [[], [], []]
-        assert either.queue_stats("work").held == 3
+        assert either.admin.queue_stats("work").held == 3
         second.ack(wait=True)
         # Then it is sent to all whose filter it matches, without a lease, and what is behind it comes
         assert ids(pick_up(listener, 2)) == [50, 101]
@@ -161,13 +161,13 @@ def test_a_barrier_waits_for_all_before_it_and_goes_to_everybody_at_once(either)
         assert sorted(ids(got)) == [50, 101, 200]
         for message in got:
             message.ack(wait=True)
-        assert either.queue_stats("work").depth == 0
+        assert either.admin.queue_stats("work").depth == 0
 
 
 def test_a_barrier_waits_for_its_first_subscriber(client):
     client.apply(Queue(name="work", barrier_expression="/end = 1", **ROOM))
     client.publish_many("work", [{"end": 1, "id": 0}, *orders(1, 1)])
-    assert client.queue_stats("work").depth == 2
+    assert client.admin.queue_stats("work").depth == 2
     with client.subscribe("work", max_backlog=5) as messages:
         barrier, message = pick_up(messages, 2)
         assert (barrier.is_barrier, barrier.data["id"], message.data["id"]) == (True, 0, 1)
@@ -194,7 +194,7 @@ def test_beyond_the_target_depth_nothing_is_delivered_or_seen(client):
         assert eventually(lambda: selective.get(0.2)).data == {"id": 1_200}
     with client.subscribe("work", max_backlog=100) as messages:
         assert settle_all(messages) == orders(1_200, 300)
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 # -- replacing
@@ -222,7 +222,7 @@ def test_the_documents_replacement_leaves_ten_outstanding_of_five(client):
         for message in held[6:]:
             message.ack(wait=True)
         assert ids(rest_of(messages)) == [101, 102]
-    assert client.queue_stats("wide").acknowledged == 10
+    assert client.admin.queue_stats("wide").acknowledged == 10
 
 
 def test_after_a_replacement_nothing_else_is_handed_out(client):
@@ -281,7 +281,7 @@ def test_an_unknown_name_is_told_what_it_is_or_what_was_meant(either):
         "wrok": "'wrok' is no queue; did you mean 'work'?",
     }
     for name, text in texts.items():
-        for call in (either.explain, either.queue_stats, lambda q: either.ack(q, filter="/a = 1")):
+        for call in (either.admin.explain, either.admin.queue_stats, lambda q: either.ack(q, filter="/a = 1")):
             with pytest.raises(UnknownQueue) as refusal:
                 call(name)
             assert (str(refusal.value), refusal.value.detail) == (text, {"queue": name})
@@ -301,12 +301,12 @@ def test_one_bookmark_may_stand_alone(client):
 def test_a_plan_says_what_applying_would_do_and_does_nothing(client):
     client.apply(Queue(name="work", priority="/p"))
     definitions = [Queue(name="work", lease_period="5s"), Queue(name="new"), Topic(name="work")]
-    plan = client.plan(*definitions)
+    plan = client.admin.plan(*definitions)
     assert [(each.definition.name, each.outcome, each.changes) for each in plan[1:]] == [
         ("work", "changed", {"lease_period": (None, "5s"), "priority": ("/p", None)}),
         ("new", "new", {}),
     ]
-    assert client.plan(*definitions) == plan
+    assert client.admin.plan(*definitions) == plan
     assert [outcome for _, outcome in client.apply(*definitions)] == [each.outcome for each in plan]
 
 

@@ -34,12 +34,12 @@ def test_what_came_back_says_why_while_it_waits(client):
     with client.subscribe("work") as messages:
         pick_up(messages, 1)[0].cancel(reason=WHY, delay="1h")
     # Then history and explanation have it
-    assert told(client.history(bookmark)) == [("cancelled", WHY)]
+    assert told(client.admin.history(bookmark)) == [("cancelled", WHY)]
     client.publish("orders", {"id": 2})
     again = client.publish("orders", {"id": 3})
     with client.subscribe("work", max_backlog=5) as messages:
         pick_up(messages, 2)[1].cancel(reason="not now", delay=0)
-    explained = client.explain("work", again)
+    explained = client.admin.explain("work", again)
     assert "last because it was cancelled (not now)" in explained.sentence
     assert explained.facts["attempts"]["consumer_reason"] == "not now"
 
@@ -50,8 +50,8 @@ def test_a_return_without_a_reason_leaves_what_was_said_before(client):
     for reason in ("not now", None):
         with client.subscribe("work") as messages:
             pick_up(messages, 1)[0].cancel(reason=reason)
-    assert told(client.history(bookmark)) == [("cancelled", "not now"), ("cancelled", None)]
-    sentence = client.explain("work", bookmark).sentence
+    assert told(client.admin.history(bookmark)) == [("cancelled", "not now"), ("cancelled", None)]
+    sentence = client.admin.explain("work", bookmark).sentence
     assert sentence.endswith("last because it was cancelled; before that a consumer said: not now.")
 
 
@@ -62,13 +62,13 @@ def test_what_ended_says_why(client):
         pick_up(messages, 1)[0].expire(reason=WHY)
     assert client.ack("work", [bookmarks[1]], reason="done by hand") == 1
     assert client.ack("work", filter="/id = 2", option="expire", reason="void") == 1
-    sentences = [client.explain("work", each).sentence for each in bookmarks]
+    sentences = [client.admin.explain("work", each).sentence for each in bookmarks]
     assert f"because somebody expired it ({WHY}), after 1 delivery" in sentences[0]
     assert sentences[1].endswith("(done by hand).")
     assert "because somebody expired it (void), after 0 deliveries" in sentences[2]
-    facts = [client.explain("work", each).facts["journal"]["consumer_reason"] for each in bookmarks]
+    facts = [client.admin.explain("work", each).facts["journal"]["consumer_reason"] for each in bookmarks]
     assert facts == [WHY, "done by hand", "void"]
-    assert [told(client.history(each))[-1] for each in bookmarks] == [
+    assert [told(client.admin.history(each))[-1] for each in bookmarks] == [
         ("expired", WHY), ("acknowledged", "done by hand"), ("expired", "void"),
     ]  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_what_is_leased_is_cancelled_by_filter_with_a_reason(client):
     with client.subscribe("work") as messages:
         pick_up(messages, 1)
         assert client.ack("work", filter="/id = 1", option="cancel", reason="taken from it") == 1
-    assert told(client.history(bookmark))[0] == ("cancelled", "taken from it")
+    assert told(client.admin.history(bookmark))[0] == ("cancelled", "taken from it")
 
 
 @pytest.mark.parametrize("reason", ["two\nlines", "x" * 501, 7])
@@ -96,7 +96,7 @@ def test_a_reason_that_is_none_settles_nothing(client, reason):
         ):
             with pytest.raises(DefinitionError, match="reason="):
                 refused()
-        assert client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").leased == 1
         assert not message.settled
         message.ack(wait=True)
 
@@ -116,7 +116,7 @@ def test_with_asyncio_it_is_the_same(valkey, client):
 
     client.publish("orders", {"id": 2})
     assert asyncio.run(settle()) == 1
-    assert told(client.history(bookmark)) == [("cancelled", "not now"), ("expired", "never")]
+    assert told(client.admin.history(bookmark)) == [("cancelled", "not now"), ("expired", "never")]
 
 
 def test_a_queue_that_records_deliveries_tells_it_too(client):
@@ -125,7 +125,7 @@ def test_a_queue_that_records_deliveries_tells_it_too(client):
     bookmark = client.publish("orders", {"id": 1})
     with client.subscribe("work") as messages:
         pick_up(messages, 1)[0].cancel(reason=WHY)
-        assert ("cancelled", WHY) in told(client.history(bookmark))
+        assert ("cancelled", WHY) in told(client.admin.history(bookmark))
 
 
 # -- workers
@@ -150,15 +150,15 @@ def test_a_worker_notes_what_its_handler_raised(valkey, client, is_coroutine):
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 0, within=40.0)
     finally:
         worker.stop()
         thread.join()
     # Then both say why, without a traceback
     why = "ValueError: no such flight: XX9"
-    assert told(client.history(failed)) == [("cancelled", why), ("cancelled", why), ("expired", None)]
-    assert told(client.history(rejected)) == [("expired", "the till is closed")]
-    assert f"because max_cancels was reached ({why})" in client.explain("work", failed).sentence
+    assert told(client.admin.history(failed)) == [("cancelled", why), ("cancelled", why), ("expired", None)]
+    assert told(client.admin.history(rejected)) == [("expired", "the till is closed")]
+    assert f"because max_cancels was reached ({why})" in client.admin.explain("work", failed).sentence
 
 
 def test_what_on_message_raises_is_noted(client):
@@ -169,8 +169,8 @@ def test_what_on_message_raises_is_noted(client):
         raise KeyError(*message.data)
 
     with client.subscribe("work", on_message=handle):
-        eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
-    assert told(client.history(bookmark)) == [("cancelled", "KeyError: 'id'"), ("expired", None)]
+        eventually(lambda: client.admin.queue_stats("work").depth == 0, within=40.0)
+    assert told(client.admin.history(bookmark)) == [("cancelled", "KeyError: 'id'"), ("expired", None)]
 
 
 # -- letters and actions
@@ -186,13 +186,13 @@ def test_a_letter_has_the_reason_and_filters_read_it(client):
         cancelled.cancel(reason=WHY)
         expired.expire(reason="void")
         silent.cancel()
-    eventually(lambda: client.queue_stats("dead").depth == 3, within=40.0)
+    eventually(lambda: client.admin.queue_stats("dead").depth == 3, within=40.0)
     # Then each letter says what was said, and only that
-    letters = {letter.data["id"]: letter for letter in client.dead_letters("dead")}
+    letters = {letter.data["id"]: letter for letter in client.admin.dead_letters("dead")}
     assert [letters[number].consumer_reason for number in range(3)] == [WHY, "void", ""]
     assert [each.consumer_reason for each in letters[0].history] == [WHY]
     assert letters[1].reasons == ("forced_expire",)
-    (found,) = client.dead_letters("dead", "/consumer_reason LIKE 'no such flight'")
+    (found,) = client.admin.dead_letters("dead", "/consumer_reason LIKE 'no such flight'")
     assert found.data == {"id": 0}
     bodies = {json.loads(letter.raw)["message"]["id"]: json.loads(letter.raw) for letter in client.sow("dead")}
     assert "consumer_reason" not in bodies[2]
@@ -217,7 +217,7 @@ def test_an_action_reads_the_reason(client):
         other.expire(reason="something else")
         flight.expire(reason="no such flight")
         assert pick_up(letters, 1, within=40.0)[0].raw == b"forced_expire no such flight"
-        assert client.queue_stats("told").delivered == 1
+        assert client.admin.queue_stats("told").delivered == 1
 
 
 # -- what is kept
@@ -241,10 +241,10 @@ def test_a_rebuilt_queue_says_what_its_journal_says(client):
         first, second = pick_up(messages, 2)
         first.expire(reason="void")
         second.cancel(reason="not now", delay=0)
-    client.rebuild("work")
-    assert told(client.history(ended)) == [("expired", "void")]
-    assert client.queue_stats("work").depth == 1
-    assert [checked.clean for checked in client.check("work")] == [True]
+    client.admin.rebuild("work")
+    assert told(client.admin.history(ended)) == [("expired", "void")]
+    assert client.admin.queue_stats("work").depth == 1
+    assert [checked.clean for checked in client.admin.check("work")] == [True]
 
 
 def test_a_publish_store_keeps_the_reason_until_it_is_answered(connect):
@@ -267,4 +267,4 @@ def test_a_publish_store_keeps_the_reason_until_it_is_answered(connect):
     assert client.ack("work", [bookmark], option="expire", reason="void since Monday", publisher=till) == 1
     # Then the reason was kept with it, and is in the journal
     assert kept[0][0] == b"expired void since Monday"
-    assert told(client.history(bookmark)) == [("expired", "void since Monday")]
+    assert told(client.admin.history(bookmark)) == [("expired", "void since Monday")]

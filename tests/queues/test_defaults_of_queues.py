@@ -67,13 +67,13 @@ def test_a_setting_that_comes_later_holds_for_queues_that_are_there(client):
     assert left(client, "ring.c") == [0, 1, 2, 3, 4, 5]
     assert left(client, "ring.a")[-3:] == [3, 4, 5]
     # And what is stored of a queue is what was said of it
-    assert client.queues()["ring.a"] == Queue(name="ring.a")
+    assert client.admin.queues()["ring.a"] == Queue(name="ring.a")
 
 
 def test_a_changed_setting_changes_its_queues_and_says_what_changed(client):
     client.apply(RINGS, Queue(name="ring.a"))
     larger = AddressSetting(match="ring.#", default_ring_size=4)
-    (planned,) = client.plan(larger)
+    (planned,) = client.admin.plan(larger)
     assert (planned.outcome, planned.changes) == (
         "changed",
         {"default_ring_size": (3, 4), "auto_create_queues": (True, None)},
@@ -82,7 +82,7 @@ def test_a_changed_setting_changes_its_queues_and_says_what_changed(client):
     assert [outcome for _, outcome in client.apply(larger)] == ["unchanged"]
     fill(client, "ring.a", 9)
     assert left(client, "ring.a") == [5, 6, 7, 8]
-    assert client.address_settings() == {"ring.#": larger}
+    assert client.admin.address_settings() == {"ring.#": larger}
 
 
 def test_the_most_specific_setting_counts_whichever_came_first(client):
@@ -127,7 +127,7 @@ def test_who_died_while_a_setting_was_applied_is_followed_by_the_next(client, st
     store.call(define_calls.define_setting(version, "ring.#", ">" + RINGS.to_json()))
     fill(client, "ring.a")
     assert len(left(client, "ring.a")) == 5
-    assert client.address_settings() == {"ring.#": RINGS}
+    assert client.admin.address_settings() == {"ring.#": RINGS}
     # When a queue is defined meanwhile, then it goes by the new setting
     client.apply(Queue(name="ring.c"))
     fill(client, "ring.c")
@@ -173,7 +173,7 @@ def test_a_queue_is_made_when_somebody_first_subscribes_to_it(client):
     with client.subscribe("ring.new") as messages:
         client.publish("ring.new", 1)
         assert pick_up(messages, 1)[0].data == 1
-    assert client.queues() == {"ring.new": Queue(name="ring.new")}
+    assert client.admin.queues() == {"ring.new": Queue(name="ring.new")}
 
 
 def test_a_queue_is_made_when_something_is_first_published_to_its_name(client):
@@ -187,7 +187,7 @@ def test_a_queue_is_made_when_something_is_first_published_to_its_name(client):
 def test_over_a_topic_that_is_there_a_queue_is_made_when_it_is_subscribed_to(client):
     client.apply(Topic(name="ring.t"), RINGS)
     client.publish("ring.t", 1)
-    assert client.queues() == {}
+    assert client.admin.queues() == {}
     with client.subscribe("ring.t") as messages:
         assert pick_up(messages, 1)[0].data == 1
 
@@ -201,22 +201,22 @@ def test_without_a_setting_that_says_so_nothing_is_made(client):
     with pytest.raises(UnknownQueue):
         client.subscribe("a.b")
     client.publish("a.b", 1)
-    assert (list(client.topics()), client.queues()) == (["a.b"], {})
+    assert (list(client.admin.topics()), client.admin.queues()) == (["a.b"], {})
     # A regular expression asks for what there is
     with client.subscribe("^b"):
-        assert client.queues() == {}
+        assert client.admin.queues() == {}
 
 
 def test_no_queue_is_made_of_a_name_that_stands_for_something_else(client):
     client.apply(AddressSetting(match="#", auto_create_queues=True), Queue(name="work", underlying_topic="orders"))
     client.apply(View(name="rows", underlying_topic="orders", projection=["COUNT(*) AS /n"]))
     client.publish("work", 1)
-    assert list(client.queues()) == ["work"]
+    assert list(client.admin.queues()) == ["work"]
     # A view's name is that of the topic that has its rows
     with client.subscribe_topic("rows") as rows:
         assert isinstance(rows, TopicSubscription)
     client.publish("orders", 2)
-    assert list(client.queues()) == ["work"]
+    assert list(client.admin.queues()) == ["work"]
     assert left(client, "work") == [1, 2]
 
 
@@ -235,7 +235,7 @@ def test_workers_make_queues_too(client, valkey, instance):
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        eventually(lambda: "ring.w" in client.queues())
+        eventually(lambda: "ring.w" in client.admin.queues())
         client.publish("ring.w", 7)
         eventually(lambda: seen == [7])
     finally:
@@ -270,7 +270,7 @@ def test_a_foreign_entry_is_a_first_use_where_a_coordinator_sees_it(client, valk
     start_coordinator()
     with valkey.client() as redis:
         redis.xadd("{" + client.instance + "}:log:ring.x", {"n": "1"})
-    eventually(lambda: "ring.x" in client.queues())
+    eventually(lambda: "ring.x" in client.admin.queues())
     assert left(client, "ring.x") == [{"n": "1"}]
 
 
@@ -278,9 +278,9 @@ def test_the_asynchronous_client_does_the_same(valkey, instance):
     async def scenario():
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(RINGS)
-            assert await client.address_settings() == {"ring.#": RINGS}
+            assert await client.admin.address_settings() == {"ring.#": RINGS}
             await client.publish("ring.p", 1)
             async with client.subscribe("ring.s"):
-                assert sorted(await client.queues()) == ["ring.p", "ring.s"]
+                assert sorted(await client.admin.queues()) == ["ring.p", "ring.s"]
 
     asyncio.run(scenario())

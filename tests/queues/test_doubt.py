@@ -126,7 +126,7 @@ async def pull_through_a_refusal(kind, server, instance):
         assert len({token for _, token, _ in seen}) == 1_000
         assert {delivery for _, _, delivery in seen} == {1}
         assert not messages.late
-        stats = await now(client.queue_stats("work"))
+        stats = await now(client.admin.queue_stats("work"))
         assert (stats.acknowledged, stats.depth) == (1_000, 0)
     finally:
         await now(client.close())
@@ -148,11 +148,11 @@ def test_at_a_server_that_refuses_to_write_everything_can_be_looked_at(word, moo
     try:
         # Also by a client that comes only now
         with Client(server.url, instance=instance, retry_timeout="200ms") as client:
-            assert client.queue_stats("work").depth == 1
-            assert list(client.queues()) == list(client.topics()) == ["work"]
+            assert client.admin.queue_stats("work").depth == 1
+            assert list(client.admin.queues()) == list(client.admin.topics()) == ["work"]
             assert [message.data for message in client.sow("work")] == ["before"]
-            assert client.explain("work", bookmark).reason == "no_subscription"
-            assert [event.event for event in client.history(bookmark).events] == ["published"]
+            assert client.admin.explain("work", bookmark).reason == "no_subscription"
+            assert [event.event for event in client.admin.history(bookmark).events] == ["published"]
     finally:
         server.allow()
 
@@ -184,7 +184,7 @@ def test_a_server_that_refuses_to_write_is_away_with_what_to_do(word, advice, mo
             finally:
                 server.allow()
             assert client.publish("work", "after")
-        assert client.topics()["work"]["messages"] == 2
+        assert client.admin.topics()["work"]["messages"] == 2
 
 
 # -- settling in doubt
@@ -200,14 +200,14 @@ def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back
         message = pick_up(messages, 1)[0]
         time.sleep(1.3)
         client._store.call(calls.sweep())
-        assert client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").leased == 1
         # When its cancel is refused as long as the client is patient
         server.refuse()
         with pytest.raises(Unavailable):
             message.cancel()
         server.allow()
         # Then the lease lapses, and the message is delivered again
-        eventually(lambda: client._store.call(calls.sweep()) and client.queue_stats("work").returned == 1)
+        eventually(lambda: client._store.call(calls.sweep()) and client.admin.queue_stats("work").returned == 1)
         again = pick_up(messages, 1)[0]
         assert (again.bookmark, again.delivery) == (message.bookmark, 2)
         again.ack(wait=True)
@@ -268,7 +268,7 @@ def test_a_subscription_made_after_one_without_a_server_is_cared_for(start_serve
         client.publish("work", 1)
         pick_up(messages, 1)[0].ack()
         # Then its acknowledgements are sent in time, though nobody asks for more
-        eventually(lambda: client.queue_stats("work").acknowledged == 1)
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 1)
         # And the server sees it, with a sign of life later than the subscription's own
         store = Store(server.url, instance)
         subscriptions = store.key + ":subscriptions"
@@ -317,7 +317,7 @@ def test_a_coroutine_that_ends_by_more_than_an_exception_cancels_its_message(cli
 
     with Serving(handle, client, concurrency=2) as worker:
         # Then its message is cancelled, at last for good, and the worker goes on
-        eventually(lambda: client.queue_stats("work").depth == 0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 0)
         eventually(lambda: (worker.processed, worker.failed, worker.rejected) == (3, 2, 0))
     assert sorted(journal.entries("work")) == sorted(
         [("expired", "max_cancels", bad), *(("acknowledged", "", bookmark) for bookmark in good)]
@@ -346,7 +346,7 @@ def test_a_coroutine_is_awaited_whatever_it_came_from(client, form):
 
     handler = called if form == "object" else pass_on
     with Serving(handler, client, concurrency=3 if "three" in form else 1) as worker:
-        eventually(lambda: client.queue_stats("work").acknowledged == 5)
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 5)
         assert (worker.processed, worker.failed) == (5, 0)
     assert sorted(called.ended) == list(range(5))
 
@@ -360,7 +360,7 @@ def test_a_coroutine_that_a_lambda_gives_and_that_raises_cancels_its_message(cli
         raise ValueError("no")
 
     with Serving(lambda _: fail(), client):
-        eventually(lambda: client.queue_stats("work").expired == 1)
+        eventually(lambda: client.admin.queue_stats("work").expired == 1)
     assert journal.entries("work") == [("expired", "max_cancels", bookmark)]
 
 
@@ -400,7 +400,7 @@ def test_a_message_that_its_handler_settled_is_left_alone(client, journal, caplo
             raise ValueError("too late")
 
     with Serving(handle, client) as worker:
-        eventually(lambda: client.queue_stats("work").depth == 0)
+        eventually(lambda: client.admin.queue_stats("work").depth == 0)
         eventually(lambda: worker.processed + worker.failed == 3)
     # Then that is what became of them, and nothing was tried twice
     assert sorted(journal.entries("work")) == sorted(
@@ -433,7 +433,7 @@ def test_an_asynchronous_subscription_is_awaited_or_entered(valkey, instance):
             async with client.subscribe("work") as messages:
                 message = await messages.get(30)
                 assert message.data == 1
-            assert (await client.queue_stats("work")).subscriptions == 0
+            assert (await client.admin.queue_stats("work")).subscriptions == 0
             with pytest.raises(Closed):
                 await message.ack()
             messages = await client.subscribe("work")
@@ -441,7 +441,7 @@ def test_an_asynchronous_subscription_is_awaited_or_entered(valkey, instance):
             assert (again.data, again.delivery) == (1, 2)
             await again.ack(wait=True)
             await messages.close()
-            stats = await client.queue_stats("work")
+            stats = await client.admin.queue_stats("work")
             assert (stats.subscriptions, stats.acknowledged) == (0, 1)
 
     asyncio.run(scenario())

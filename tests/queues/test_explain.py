@@ -174,7 +174,7 @@ def test_the_states_of_all_messages_are_the_queue_s_figures(stage, kind, filters
         sentences.append(found.sentence)
         assert json.loads(json.dumps(found.as_dict()))["bookmark"] == bookmark
     # Then that adds up, and the head is one of those that wait
-    stats = stage.client.queue_stats("work")
+    stats = stage.client.admin.queue_stats("work")
     kept_out = states["absent"] - stats.filtered
     assert states["leased"] == stats.leased
     assert states["ready"] == stats.ready
@@ -197,7 +197,7 @@ def test_what_is_no_bookmark_is_refused(stage, wrong):
 
 def test_an_unknown_queue_is_refused(stage):
     with pytest.raises(UnknownQueue):
-        stage.client.explain("nowhere")
+        stage.client.admin.explain("nowhere")
 
 
 def test_it_is_the_same_on_every_server_and_for_asyncio(either, server, instance):
@@ -207,9 +207,9 @@ def test_it_is_the_same_on_every_server_and_for_asyncio(either, server, instance
 
     async def ask():
         async with AsyncClient(server.url, instance=instance) as client:
-            return [await client.explain("work", bookmark), await client.explain("work")]
+            return [await client.admin.explain("work", bookmark), await client.admin.explain("work")]
 
-    mine = [either.explain("work", bookmark), either.explain("work")]
+    mine = [either.admin.explain("work", bookmark), either.admin.explain("work")]
     theirs = asyncio.run(ask())
     assert [(found.reason, found.sentence, found.bookmark) for found in mine] == [
         (found.reason, found.sentence, found.bookmark) for found in theirs

@@ -27,7 +27,7 @@ def test_inky_blinky_and_clyde_proportional_delivery_chooses_clyde(either):
     for messages, leased in zip(held, (1, 3, 4), strict=True):
         for message in messages[leased:]:
             message.ack(wait=True)
-    assert either.queue_stats("work").leased == 8
+    assert either.admin.queue_stats("work").leased == 8
     # When one more message is published, then Clyde gets it: 40 % against 50 % and 75 %
     either.publish("work", "for Clyde")
     assert received([inky, blinky, clyde]) == [[], [], ["for Clyde"]]
@@ -78,5 +78,5 @@ def test_nobody_starves_and_nothing_is_lost_under_any_model(client, model):
             for message in rest_of(subscription):
                 seen.append(message.data)
                 message.ack(wait=True)
-        assert client.queue_stats("work").depth + len(seen) == 300
+        assert client.admin.queue_stats("work").depth + len(seen) == 300
     assert sorted(seen) == list(range(300))

@@ -34,7 +34,7 @@ def test_a_flush_waits_for_what_another_thread_is_sending(client):
             sending.send(client._store.call(call))
         with pytest.raises(StopIteration):
             flushing.send(None)
-        assert client.queue_stats("work").depth == 0
+        assert client.admin.queue_stats("work").depth == 0
 
 
 def test_a_flush_sends_what_another_thread_could_not(client):
@@ -55,7 +55,7 @@ def test_a_flush_sends_what_another_thread_could_not(client):
         call = flushing.send(None)
         with pytest.raises(StopIteration):
             flushing.send(client._store.call(call))
-        assert client.queue_stats("work").depth == 0
+        assert client.admin.queue_stats("work").depth == 0
 
 
 def keeping(connect, number):
@@ -90,7 +90,7 @@ def test_a_flush_that_fails_behind_an_answer_leaves_nothing_unsent(connect):
         # Then the second one is still to be sent, and nobody waits for the first one any more
         assert len(core.unanswered()) == 100
         till.flush("5s")
-        assert client.queue_stats("work").acknowledged == number
+        assert client.admin.queue_stats("work").acknowledged == number
         assert not messages.late
 
 

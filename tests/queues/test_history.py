@@ -28,7 +28,7 @@ def test_a_message_that_was_published_and_waits(connect):
     till = client.publisher("shop")
     define(client)
     bookmark = till.publish("orders", {"n": 1}, headers={"kind": "new"}).bookmark()
-    history = client.history(bookmark)
+    history = client.admin.history(bookmark)
     (event,) = history.events
     assert (event.event, event.by, event.queue, event.at) == ("published", "shop", "", int(bookmark.id.split("-")[0]))
     assert event.details == {"topic": "orders", "bytes": 7, "headers": {"kind": "new"}, "sequence": 1}
@@ -46,7 +46,7 @@ def test_each_queue_tells_of_its_own(client):
     with client.subscribe("work") as messages, client.subscribe("held", max_backlog=5) as holder:
         pick_up(messages, 1)[0].ack(wait=True)
         pick_up(holder, 1)
-        history = client.history(bookmark)
+        history = client.admin.history(bookmark)
     assert states(history) == {
         "work": "settled", "late": "waiting", "picky": "absent", "held": "leased", "later": "absent",
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_message_that_expired_after_it_came_back_twice(client):
         for _ in range(2):
             pick_up(messages, 1)[0].cancel()
         messages.flush()
-        history = client.history(bookmark)
+        history = client.admin.history(bookmark)
     last = history.events[-1]
     assert last.event == "expired"
     assert last.details["reason"] == "max_cancels"
@@ -80,7 +80,7 @@ def test_how_a_message_came_back_is_told_while_it_lives_and_once_it_expired(clie
     ref = ref_of("orders", bookmark.id)
     told = "1763640000000,cancelled,s00000001,app/1;1763640001000,lapsed,s00000002,app/2"
     redis.hset(key(client.instance, "attempts", "work"), ref, f"2 1 lapsed {told}")
-    history = client.history(bookmark)
+    history = client.admin.history(bookmark)
     assert [(event.at, event.event, event.by) for event in history.events if event.queue] == [
         (1763640000000, "cancelled", "s00000001"), (1763640001000, "lapsed", "s00000002"),
     ]  # fmt: skip
@@ -92,7 +92,7 @@ def test_how_a_message_came_back_is_told_while_it_lives_and_once_it_expired(clie
     )  # fmt: skip
     redis.hdel(key(client.instance, "attempts", "work"), ref)
     redis.hset(key(client.instance, "ahead", "work"), ref, "expired")
-    history = client.history(bookmark)
+    history = client.admin.history(bookmark)
     assert [(event.event, event.by) for event in history.events if event.queue] == [
         ("cancelled", "s00000001"), ("lapsed", "s00000002"), ("expired", "s00000003"),
     ]  # fmt: skip
@@ -105,8 +105,8 @@ def test_its_entry_is_found_among_many_in_bounded_steps(client):
     for bookmark in bookmarks[:650]:
         client.ack("work", [bookmark])
     client.ack("work", [bookmarks[680]], "expire")
-    assert words(client.history(bookmarks[680])) == ["published", "expired"]
-    assert words(client.history(bookmarks[649])) == ["published", "acknowledged"]
+    assert words(client.admin.history(bookmarks[680])) == ["published", "expired"]
+    assert words(client.admin.history(bookmarks[649])) == ["published", "acknowledged"]
 
 
 def test_at_most_once_all_that_happened_is_told(client):
@@ -116,7 +116,7 @@ def test_at_most_once_all_that_happened_is_told(client):
         pass
     with client.subscribe("work") as messages:
         pick_up(messages, 1)
-        history = client.history(bookmark)
+        history = client.admin.history(bookmark)
     assert words(history)[0] == "published"
     assert set(words(history)) == {"published", "delivered"}
     assert states(history) == {"work": "leased"}
@@ -125,11 +125,11 @@ def test_at_most_once_all_that_happened_is_told(client):
 def test_a_foreign_entry_and_one_that_never_was(client, redis):
     define(client)
     stream_id = redis.xadd(key(client.instance, "log", "orders"), {"n": "1"}, id="5000-1").decode()
-    history = client.history(f"orders~{client.origin}~{stream_id}")
+    history = client.admin.history(f"orders~{client.origin}~{stream_id}")
     assert history.events[0].details == {"topic": "orders", "foreign": True}
-    history = client.history(f"orders~{client.origin}~1-1")
+    history = client.admin.history(f"orders~{client.origin}~1-1")
     assert (history.recorded, history.events) == (False, ())
-    history = client.history("orders~elsewhere.x1~1-1")
+    history = client.admin.history("orders~elsewhere.x1~1-1")
     assert (history.recorded, history.events) == (False, ())
     (state,) = history.queues
     assert state.state == "absent"
@@ -142,8 +142,8 @@ def test_the_asyncio_client_tells_and_checks_and_rebuilds_the_same(client, valke
 
     async def main():
         async with AsyncClient(valkey.url, instance=client.instance) as other:
-            assert (await other.history(bookmark)).as_dict() == client.history(bookmark).as_dict()
-            assert (await other.check("work", repair=True))[0].clean
-            assert (await other.rebuild("work")).messages == 1
+            assert (await other.admin.history(bookmark)).as_dict() == client.admin.history(bookmark).as_dict()
+            assert (await other.admin.check("work", repair=True))[0].clean
+            assert (await other.admin.rebuild("work")).messages == 1
 
     asyncio.run(main())

@@ -20,8 +20,8 @@ def test_a_letter_has_everything_that_is_known_of_its_end(client, died):
     assert letter.bookmark.topic == "letters"
     assert timedelta(0) <= letter.age < timedelta(minutes=1)
     # And it is still there, looked at only
-    assert client.queue_stats("dead").depth == 1
-    assert client.dead_letters("dead", bookmarks=letter.bookmark)[0].raw == letter.raw
+    assert client.admin.queue_stats("dead").depth == 1
+    assert client.admin.dead_letters("dead", bookmarks=letter.bookmark)[0].raw == letter.raw
 
 
 def test_the_history_of_its_deliveries_is_read_where_a_letter_has_one(client):
@@ -33,7 +33,7 @@ def test_the_history_of_its_deliveries_is_read_where_a_letter_has_one(client):
     client.publish("letters", letter_body(history=[item, text]))
     client.publish("letters", letter_body())
     client.publish("letters", letter_body(history=strange))
-    first, second, third = client.dead_letters("dead")
+    first, second, third = client.admin.dead_letters("dead")
     once, again = first.history
     assert once == again == (datetime.fromtimestamp(came_back / 1000, UTC), "lapsed", "s1", "till-4")
     assert (second.history, third.history) == ((), ())
@@ -47,7 +47,7 @@ def test_letters_are_chosen_by_queue_by_reason_and_by_what_their_message_says(cl
         client.publish("letters", letter_body(queue, body=b'{"n":%d}' % number, reason=reason))
 
     def chosen(*arguments, **options):
-        return [letter.data["n"] for letter in client.dead_letters("dead", *arguments, **options)]
+        return [letter.data["n"] for letter in client.admin.dead_letters("dead", *arguments, **options)]
 
     assert chosen() == [0, 1, 2]
     assert chosen(source="work") == [0, 1]
@@ -61,10 +61,10 @@ def test_what_is_no_letter_is_left_out_of_the_list_and_told_when_it_is_named(cli
     define(client)
     strange = [client.publish("letters", body) for body in (b"\x00", {"queue": "work"}, [1], "text")]
     client.publish("letters", letter_body())
-    assert len(client.dead_letters("dead")) == 1
+    assert len(client.admin.dead_letters("dead")) == 1
     for bookmark in strange:
         with pytest.raises(DefinitionError, match="it is no dead letter"):
-            client.dead_letters("dead", bookmarks=bookmark)
+            client.admin.dead_letters("dead", bookmarks=bookmark)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_what_is_no_letter_is_left_out_of_the_list_and_told_when_it_is_named(cli
 def test_wrong_choices_teach(client, arguments, text):
     define(client)
     with pytest.raises(DefinitionError, match=text):
-        client.dead_letters("dead", **arguments)
+        client.admin.dead_letters("dead", **arguments)
     with pytest.raises(DefinitionError, match=text):
-        client.redrive("dead", **arguments)
+        client.admin.redrive("dead", **arguments)
 
 
 def test_an_unknown_queue_of_letters_is_explained(client):
     define(client)
     with pytest.raises(UnknownQueue, match="did you mean 'dead'"):
-        client.dead_letters("deda")
+        client.admin.dead_letters("deda")
     with pytest.raises(UnknownQueue, match="did you mean 'dead'"):
-        client.redrive("deda")
+        client.admin.redrive("deda")
     with pytest.raises(UnknownMessage):
-        client.dead_letters("dead", bookmarks=f"letters~{client.origin}~5-0")
+        client.admin.dead_letters("dead", bookmarks=f"letters~{client.origin}~5-0")

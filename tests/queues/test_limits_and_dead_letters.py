@@ -82,7 +82,7 @@ def test_lapses_and_closed_subscriptions_count_as_deliveries_and_not_as_cancels(
         pick_up(messages, 1)
     with client.subscribe("work") as messages:
         pick_up(messages, 1)
-        eventually(lambda: messages.get(0.1) is None and client.queue_stats("work").expired == 1)
+        eventually(lambda: messages.get(0.1) is None and client.admin.queue_stats("work").expired == 1)
     assert journal.entries("work") == [("expired", "max_deliveries", bookmark)]
 
 
@@ -92,7 +92,7 @@ def test_giving_back_never_expires(client):
     for _ in range(5):
         with client.subscribe("work", max_backlog=3) as messages:
             messages._store.run(messages._core.fetch(messages._pipeline, 0.0))
-    assert client.queue_stats("work").depth == 3
+    assert client.admin.queue_stats("work").depth == 3
 
 
 @pytest.mark.usefixtures("coordinator")
@@ -149,8 +149,8 @@ def test_two_coordinators_make_one_dead_letter_of_each_message(client, start_coo
             dead.append(letter.data["message"])
             letter.ack()
     assert sorted(dead) == list(range(200))
-    eventually(lambda: client.queue_stats("dead").acknowledged == 200)
-    assert client.topics()["dead"]["messages"] == 200
+    eventually(lambda: client.admin.queue_stats("dead").acknowledged == 200)
+    assert client.admin.topics()["dead"]["messages"] == 200
 
 
 def test_only_the_reasons_named_make_a_dead_letter(client, start_coordinator):
@@ -168,8 +168,8 @@ def test_only_the_reasons_named_make_a_dead_letter(client, start_coordinator):
     # When a coordinator comes, later than the messages died
     start_coordinator()
     # Then each action publishes its own
-    eventually(lambda: client.topics()["all"]["messages"] == 2)
-    eventually(lambda: client.topics()["rejected"]["messages"] == 1)
+    eventually(lambda: client.admin.topics()["all"]["messages"] == 2)
+    eventually(lambda: client.admin.topics()["rejected"]["messages"] == 1)
 
 
 def test_an_action_that_comes_later_sees_what_expires_from_then_on(client, start_coordinator):
@@ -182,7 +182,7 @@ def test_an_action_that_comes_later_sees_what_expires_from_then_on(client, start
     start_coordinator()
     with client.subscribe("dead") as letters:
         assert pick_up(letters, 1)[0].data["message"] == "after"
-    assert client.topics()["dead"]["messages"] == 1
+    assert client.admin.topics()["dead"]["messages"] == 1
 
 
 def test_a_dead_letter_that_would_come_back_is_refused(client):

@@ -35,11 +35,11 @@ def test_at_most_once_steps_1_to_3_a_published_message_is_sent_and_removed(once,
     # 1. A publisher publishes a message to an underlying topic. 2. It becomes available in the queue.
     client = once()
     client.publish("orders", 1)
-    assert client.queue_stats("work").depth == 1
+    assert client.admin.queue_stats("work").depth == 1
     # 3. It is published to a subscriber when one matches and has capacity; the queue removes it as it is published.
     with client.subscribe("work") as messages:
         assert data_of(pick_up(messages, 1)) == [1]
-        assert client.queue_stats("work").depth == 0
+        assert client.admin.queue_stats("work").depth == 0
     assert reasons(journal) == [("delivered", "")]
 
 
@@ -70,7 +70,7 @@ def test_at_most_once_step_5_what_no_subscription_requested_expires_and_that_is_
     client = once(expiration="200ms")
     client.publish("orders", 1)
     eventually(lambda: reasons(journal) == [("expired", "time_limit")])
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_at_most_once_step_6_an_acknowledgement_makes_room_for_another_message(once):
@@ -93,7 +93,7 @@ def test_at_least_once_steps_1_to_3_a_message_is_leased_and_stays_in_the_queue(c
         (message,) = pick_up(messages, 1)
         # AMPS calculates the lease time and provides it along with the message.
         assert message.lease_until is not None
-        assert client.queue_stats("work").depth == client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").depth == client.admin.queue_stats("work").leased == 1
 
 
 def test_at_least_once_step_4_a_barrier_waits_for_acknowledgements(client):
@@ -113,7 +113,7 @@ def test_at_least_once_step_5_what_is_not_leased_expires_when_its_time_is_over(c
         client.publish_many("orders", [1, 2])
         (leased,) = pick_up(messages, 1)
         eventually(lambda: reasons(journal) == [("expired", "time_limit")])
-        assert [(stats.leased, stats.depth) for stats in [client.queue_stats("work")]] == [(1, 1)]
+        assert [(stats.leased, stats.depth) for stats in [client.admin.queue_stats("work")]] == [(1, 1)]
         # The one that is leased can still be acknowledged, however late.
         leased.ack(wait=True)
     assert reasons(journal)[-1] == ("acknowledged", "")
@@ -140,7 +140,7 @@ def test_at_least_once_step_6_a_lease_that_lapses_returns_the_message_or_ends_it
             assert again.delivery == 2
         else:
             eventually(lambda: reasons(journal) == [("expired", ends)])
-            assert client.queue_stats("work").depth == 0
+            assert client.admin.queue_stats("work").depth == 0
 
 
 def test_at_least_once_step_7_an_acknowledgement_removes_the_message(client, journal):
@@ -148,5 +148,5 @@ def test_at_least_once_step_7_an_acknowledgement_removes_the_message(client, jou
     client.publish("orders", 1)
     with client.subscribe("work") as messages:
         pick_up(messages, 1)[0].ack(wait=True)
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
     assert reasons(journal) == [("acknowledged", "")]

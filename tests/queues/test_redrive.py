@@ -24,7 +24,7 @@ def test_a_message_goes_back_to_the_queue_it_came_from_and_to_no_other_of_its_to
     died([{"id": 1}])
     assert [message.data for message in settled(client, "audit")] == [{"id": 1}]
     # When it is put back
-    result = client.redrive("dead")
+    result = client.admin.redrive("dead")
     # Then that one has it again, and the other has nothing
     assert (result, result.targets, result.refused) == (1, {"work": 1}, 0)
     (message,) = settled(client, "work")
@@ -43,7 +43,7 @@ def test_bodies_come_back_to_the_byte_with_their_headers_and_where_they_come_fro
     ]  # fmt: skip
     letters = died(bodies, headers={"trace": "ü"})
     assert [letter.raw for letter in letters] == bodies
-    assert client.redrive("dead") == len(bodies)
+    assert client.admin.redrive("dead") == len(bodies)
     messages = settled(client, "work")
     assert [message.raw for message in messages] == bodies
     assert [message.headers for message in messages] == [
@@ -53,15 +53,15 @@ def test_bodies_come_back_to_the_byte_with_their_headers_and_where_they_come_fro
 
 def test_a_letter_is_put_back_once_and_may_die_again(client, died):
     (letter,) = died([1])
-    assert client.redrive("dead", bookmarks=letter.bookmark) == 1
-    again = client.redrive("dead", bookmarks=[letter.bookmark])
+    assert client.admin.redrive("dead", bookmarks=letter.bookmark) == 1
+    again = client.admin.redrive("dead", bookmarks=[letter.bookmark])
     assert (again, again.refused) == (0, 1)
     assert "settled" in again.refusals[0].reason
-    assert client.redrive("dead") == 0
+    assert client.admin.redrive("dead") == 0
     with client.subscribe("work") as messages:
         pick_up(messages, 1)[0].cancel()
-    eventually(lambda: len(client.dead_letters("dead")) == 1)
-    (other,) = client.dead_letters("dead")
+    eventually(lambda: len(client.admin.dead_letters("dead")) == 1)
+    (other,) = client.admin.dead_letters("dead")
     assert (other.headers[REDRIVEN_FROM], other.deliveries) == (letter.bookmark, 1)
     assert other.original != letter.original
 
@@ -71,30 +71,30 @@ def test_what_dies_again_while_letters_are_put_back_stays_a_letter(client, died)
     died(range(30))
     with client.subscribe("work", on_message=lambda message: message.cancel()):
         # When all are put back, slowly
-        assert client.redrive("dead", rate=100) == 30
-        eventually(lambda: client.queue_stats("dead").acknowledged == 30)
-        eventually(lambda: client.queue_stats("dead").depth == 30)
-    assert sorted(letter.data for letter in client.dead_letters("dead")) == list(range(30))
+        assert client.admin.redrive("dead", rate=100) == 30
+        eventually(lambda: client.admin.queue_stats("dead").acknowledged == 30)
+        eventually(lambda: client.admin.queue_stats("dead").depth == 30)
+    assert sorted(letter.data for letter in client.admin.dead_letters("dead")) == list(range(30))
 
 
 def test_the_journal_says_that_a_letter_was_put_back(client, died, journal):
     (letter,) = died([1])
-    client.redrive("dead")
+    client.admin.redrive("dead")
     assert journal.entries("dead") == [("acknowledged", "redriven", letter.bookmark)]
 
 
 def test_only_what_is_chosen_is_put_back(client, died):
     died([{"n": number} for number in range(10)])
-    assert client.redrive("dead", "/message/n >= 5", source="work", reason="max_cancels") == 5
-    assert [letter.data["n"] for letter in client.dead_letters("dead")] == list(range(5))
-    assert client.redrive("dead", source="audit") == 0
+    assert client.admin.redrive("dead", "/message/n >= 5", source="work", reason="max_cancels") == 5
+    assert [letter.data["n"] for letter in client.admin.dead_letters("dead")] == list(range(5))
+    assert client.admin.redrive("dead", source="audit") == 0
     assert [message.data["n"] for message in settled(client, "work")] == list(range(5, 10))
 
 
 def test_a_dry_run_tells_what_would_go_where_and_does_nothing(client, died, snapshot, valkey_store):
     die_in_two_queues(client, died)
     before = snapshot(valkey_store)
-    result = client.redrive("dead", dry_run=True)
+    result = client.admin.redrive("dead", dry_run=True)
     assert (result, result.targets) == (4, {"audit": 2, "work": 2})
     after = snapshot(valkey_store)
     assert {k: v for k, v in after.items() if k != ":instance"} == {k: v for k, v in before.items() if k != ":instance"}
@@ -102,7 +102,7 @@ def test_a_dry_run_tells_what_would_go_where_and_does_nothing(client, died, snap
 
 def test_letters_of_several_queues_each_go_home(client, died):
     die_in_two_queues(client, died)
-    assert client.redrive("dead").targets == {"audit": 2, "work": 2}
+    assert client.admin.redrive("dead").targets == {"audit": 2, "work": 2}
     assert sorted(message.data for message in settled(client, "work")) == [1, 2]
     assert sorted(message.data for message in settled(client, "audit")) == [1, 2]
 
@@ -110,8 +110,8 @@ def test_letters_of_several_queues_each_go_home(client, died):
 def test_letters_may_go_to_another_queue_of_the_topic_or_of_another(client, died):
     client.apply(Queue(name="repair", underlying_topic="repairs", max_per_subscription_backlog=500))
     letters = died([1, 2])
-    assert client.redrive("dead", bookmarks=letters[0].bookmark, to="repair").targets == {"repair": 1}
-    assert client.redrive("dead", to="audit").targets == {"audit": 1}
+    assert client.admin.redrive("dead", bookmarks=letters[0].bookmark, to="repair").targets == {"repair": 1}
+    assert client.admin.redrive("dead", to="audit").targets == {"audit": 1}
     (message,) = settled(client, "repair")
     assert (message.data, message.topic) == (1, "repairs")
     assert settled(client, "work") == []
@@ -122,8 +122,8 @@ def test_what_a_subscription_holds_stays_with_it(client, died):
     died([1, 2])
     with client.subscribe("dead") as messages:
         (held,) = pick_up(messages, 1)
-        assert client.redrive("dead") == 1
-        named = client.redrive("dead", bookmarks=held.bookmark)
+        assert client.admin.redrive("dead") == 1
+        named = client.admin.redrive("dead", bookmarks=held.bookmark)
         assert (named, named.refused) == (0, 1)
         held.ack(wait=True)
     assert [message.data for message in settled(client, "work")] == [2]
@@ -144,13 +144,13 @@ def test_what_cannot_be_put_back_is_told_and_the_others_go_on(client, died):
     bookmarks = [client.publish("letters", body) for body in strange]
     client.publish("letters", letter_body("picky", body=b'{"n":6}'))
     for dry_run in (True, False):
-        result = client.redrive("dead", dry_run=dry_run)
+        result = client.admin.redrive("dead", dry_run=dry_run)
         assert (result, result.targets, result.refused) == (2, {"picky": 1, "work": 1}, len(strange))
         assert [refusal.bookmark for refusal in result.refusals] == bookmarks
         for refusal, text in zip(result.refusals, strange.values(), strict=True):
             assert text in refusal.reason
     # And those stay where they are
-    assert client.queue_stats("dead").depth == len(strange)
+    assert client.admin.queue_stats("dead").depth == len(strange)
 
 
 @pytest.mark.parametrize("headers", ["[1]", "no JSON", '{"a":1}', "5"])
@@ -159,7 +159,7 @@ def test_a_letter_with_headers_of_somebody_else_s_making_stays(client, valkey, h
     client.publish("letters", letter_body())
     with valkey.client() as redis:
         redis.xadd("{" + client.instance + "}:log:letters", {"b": letter_body(), "h": headers})
-    result = client.redrive("dead")
+    result = client.admin.redrive("dead")
     assert (result, result.refused) == (1, 1)
     assert "headers" in result.refusals[0].reason
 
@@ -172,8 +172,8 @@ def test_a_message_that_the_log_had_lost_when_it_died_is_no_message(client, valk
         (message,) = pick_up(messages, 1)
         redis.xdel("{" + client.instance + "}:log:orders", bookmark.id)
         message.cancel()
-        eventually(lambda: client.queue_stats("dead").depth == 1)
-    result = client.redrive("dead")
+        eventually(lambda: client.admin.queue_stats("dead").depth == 1)
+    result = client.admin.redrive("dead")
     assert (result, result.refused) == (0, 1)
     assert "gone from its log" in result.refusals[0].reason
 
@@ -191,11 +191,11 @@ def test_bodies_are_edited_on_the_way_or_left(client, died):
                 return b"bytes"
         raise ValueError("no idea")
 
-    result = client.redrive("dead", edit=edit)
+    result = client.admin.redrive("dead", edit=edit)
     assert (result, result.refused) == (2, 1)
     assert "no idea" in result.refusals[0].reason
     assert [message.data for message in settled(client, "work")] == [{"n": 10, "mended": True}, b"bytes"]
-    assert [letter.data["n"] for letter in client.dead_letters("dead")] == [1, 3]
+    assert [letter.data["n"] for letter in client.admin.dead_letters("dead")] == [1, 3]
 
 
 def test_a_full_server_refuses_and_everything_stays(start_server, instance):
@@ -203,21 +203,21 @@ def test_a_full_server_refuses_and_everything_stays(start_server, instance):
     with Client(server.url, instance=instance) as client, server.client() as redis:
         define(client)
         client.publish("letters", letter_body())
-        client.redrive("dead", dry_run=True)
+        client.admin.redrive("dead", dry_run=True)
         redis.config_set("maxmemory", 1)
         with pytest.raises(ServerFull):
-            client.redrive("dead")
-        assert client.queue_stats("dead").depth == 1
+            client.admin.redrive("dead")
+        assert client.admin.queue_stats("dead").depth == 1
         redis.config_set("maxmemory", 0)
-        assert client.redrive("dead") == 1
+        assert client.admin.redrive("dead") == 1
         assert len(settled(client, "work")) == 1
 
 
 def test_thousands_go_back_each_once_in_bounded_calls(client):
     define(client)
     client.publish_many("letters", [letter_body(body=b"%d" % number) for number in range(3_000)], batch=500)
-    assert client.redrive("dead") == 3_000
-    assert client.redrive("dead") == 0
+    assert client.admin.redrive("dead") == 3_000
+    assert client.admin.redrive("dead") == 0
     with client.subscribe("work", max_backlog=500) as messages:
         assert settle_all(messages) == list(range(3_000))
     assert settled(client, "audit") == []
@@ -227,7 +227,7 @@ def test_large_bodies_go_in_small_batches(client):
     define(client)
     bodies = [b'"' + bytes([97 + number]) * 300_000 + b'"' for number in range(8)]
     client.publish_many("letters", [letter_body(body=body) for body in bodies])
-    assert client.redrive("dead") == 8
+    assert client.admin.redrive("dead") == 8
     assert [message.raw for message in settled(client, "work")] == bodies
 
 
@@ -239,7 +239,9 @@ def test_the_rate_holds_and_is_even(client):
     client.publish_many("letters", [letter_body(body=b"%d" % number) for number in range(60)])
     seen = []
     started = time.monotonic()
-    assert client.redrive("dead", rate="100/s", progress=lambda at: seen.append((time.monotonic() - started, at.done)))
+    assert client.admin.redrive(
+        "dead", rate="100/s", progress=lambda at: seen.append((time.monotonic() - started, at.done))
+    )
     took = time.monotonic() - started
     assert 0.45 < took < 20
     assert all(done <= 100 * at + 11 for at, done in seen)
@@ -249,7 +251,7 @@ def test_the_rate_holds_and_is_even(client):
 def test_a_rate_that_is_none_is_explained(client, rate):
     define(client)
     with pytest.raises(DefinitionError, match="100/s"):
-        client.redrive("dead", rate=rate)
+        client.admin.redrive("dead", rate=rate)
 
 
 def test_progress_counts_up_to_the_total(client):
@@ -257,7 +259,7 @@ def test_progress_counts_up_to_the_total(client):
     client.publish_many("letters", [letter_body(body=b"%d" % number) for number in range(600)])
     client.publish("letters", "no letter")
     seen: list[RedriveProgress] = []
-    assert client.redrive("dead", progress=seen.append) == 600
+    assert client.admin.redrive("dead", progress=seen.append) == 600
     assert seen[-1] == RedriveProgress(600, 1, 601)
     assert [at.done for at in seen] == sorted(at.done for at in seen)
     assert len({at.done for at in seen}) >= 3
@@ -274,11 +276,11 @@ def test_whoever_watches_may_stop_it_and_knows_the_count(client):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        client.redrive("dead", progress=watch)
+        client.admin.redrive("dead", progress=watch)
     assert 500 <= seen[-1] < 2_000
-    assert client.queue_stats("dead").depth == 2_000 - seen[-1]
+    assert client.admin.queue_stats("dead").depth == 2_000 - seen[-1]
     # And the rest goes back when it is done again
-    assert client.redrive("dead") == 2_000 - seen[-1]
+    assert client.admin.redrive("dead") == 2_000 - seen[-1]
     with client.subscribe("work", max_backlog=500) as messages:
         assert settle_all(messages) == list(range(2_000))
 
@@ -293,7 +295,7 @@ def test_two_at_once_put_each_back_once_and_count_truly(client, connect):
     others, results = [connect() for _ in range(3)], []
 
     def run(other):
-        results.append(other.redrive("dead"))
+        results.append(other.admin.redrive("dead"))
 
     threads = [threading.Thread(target=run, args=(other,)) for other in others]
     for thread in threads:
@@ -314,12 +316,12 @@ def test_the_asynchronous_client_does_the_same(valkey, instance, client):
     async def scenario():
         seen = []
         async with AsyncClient(valkey.url, instance=instance) as other:
-            letters = await other.dead_letters("dead", top_n=2)
+            letters = await other.admin.dead_letters("dead", top_n=2)
             assert [letter.data for letter in letters] == [0, 1]
-            named = await other.dead_letters("dead", bookmarks=letters[0].bookmark)
+            named = await other.admin.dead_letters("dead", bookmarks=letters[0].bookmark)
             assert named[0].data == 0
-            assert await other.redrive("dead", dry_run=True) == 31
-            assert await other.redrive("dead", rate=200, progress=seen.append) == 31
+            assert await other.admin.redrive("dead", dry_run=True) == 31
+            assert await other.admin.redrive("dead", rate=200, progress=seen.append) == 31
         assert seen[-1] == RedriveProgress(31, 0, 31)
 
     asyncio.run(scenario())
@@ -342,13 +344,13 @@ def test_other_queues_of_the_topic_keep_what_they_have(client, elements):
     client.publish_many("orders", [{"n": 1}, {"n": 2}, {"n": 3}])
     # When five others are put back into the first queue
     client.publish_many("letters", [letter_body(body=b'{"n":9}')] * 5)
-    assert client.redrive("dead") == 5
+    assert client.admin.redrive("dead") == 5
     # Then it still has its three, looked at and delivered
     assert sorted(message.data["n"] for message in client.sow("other")) == [1, 2, 3]
     assert sorted(message.data["n"] for message in settled(client, "other")) == [1, 2, 3]
     assert sorted(message.data["n"] for message in client.sow("work")) == [1, 2, 3, 9, 9, 9, 9, 9]
     assert len(settled(client, "work")) == 8
-    assert client.queue_stats("other").depth == 0
+    assert client.admin.queue_stats("other").depth == 0
 
 
 @pytest.mark.parametrize(
@@ -373,7 +375,7 @@ def test_queues_of_every_kind_get_their_messages_back(client, elements):
     client.publish("letters", letter_body(topic="in/b", body=b'{"n":2}'))
     with client.subscribe("work", max_backlog=9) as messages:
         pick_up(messages, 1)[0].ack(wait=True)
-        assert client.redrive("dead") == 1
+        assert client.admin.redrive("dead") == 1
         (message,) = pick_up(messages, 1)
         assert (message.data, message.topic) == ({"n": 2}, "in/b")
         message.ack(wait=True)
@@ -386,5 +388,5 @@ def test_a_ring_that_is_full_takes_what_is_put_back_and_gives_up_its_oldest(clie
     )
     client.publish_many("orders", [1, 2])
     client.publish("letters", letter_body(body=b"3"))
-    assert client.redrive("dead") == 1
+    assert client.admin.redrive("dead") == 1
     assert [message.data for message in settled(client, "work")] == [2, 3]

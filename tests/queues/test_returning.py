@@ -85,7 +85,7 @@ def test_expire_removes_a_message_at_once(either):
     with either.subscribe("work") as messages:
         pick_up(messages, 1)[0].expire()
         assert data_of(pick_up(messages, 1)) == ["b"]
-    stats = either.queue_stats("work")
+    stats = either.admin.queue_stats("work")
     assert (stats.expired, stats.depth) == (1, 1)
 
 
@@ -155,7 +155,7 @@ def test_deliveries_are_counted_and_giving_back_counts_for_nothing(client):
         # A subscription that picked the message up and closes with it unseen burns nothing
         unseen = client.subscribe("work")
         unseen._store.run(unseen._core.fetch(unseen._pipeline, 0.0))
-        assert client.queue_stats("work").leased == 1
+        assert client.admin.queue_stats("work").leased == 1
         unseen.close()
         # One that saw it does
         with client.subscribe("work") as messages:

@@ -93,7 +93,7 @@ def test_one_backlog_counts_over_several_queues(either):
         # Then six messages are out, whatever their queue
         got = rest_of(messages)
         assert len(got) == 6
-        stats = either.queue_stats("a").leased, either.queue_stats("b").leased
+        stats = either.admin.queue_stats("a").leased, either.admin.queue_stats("b").leased
         assert sum(stats) == 6
         # When all are acknowledged as they come, then everything of both comes, each queue in its order
         seen = {"a": [], "b": []}
@@ -135,8 +135,8 @@ def test_two_queues_over_one_topic_each_get_everything(either):
         assert data_of(bills) == data_of(ships) == list(range(10))
         for message in bills:
             message.ack(wait=True)
-        assert either.queue_stats("billing").depth == 0
-        assert either.queue_stats("shipping").leased == 10
+        assert either.admin.queue_stats("billing").depth == 0
+        assert either.admin.queue_stats("shipping").leased == 10
 
 
 def test_a_queue_may_have_the_name_of_its_topic(either):
@@ -146,7 +146,7 @@ def test_a_queue_may_have_the_name_of_its_topic(either):
     bookmark = either.publish("orders", 1)
     # Then it is in the topic's log once, and in both queues
     assert bookmark.topic == "orders"
-    assert either.topics()["orders"]["messages"] == 1
+    assert either.admin.topics()["orders"]["messages"] == 1
     for name in ("orders", "audit"):
         with either.subscribe(name) as messages:
             assert data_of(pick_up(messages, 1)) == [1]
@@ -172,7 +172,7 @@ def test_a_queue_s_max_backlog_counts_over_all_subscriptions(client):
         # When one subscription acknowledges, then whoever has room gets the next
         held[0].ack(wait=True)
         assert len(rest_of(one) + rest_of(two)) == 1
-        assert client.queue_stats("work").leased == 5
+        assert client.admin.queue_stats("work").leased == 5
 
 
 def test_get_waits_no_longer_than_it_is_told(client):
@@ -212,7 +212,7 @@ def test_close_ends_an_iteration_in_another_thread(client):
     # Then the iteration ends, and what was acknowledged is
     assert ended.wait(30)
     thread.join()
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
     with pytest.raises(Closed):
         messages.get(0)
     messages.close()
@@ -237,7 +237,7 @@ def test_threads_that_share_a_subscription_never_get_the_same_message(client):
             thread.join()
     # Then each message came once
     assert sorted(number for mine in seen for number in mine) == list(range(2000))
-    assert client.queue_stats("work").acknowledged == 2000
+    assert client.admin.queue_stats("work").acknowledged == 2000
 
 
 def test_on_message_is_called_with_each_message(client):
@@ -256,7 +256,7 @@ def test_on_message_is_called_with_each_message(client):
         client.publish("work", 20)
         eventually(lambda: len(seen) == 21)
     assert seen == list(range(21))
-    assert client.queue_stats("work").acknowledged == 21
+    assert client.admin.queue_stats("work").acknowledged == 21
 
 
 def test_on_message_that_raises_cancels_and_goes_on(client):
@@ -272,7 +272,7 @@ def test_on_message_that_raises_cancels_and_goes_on(client):
 
     with client.subscribe("work", on_message=handle):
         client.publish_many("work", ["a", "b"])
-        eventually(lambda: client.queue_stats("work").acknowledged == 2)
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 2)
     # Then the message came again, before the next one
     assert seen == [("a", 1), ("a", 2), ("b", 1)]
 
@@ -307,7 +307,7 @@ def test_close_gives_back_what_nobody_began_without_burning_a_delivery(either):
     with either.subscribe("work", max_backlog=20) as others:
         got = pick_up(others, 11)
         assert [(message.data, message.delivery) for message in got] == [(1, 2)] + [(n, 1) for n in range(2, 12)]
-    assert either.queue_stats("work").acknowledged == 1
+    assert either.admin.queue_stats("work").acknowledged == 1
 
 
 def test_closing_the_client_closes_its_subscriptions(connect):
@@ -334,10 +334,10 @@ def test_stats_count_each_message_once(client):
     held[1].expire()
     held[2].cancel(delay="1h")
     # Then the figures say so
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.depth, stats.leased, stats.delayed) == (8, 5, 1)
     assert (stats.acknowledged, stats.expired, stats.returned, stats.subscriptions) == (1, 1, 1, 1)
     messages.close()
-    stats = client.queue_stats("work")
+    stats = client.admin.queue_stats("work")
     assert (stats.depth, stats.leased, stats.delayed, stats.subscriptions) == (8, 0, 1, 0)
     assert stats.waiting + stats.ready == 7

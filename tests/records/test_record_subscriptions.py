@@ -201,7 +201,7 @@ def test_where_the_log_was_trimmed_the_differences_are_told(orders, valkey):
         # And records that changed, left and came before it read them, and are trimmed
         orders.publish_many("orders", [{"id": 1, "v": 10}, {"id": 2, "v": 1}, {"id": 7, "v": 8}])
         orders.sow_delete("orders", keys=[3])
-        orders.trim("orders", age="0s")
+        orders.admin.trim("orders", age="0s")
         # When it looks again after a while
         changes._following._view.reader._held = changes._following._view.reader._checked = -1e9
         # Then it is told the differences
@@ -334,7 +334,7 @@ def test_a_bookmark_behind_which_the_log_was_trimmed_is_told(orders):
     place = orders.publish("orders", {"id": 1, "v": 1})
     orders.publish_many("orders", [{"id": 1, "v": v} for v in range(200)])
     orders.apply(Topic(name="orders", key="/id", retention_count=5))
-    eventually(lambda: orders.trim("orders") or orders.topics()[0].entries <= 5)
+    eventually(lambda: orders.admin.trim("orders") or orders.admin.topics()[0].entries <= 5)
 
     with pytest.raises(BookmarkNotFound, match="orders"):
         orders.sow_and_subscribe("orders", bookmark=place)

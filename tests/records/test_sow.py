@@ -35,7 +35,7 @@ def test_a_query_shows_what_is_available_and_takes_nothing(either):
     # Given a queue of more messages than one call looks through
     define(either)
     bookmarks = publish(either, 1_300)
-    before = either.queue_stats("work").as_dict()
+    before = either.admin.queue_stats("work").as_dict()
     # When it is queried
     found = either.sow("work")
     # Then all are there, in order, each as it was published
@@ -43,7 +43,7 @@ def test_a_query_shows_what_is_available_and_takes_nothing(either):
     assert [message.bookmark for message in found] == list(bookmarks)
     assert (found[0].raw, found[0].topic, found[0].headers, found[0].deliveries) == (b'{"n":0}', "work", {}, 0)
     # And the queue is as it was
-    assert either.queue_stats("work").as_dict() == before
+    assert either.admin.queue_stats("work").as_dict() == before
 
 
 def test_what_is_leased_is_not_shown_and_what_came_back_is_at_its_old_place(either):
@@ -313,7 +313,7 @@ def test_what_was_sorted_after_it_was_seen_is_not_seen_again(client, walk):
     assert len(page()) == 10
     with client.subscribe("work", max_backlog=1) as messages:
         pick_up(messages, 1)
-        assert client.queue_stats("work").ready == 9
+        assert client.admin.queue_stats("work").ready == 9
         assert rest(page) == []
 
 
@@ -357,9 +357,9 @@ def test_a_filter_settles_what_is_available_and_what_is_leased(either):
     with either.subscribe("work", max_backlog=50) as messages:
         pick_up(messages, 50)
         assert either.ack("work", filter="/n % 2 = 0", dry_run=True) == 650
-        assert either.queue_stats("work").acknowledged == 0
+        assert either.admin.queue_stats("work").acknowledged == 0
         assert either.ack("work", filter="/n % 2 = 0") == 650
-        assert either.queue_stats("work").acknowledged == 650
+        assert either.admin.queue_stats("work").acknowledged == 650
     assert numbers(either.sow("work")) == list(range(1, 1_300, 2))
     assert either.ack("work", filter="/n % 2 = 0") == 0
 
@@ -377,7 +377,7 @@ def test_a_filter_cancels_only_what_is_leased_and_each_message_once(client):
     with client.subscribe("work", max_backlog=400) as messages:
         pick_up(messages, 400)
         assert client.ack("work", filter="/n < 600", option="cancel") == 400
-        assert client.queue_stats("work").expired == 0
+        assert client.admin.queue_stats("work").expired == 0
 
 
 def test_a_strict_queue_keeps_its_leases_from_a_filter(client):
@@ -386,7 +386,7 @@ def test_a_strict_queue_keeps_its_leases_from_a_filter(client):
     with client.subscribe("work", max_backlog=4) as messages:
         pick_up(messages, 4)
         assert client.ack("work", filter="TRUE_VALUE()") == 6
-        assert client.queue_stats("work").leased == 4
+        assert client.admin.queue_stats("work").leased == 4
 
 
 def test_a_filter_settles_the_active_part_alone(client):
@@ -413,7 +413,7 @@ def test_a_filter_leaves_delayed_messages_alone(client):
         pick_up(messages, 1)[0].cancel("1h")
         pick_up(messages, 1)
     assert client.ack("work", filter="TRUE_VALUE()") == 2
-    assert client.queue_stats("work").delayed == 1
+    assert client.admin.queue_stats("work").delayed == 1
 
 
 def test_what_is_no_text_is_refused_with_what_is(either):
@@ -423,7 +423,7 @@ def test_what_is_no_text_is_refused_with_what_is(either):
     with pytest.raises(DefinitionError, match="queue: nothing is not a text"):
         either.ack(None, filter="/n = 1")
     with pytest.raises(DefinitionError, match="queue: nothing is not a text"):
-        either.explain(None)
+        either.admin.explain(None)
 
 
 def test_the_other_ways_to_settle_by_a_filter_are_named(client):

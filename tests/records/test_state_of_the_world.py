@@ -102,7 +102,7 @@ def test_a_message_without_its_key_is_refused_with_all_of_its_call(orders):
         orders.publish_many("orders", [{"id": 1}, {"no": 1}])
 
     assert orders.sow("orders") == []
-    assert orders.topics()["orders"]["messages"] == 0
+    assert orders.admin.topics()["orders"]["messages"] == 0
 
 
 def test_a_time_without_a_zone_is_refused_where_records_are_asked_for_as_they_were(client):
@@ -171,10 +171,10 @@ def test_records_outlive_their_messages(orders):
     orders.publish_many("orders", [{"id": n} for n in range(10)])
     orders.ack("work", filter="/id >= 0")
 
-    assert orders.trim("orders", age="0s").removed == 10
+    assert orders.admin.trim("orders", age="0s").removed == 10
 
     assert len(orders.sow("orders")) == 10
-    assert orders.topics()["orders"]["records"] == 10
+    assert orders.admin.topics()["orders"]["records"] == 10
 
 
 # --- changes ---------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_record_ends_with_the_life_of_its_message(orders):
     orders.publish("orders", {"id": 2})
 
     eventually(lambda: keys(orders.sow("orders")) == ["2"])
-    eventually(lambda: orders.topics()["orders"]["records"] == 1)
+    eventually(lambda: orders.admin.topics()["orders"]["records"] == 1)
 
 
 async def _delta_and_delete(server, instance):
@@ -291,7 +291,7 @@ def test_a_record_that_expires_leaves_the_queue_what_its_own_policy_keeps(orders
     )
     orders.publish("orders", {"id": 1})
     # When the record is over
-    eventually(lambda: orders.topics()["orders"]["records"] == 0)
+    eventually(lambda: orders.admin.topics()["orders"]["records"] == 0)
     # Then the queue still has the message, and was told nothing else
     assert data_of(orders.sow("long")) == [{"id": 1}]
     assert [each.data for each in orders.sow("long", "1 = 1")] == [{"id": 1}]
@@ -304,7 +304,7 @@ def test_a_message_has_the_expiration_of_its_topic_in_the_queue_too(orders):
     orders.publish("orders", {"id": 2}, expiration="1h")
 
     eventually(lambda: data_of(orders.sow("work")) == [{"id": 2}])
-    eventually(lambda: orders.queue_stats("work").expired == 1)
+    eventually(lambda: orders.admin.queue_stats("work").expired == 1)
     assert data_of(orders.sow("orders")) == [{"id": 2}]
 
 
@@ -367,7 +367,7 @@ def test_records_are_queried_as_they_were_at_a_time(orders):
 def test_a_trimmed_log_tells_as_much_of_the_past_as_it_has(orders):
     orders.publish_many("orders", [{"id": n, "v": 1} for n in range(5)])
     orders.ack("work", filter="/v = 1")
-    orders.trim("orders", age="0s")
+    orders.admin.trim("orders", age="0s")
     second = orders.publish("orders", {"id": 1, "v": 2})
 
     assert [each.data["v"] for each in orders.sow("orders", bookmark=second)] == [1, 1, 1, 1, 2]
@@ -399,8 +399,8 @@ def test_the_past_is_told_as_it_was_or_not_at_all(client):
         assert {record.key: record.data for record in client.sow("orders", bookmark=bookmark)} == then
     # And when half of it was trimmed, what is told is true, and of the last moments all is told
     client.apply(Topic(name="orders", key="/id", retention_count=40))
-    length = client.topics()["orders"]["messages"]
-    assert client.trim("orders").removed == length - 40
+    length = client.admin.topics()["orders"]["messages"]
+    assert client.admin.trim("orders").removed == length - 40
     told = 0
     for bookmark, then in moments:
         with contextlib.suppress(BookmarkNotFound):

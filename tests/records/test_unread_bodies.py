@@ -95,10 +95,10 @@ def test_the_elements_are_kept_shown_and_taken_back(client):
     assert client.apply(Instance(expression_limit="2MB"))[0][1] == "changed"
     assert client.apply(Instance(expression_limit="2MB"))[0][1] == "unchanged"
     assert client.apply(Topic(name="orders", expression_limit="64KB"))[0][1] == "new"
-    found = {type(each).__name__: each.expression_limit for each in client.definitions()[:2]}
+    found = {type(each).__name__: each.expression_limit for each in client.admin.definitions()[:2]}
     assert found == {"Instance": 2 << 20, "Topic": 64 << 10}
     assert client.apply(Instance(group="NYC"))[0][1] == "changed"
-    assert client.definitions()[0].expression_limit is None
+    assert client.admin.definitions()[0].expression_limit is None
 
 
 def test_files_have_the_elements_too(tmp_path):

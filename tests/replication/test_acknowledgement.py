@@ -37,7 +37,7 @@ class Pair:
     def publisher(self, client=None, **options):
         till = (client or self.client("a")).publisher("till", store=MemoryPublishStore(), **options)
         # What a destination that never comes back holds is given up.
-        self._stack.callback(lambda: self.a.remove_destination("b"))
+        self._stack.callback(lambda: self.a.admin.remove_destination("b"))
         return till
 
     def destination(self, **elements):
@@ -47,7 +47,7 @@ class Pair:
 
     def link(self):
         """A link that was opened just now."""
-        definition = self.a.destinations()["b"]
+        definition = self.a.admin.destinations()["b"]
         self._opened = _link(read_peer(self.a._store), read_peer(self.b._store), definition)
         self._opened.open()
         return self._opened
@@ -127,7 +127,7 @@ def test_a_flush_names_the_destination_also_when_its_time_is_over_at_once(pair, 
         till.flush(timeout)
 
     assert "sync destination 'b'" in told.value.why
-    pair.a.remove_destination("c")
+    pair.a.admin.remove_destination("c")
 
 
 @pytest.mark.parametrize("what", ["sow_delete", "delta_publish"])
@@ -194,7 +194,7 @@ def test_all_sync_destinations_are_waited_for(pair):
 
     with pytest.raises(NotPersisted, match="sync destination 'c'"):
         till.flush("2.5s")
-    pair.a.remove_destination("c")
+    pair.a.admin.remove_destination("c")
 
     till.flush("30s")
 
@@ -209,7 +209,7 @@ def test_a_downgrade_lets_go_at_once_of_what_waited(pair, monkeypatch):
     till.publish("orders", 1)
     assert not told.wait(0.5)
 
-    assert pair.a.downgrade_replication("b")
+    assert pair.a.admin.downgrade_replication("b")
 
     assert told.wait(30), "it was waited for to the end of a round"
     till.publish("orders", 2)
@@ -220,12 +220,12 @@ def test_an_upgraded_destination_is_waited_for_again(pair):
     pair.destination()
     pair.link()
     till = pair.publisher()
-    pair.a.downgrade_replication("b")
+    pair.a.admin.downgrade_replication("b")
     till.publish("orders", 1)
     till.flush("30s")
 
-    assert pair.a.upgrade_replication("b")
-    assert not pair.a.upgrade_replication("b")
+    assert pair.a.admin.upgrade_replication("b")
+    assert not pair.a.admin.upgrade_replication("b")
     till.publish("orders", 2)
 
     with pytest.raises(NotPersisted):
@@ -235,7 +235,7 @@ def test_an_upgraded_destination_is_waited_for_again(pair):
 def test_a_destination_that_is_not_sync_is_neither_downgraded_nor_upgraded(pair):
     pair.destination(sync_type="async")
 
-    for change in (pair.a.downgrade_replication, pair.a.upgrade_replication):
+    for change in (pair.a.admin.downgrade_replication, pair.a.admin.upgrade_replication):
         with pytest.raises(DefinitionError, match="'b' is configured as async"):
             change("b")
         with pytest.raises(DefinitionError, match="'c' is not there; there are: b"):
@@ -248,7 +248,7 @@ def test_what_a_session_before_recorded_and_nobody_confirmed_is_waited_for(pair)
     store = MemoryPublishStore()
     till = pair.client("a", retry_timeout="1s").publisher("till", store=store)
     till.publish("orders", 1)
-    eventually(lambda: pair.a.publishers() and pair.a.publishers()[0].sequence == 1)
+    eventually(lambda: pair.a.admin.publishers() and pair.a.admin.publishers()[0].sequence == 1)
 
     till._core.guaranteed._end_session(till._core.guaranteed._session, _lost())
     with pytest.raises(NotPersisted):
@@ -282,7 +282,7 @@ def test_a_fully_durable_subscription_waits_for_the_sync_destination(durable_pai
         assert messages.get(30).data == 1
         pair.a.publish("orders", 3)
         assert messages.get(0.5) is None
-        pair.a.downgrade_replication("b")
+        pair.a.admin.downgrade_replication("b")
         assert messages.get(30).data == 3
 
 
@@ -290,7 +290,7 @@ def test_a_fully_durable_subscription_waits_for_the_sync_destination(durable_pai
 
 
 def age(pair):
-    return pair.a.sync_states()["b"].age
+    return pair.a.admin.sync_states()["b"].age
 
 
 def test_the_age_is_that_of_the_oldest_message_without_acknowledgement(pair):
@@ -322,7 +322,7 @@ def test_what_came_from_the_destination_does_not_make_it_late(pair):
     pair.b.apply(
         Destination(name="a", sync_type="async", topics=["orders"], addresses=[f"{pair._urls[0]}#{pair.a.instance}"])
     )
-    back = _link(read_peer(pair.b._store), read_peer(pair.a._store), pair.b.destinations()["a"])
+    back = _link(read_peer(pair.b._store), read_peer(pair.a._store), pair.b.admin.destinations()["a"])
     for number in range(60):
         pair.b.publish("orders", number)
     while not back.step().is_idle:
@@ -340,12 +340,12 @@ def test_a_late_destination_is_downgraded_and_upgraded_when_it_has_caught_up(pai
     eventually(lambda: age(pair) > 50)
 
     assert pair.run(downgrade_late(pair.a.instance, 50, 0)) == ["b"]
-    assert pair.a.sync_states()["b"].downgraded is not None
+    assert pair.a.admin.sync_states()["b"].downgraded is not None
     assert pair.run(downgrade_late(pair.a.instance, 50, 0)) == []
     assert pair.run(upgrade_prompt(pair.a.instance, 25, 0)) == []
     pair.catch_up()
     assert pair.run(upgrade_prompt(pair.a.instance, 25, 0)) == ["b"]
-    assert pair.a.sync_states()["b"].downgraded is None
+    assert pair.a.admin.sync_states()["b"].downgraded is None
 
 
 def test_between_both_ages_nothing_changes(pair):
@@ -359,13 +359,13 @@ def test_between_both_ages_nothing_changes(pair):
     for _ in range(2):
         assert pair.run(downgrade_late(pair.a.instance, 3_600_000, 0)) == []
         assert pair.run(upgrade_prompt(pair.a.instance, 50, 0)) == []
-        pair.a.downgrade_replication("b")
+        pair.a.admin.downgrade_replication("b")
 
 
 def test_a_destination_whose_link_is_down_is_not_upgraded(pair):
     pair.destination()
     pair.link()
-    pair.a.downgrade_replication("b")
+    pair.a.admin.downgrade_replication("b")
 
     assert pair.run(upgrade_prompt(pair.a.instance, 1000, 0)) == []
     pair.says(state="waiting")
@@ -409,7 +409,7 @@ def test_actions_downgrade_and_upgrade_on_a_schedule_and_are_told_of_it(pair):
 
     def is_downgraded():
         duty.run_once(pair.a._store)
-        return pair.a.sync_states()["b"].downgraded is not None
+        return pair.a.admin.sync_states()["b"].downgraded is not None
 
     pair.link()
     pair.a.publish("orders", 1)

@@ -58,7 +58,7 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
             await asyncio.sleep(0.1)
             homes.kill("a")
             await arrive(homes, client, "b")
-            homes.admins["b"].downgrade_replication("a")
+            homes.admins["b"].admin.downgrade_replication("a")
             await till.publish("orders", 5)
             receipt = await till.publish("orders", 6)
             await till.publish("positions", {"id": 1, "qty": 7})
@@ -89,14 +89,14 @@ def test_what_was_acknowledged_at_one_instance_is_not_handed_out_at_the_one_that
             homes.kill("a")
             await arrive(homes, client, "b")
             await first.ack()
-            await asyncio.to_thread(homes.admins["b"].enable_proxied_transfer, "work")
+            await asyncio.to_thread(homes.admins["b"].admin.enable_proxied_transfer, "work")
 
             # The coordinator there takes both over, and only what is open is handed out.
             again = await work.get(20)
             assert again.bookmark == second.bookmark
             await again.ack(wait=True)
             assert await work.get(0.3) is None
-            await until(lambda: homes.admins["b"].queue_stats("work").acknowledged == 2)
+            await until(lambda: homes.admins["b"].admin.queue_stats("work").acknowledged == 2)
 
     asyncio.run(asyncio.wait_for(scene(), 60))
 
@@ -128,7 +128,7 @@ def test_an_asyncio_client_stays_where_the_link_was_downgraded_and_says_why(home
             AsyncClient([homes.address("a"), homes.address("b")], **OPTIONS) as client,
             client.publisher("till", store=MemoryPublishStore()) as till,
         ):
-            homes.admins["a"].downgrade_replication("b")
+            homes.admins["a"].admin.downgrade_replication("b")
             await until(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
             homes.kill("a")
             await till.publish("orders", b"1")

@@ -218,8 +218,8 @@ def test_copies_are_acknowledged_by_the_bookmarks_of_their_messages(twins, fabri
 
     assert b.ack("work", bookmarks[:2]) == 2
     assert b.ack("work", filter=f"BOOKMARK() = '{bookmarks[2]}'") == 1
-    assert b.queue_stats("work").depth == 0
-    assert a.queue_stats("work").depth == 3
+    assert b.admin.queue_stats("work").depth == 0
+    assert a.admin.queue_stats("work").depth == 3
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -247,7 +247,7 @@ def test_bookmarks_that_are_not_here_are_refused_and_the_others_settled(twins, f
         b.ack("work", [to_come, here])
 
     assert refusal.value.detail["settled"] == 1
-    assert b.queue_stats("work").depth == 0
+    assert b.admin.queue_stats("work").depth == 0
 
 
 # -- told of
@@ -258,28 +258,28 @@ def test_explain_says_who_owns_a_message_and_how_to_get_it(twins, fabric):
     bookmark = a.publish("orders", 1)
     fabric.run()
 
-    told = b.explain("work", bookmark)
+    told = b.admin.explain("work", bookmark)
     assert (told.bookmark, told.state, told.reason) == (bookmark, "remote", "owned_elsewhere")
     assert told.sentence == (
         "The message is owned elsewhere, by instance a, which delivers it; nobody is subscribed to the queue here, so "
         "that this instance does not ask for it."
     )
     assert told.facts["owner"] == "a"
-    assert b.explain("work").bookmark == bookmark
+    assert b.admin.explain("work").bookmark == bookmark
 
     with b.subscribe("work") as messages:
         assert messages.get(0.1) is None
-        assert "this instance asks for it" in b.explain("work", bookmark).sentence
+        assert "this instance asks for it" in b.admin.explain("work", bookmark).sentence
         assert b.site.ask("work") > 0
         # Its owner offers it, and it is named
         fabric.links["b", "a"].step()
         fabric.links["a", "b"].step()
-        assert "this instance asked for it" in b.explain("work", bookmark).sentence
-        assert b.explain("work", bookmark).facts["asked"] > 0
+        assert "this instance asked for it" in b.admin.explain("work", bookmark).sentence
+        assert b.admin.explain("work", bookmark).facts["asked"] > 0
         fabric.run()
         assert messages.get(30).bookmark == bookmark
-        assert b.explain("work", bookmark).reason == "leased"
-    told = a.explain("work", bookmark)
+        assert b.admin.explain("work", bookmark).reason == "leased"
+    told = a.admin.explain("work", bookmark)
     assert (told.reason, told.facts["owner"]) == ("owned_elsewhere", "b")
 
 
@@ -288,8 +288,8 @@ def test_a_group_local_queue_s_message_is_owned_by_the_instance_that_the_queue_n
     bookmark = a.publish("orders", 1)
     fabric.run()
 
-    assert a.explain("work", bookmark).facts["owner"] == "b"
-    assert b.explain("work", bookmark).reason == "no_subscription"
+    assert a.admin.explain("work", bookmark).facts["owner"] == "b"
+    assert b.admin.explain("work", bookmark).reason == "no_subscription"
 
 
 def test_a_barrier_is_named_by_its_bookmark_in_what_is_told_of_those_behind_it(twins, fabric):
@@ -299,7 +299,7 @@ def test_a_barrier_is_named_by_its_bookmark_in_what_is_told_of_those_behind_it(t
 
     with b.subscribe("work") as messages:
         assert messages.get(30).bookmark == first
-        told = b.explain("work", second)
+        told = b.admin.explain("work", second)
 
     assert (told.reason, told.facts["barrier"]) == ("behind_barrier", barrier)
     assert barrier in told.sentence
@@ -309,7 +309,7 @@ def test_a_message_that_is_not_here_is_explained(twins):
     a, b = twins(Queue(name="work", underlying_topic="orders"), queues=("work",))
     bookmark = a.publish("orders", 1)
 
-    told = b.explain("work", bookmark)
+    told = b.admin.explain("work", bookmark)
 
     assert (told.bookmark, told.state, told.reason) == (bookmark, "absent", "not_here")
     assert told.facts == {"topic": "orders", "recorded": False, "may_come": True}
@@ -325,7 +325,7 @@ def test_history_tells_where_a_message_came_from_and_who_did_what(twins, fabric)
         messages.get(30).ack(wait=True)
     fabric.run()
 
-    at_b, at_a = b.history(bookmark), a.history(bookmark)
+    at_b, at_a = b.admin.history(bookmark), a.admin.history(bookmark)
 
     assert at_b.recorded
     assert [(event.event, event.details.get("instance")) for event in at_b.events] == [
@@ -336,7 +336,7 @@ def test_history_tells_where_a_message_came_from_and_who_did_what(twins, fabric)
     assert [(event.event, event.details.get("instance")) for event in at_a.events] == [
         ("published", None), ("transferred", None), ("acknowledged", "b"),
     ]  # fmt: skip
-    assert {state.state for state in (*at_a.queues, *at_b.queues)} == {"settled"}
+    assert {state.state for state in (*at_a.admin.queues, *at_b.admin.queues)} == {"settled"}
 
 
 def test_history_has_what_happened_elsewhere_before_a_message_came_in_the_order_of_time(twins, fabric):
@@ -345,13 +345,13 @@ def test_history_has_what_happened_elsewhere_before_a_message_came_in_the_order_
     bookmark = a.publish("orders", 1)
     with a.subscribe("work") as messages:
         messages.get(30).cancel()
-    eventually(lambda: a.queue_stats("work").expired == 1)
+    eventually(lambda: a.admin.queue_stats("work").expired == 1)
     # When another one gets it a moment later
-    came_back = next(event.at for event in a.history(bookmark).events if event.event == "cancelled")
+    came_back = next(event.at for event in a.admin.history(bookmark).events if event.event == "cancelled")
     eventually(lambda: int(b.publish("elsewhere", 1).id.partition("-")[0]) > came_back)
     fabric.run()
 
-    told = [(event.event, event.at) for event in b.history(bookmark).events]
+    told = [(event.event, event.at) for event in b.admin.history(bookmark).events]
 
     assert [event for event, _ in told[:3]] == ["published", "cancelled", "received"]
     assert [at for _, at in told] == sorted(at for _, at in told)
@@ -362,7 +362,7 @@ def test_history_of_what_another_instance_owns_says_so(twins, fabric):
     bookmark = a.publish("orders", 1)
     fabric.run()
 
-    told = b.history(bookmark)
+    told = b.admin.history(bookmark)
 
     assert [event.event for event in told.events] == ["published", "received"]
     assert [(state.state, state.sentence[:33]) for state in told.queues] == [
@@ -378,8 +378,8 @@ def test_topics_and_publishers_are_told_with_the_bookmarks_of_messages(twins, fa
     first, last = till.publish("orders", 1).bookmark(), till.publish("orders", 2).bookmark()
     fabric.run()
 
-    assert (b.topics()["orders"]["first"], b.topics()["orders"]["last"]) == (first, last)
-    (state,) = [each for each in b.publishers() if each.name == "till"]
+    assert (b.admin.topics()["orders"]["first"], b.admin.topics()["orders"]["last"]) == (first, last)
+    (state,) = [each for each in b.admin.publishers() if each.name == "till"]
     assert (state.sequence, state.bookmark) == (2, last)
 
 
@@ -412,7 +412,7 @@ def test_a_queue_begins_behind_the_message_of_another_instance(twins, fabric):
 
     with b.subscribe("late") as messages:
         assert [messages.get(30).bookmark, messages.get(0.2)] == [bookmarks[2], None]
-    assert "recovery point" in b.explain("late", bookmarks[0]).sentence
+    assert "recovery point" in b.admin.explain("late", bookmarks[0]).sentence
 
 
 def test_check_names_what_is_wrong_by_its_bookmark(twins, fabric):
@@ -423,7 +423,7 @@ def test_check_names_what_is_wrong_by_its_bookmark(twins, fabric):
         messages.get(30)
         # The lease is lost, and the message with it
         b.site.store.redis.hdel(b.site.key("leases", "work"), messages_ref(b, bookmark))
-        (found,) = b.check("work")
+        (found,) = b.admin.check("work")
 
     assert [difference.bookmarks for difference in found.differences if difference.bookmarks] == [(bookmark,)]
 
@@ -464,8 +464,8 @@ def test_what_an_earlier_incarnation_recorded_keeps_its_bookmark(twins, fabric):
             delivered = [messages.get(30), messages.get(30)]
         assert [message.bookmark for message in read] == [message.bookmark for message in delivered] == [old, new]
         assert behind(again, old) == [{"id": 2}]
-        assert again.history(old).events[0].event == "published"
-        assert again.topics()["orders"]["first"] == old
+        assert again.admin.history(old).events[0].event == "published"
+        assert again.admin.topics()["orders"]["first"] == old
         wanted = everything(again.subscribe_topic("orders", bookmark="[epoch:now]", filter=f"BOOKMARK() = '{old}'"))
         assert [message.bookmark for message in wanted] == [old]
         assert [found.bookmark for found in again.sow("work", f"BOOKMARK() = '{new}'")] == [new]
@@ -501,13 +501,13 @@ def test_a_message_that_expired_has_one_letter_with_its_bookmark_which_is_named_
     fabric.run()
     act(both, fabric)
 
-    (at_a,), (at_b,) = a.dead_letters("dead"), b.dead_letters("dead")
+    (at_a,), (at_b,) = a.admin.dead_letters("dead"), b.admin.dead_letters("dead")
     assert at_a.original == at_b.original == bookmark
     assert at_a.bookmark == at_b.bookmark
-    assert [letter.data for letter in b.dead_letters("dead", bookmarks=at_b.bookmark)] == [{"id": 1}]
-    assert b.redrive("dead", bookmarks=[at_b.bookmark]) == 1
+    assert [letter.data for letter in b.admin.dead_letters("dead", bookmarks=at_b.bookmark)] == [{"id": 1}]
+    assert b.admin.redrive("dead", bookmarks=[at_b.bookmark]) == 1
     with pytest.raises(UnknownMessage, match="no letter"):
-        b.dead_letters("dead", bookmarks=at_b.bookmark)
+        b.admin.dead_letters("dead", bookmarks=at_b.bookmark)
 
 
 def test_what_actions_of_several_instances_publish_is_never_taken_for_doubles(twins, fabric):

@@ -38,7 +38,7 @@ class Damaged:
         return [member.decode() for member in self.redis.zrange(self.key("remote"), 0, -1)]
 
     def names(self, client=None, **options):
-        (found,) = (client or self.a).check("work", **options)
+        (found,) = (client or self.a.admin).check("work", **options)
         return {one.name: one.number for one in found.differences}
 
 
@@ -200,7 +200,7 @@ def test_owners_are_those_of_the_journal_s_transfers(pair, word):
 
     if word == "rebuild":
         pair.redis.delete(pair.key("remote"), pair.key("cursors"))
-        pair.a.rebuild("work")
+        pair.a.admin.rebuild("work")
     else:
         assert pair.names(repair=True) == {"owner_missing": 1}
 

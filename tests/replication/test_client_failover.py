@@ -65,7 +65,7 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
     stopped.set()
     thread.join()
     # The other direction would be waited for.
-    pair.admins["b"].downgrade_replication("a")
+    pair.admins["b"].admin.downgrade_replication("a")
     till.flush("30s")
 
     last = numbers[0]
@@ -81,7 +81,7 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
 def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
     client = pair.client()
     till = client.publisher("till", store=MemoryPublishStore())
-    pair.admins["a"].downgrade_replication("b")
+    pair.admins["a"].admin.downgrade_replication("b")
     eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
     pair.kill("a")
 
@@ -100,13 +100,13 @@ def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
 def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
     client = pair.client(failover="warn")
     till = client.publisher("till", store=MemoryPublishStore())
-    pair.admins["a"].downgrade_replication("b")
+    pair.admins["a"].admin.downgrade_replication("b")
     eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
     pair.kill("a")
 
     with caplog.at_level(logging.WARNING, "ampsq"):
         at(pair, client, "b")
-    pair.admins["b"].downgrade_replication("a")
+    pair.admins["b"].admin.downgrade_replication("a")
     till.publish("orders", 1)
     till.flush("30s")
 
@@ -144,7 +144,7 @@ def test_a_publisher_stays_where_the_other_instance_would_pass_over_what_it_does
         till.flush("3s")
     assert client.instance == pair.name("a")
     pair.restart("a")
-    pair.admins["a"].remove_destination("c")
+    pair.admins["a"].admin.remove_destination("c")
     till.flush("30s")
 
 
@@ -175,7 +175,7 @@ def test_a_consumer_goes_on_with_what_is_published_at_the_other_instance(pair):
         pair.admins["a"].publish("orders", 1)
         first = messages.get(30)
         first.ack(wait=True)
-        eventually(lambda: pair.admins["b"].queue_stats("work").acknowledged == 1, 30)
+        eventually(lambda: pair.admins["b"].admin.queue_stats("work").acknowledged == 1, 30)
         pair.kill("a")
         at(pair, client, "b")
         pair.admins["b"].publish("orders", 2)
@@ -184,7 +184,7 @@ def test_a_consumer_goes_on_with_what_is_published_at_the_other_instance(pair):
         assert (first.data, second.data) == (1, 2)
         second.ack(wait=True)
         assert messages.get(0.3) is None
-    assert pair.admins["b"].queue_stats("work").acknowledged == 2
+    assert pair.admins["b"].admin.queue_stats("work").acknowledged == 2
 
 
 def test_what_was_leased_at_the_other_instance_is_not_settled_at_this_one(pair):
@@ -199,7 +199,7 @@ def test_what_was_leased_at_the_other_instance_is_not_settled_at_this_one(pair):
         message.ack()
         with pytest.raises(StaleLease):
             message.cancel()
-        assert pair.admins["b"].queue_stats("work").acknowledged == 0
+        assert pair.admins["b"].admin.queue_stats("work").acknowledged == 0
 
 
 @pytest.mark.parametrize("when", ["before the client has gone on", "after it"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.base.errors import DestinationAhead, OtherFilter, SequenceGap
+from ampsq.protocol.reads.streams import log_of
 from ampsq.replication import link_sender as sending
 
 
@@ -49,7 +50,7 @@ def test_what_comes_late_or_twice_changes_nothing(fabric):
     a.store.redis.delete(a.key("sent", "b"))
     b_log = b.log("orders")
     again = fabric.link(a, b, "orders")
-    again._places["log orders"] = (0, 0)
+    again._places[log_of("orders")] = (0, 0)
     again.step()
 
     assert b.log("orders") == b_log

@@ -41,7 +41,7 @@ class Sites(Linked):
 
     def begin(self, short):
         client = self.clients[short]
-        return client.begin_incarnation()
+        return client.admin.begin_incarnation()
 
     def publish(self, short, *ids):
         return [self.clients[short].publish("orders", {"id": number}) for number in ids]
@@ -62,7 +62,7 @@ class Sites(Linked):
 
     def names_waited_for(self, short):
         """For whom an instance waits that recovers, in short."""
-        recovery = self.clients[short].replication().recovery
+        recovery = self.clients[short].admin.replication().recovery
         return "".join(name[-1] for name in recovery.waits_for) if recovery else ""
 
     def deferred(self, short):
@@ -71,7 +71,7 @@ class Sites(Linked):
 
     def checked(self):
         clients = self.clients.items()
-        return {short: {one.name for one in client.check("work")[0].differences} for short, client in clients}
+        return {short: {one.name for one in client.admin.check("work")[0].differences} for short, client in clients}
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_clients_that_were_there_are_told_and_who_began_it_goes_on(sites):
     other = Linked(sites._stack, sites._instance, sites._urls).open("a")
     other.publish("orders", {"id": 1})
 
-    origin = a.begin_incarnation()
+    origin = a.admin.begin_incarnation()
 
     with pytest.raises(OtherIncarnation, match=re.escape(origin)):
         other.publish("orders", {"id": 2})
@@ -189,7 +189,7 @@ def test_a_restored_server_delivers_nothing_until_it_knows_what_was_settled_sinc
     a = joined.restore("a", copy)
     joined.begin("a")
     joined.publish("a", 4)
-    recovery = a.replication().recovery
+    recovery = a.admin.replication().recovery
     assert recovery.queues == ("work",)
     assert recovery.waits_for == tuple(joined.name(short) for short in others(joined))
 
@@ -200,12 +200,12 @@ def test_a_restored_server_delivers_nothing_until_it_knows_what_was_settled_sinc
         joined.carry()
         assert sorted(messages.get(30).data["id"] for _ in range(2)) == [3, 4]
         assert messages.get(0.2) is None
-        assert a.replication().recovery is None
+        assert a.admin.replication().recovery is None
     assert sorted(handle(a, 2)) == [3, 4]
     joined.carry()
     for short in others(joined):
         assert joined.remote(short) == 0
-        assert joined.clients[short].queue_stats("work").depth == 0
+        assert joined.clients[short].admin.queue_stats("work").depth == 0
     assert not any(joined.checked().values())
 
 
@@ -262,7 +262,7 @@ def test_a_group_local_queue_s_owner_delivers_nothing_again_that_it_acknowledged
         sites.carry()
         assert messages.get(30).data["id"] == 2
         assert messages.get(0.2) is None
-    assert a.replication().recovery is None
+    assert a.admin.replication().recovery is None
 
 
 def test_a_peer_that_is_gone_is_left_out_by_the_operator_s_word(sites):
@@ -273,9 +273,9 @@ def test_a_peer_that_is_gone_is_left_out_by_the_operator_s_word(sites):
     sites.carry("ab", "ba")
     assert sites.names_waited_for("a") == "c"
     with pytest.raises(DefinitionError, match="there are"):
-        a.recover_without("nobody")
+        a.admin.recover_without("nobody")
 
-    recovery = a.recover_without(sites.name("c"))
+    recovery = a.admin.recover_without(sites.name("c"))
 
     assert recovery is None
     assert handle(a, 1) == [1]
@@ -292,7 +292,7 @@ def test_who_recovers_itself_is_no_help(sites):
     sites.carry()
 
     assert (sites.names_waited_for("a"), sites.names_waited_for("b")) == ("b", "a")
-    sites.clients["a"].recover_without(sites.name("b"))
+    sites.clients["a"].admin.recover_without(sites.name("b"))
     sites.carry()
     assert (sites.names_waited_for("a"), sites.names_waited_for("b")) == ("", "")
 
@@ -336,7 +336,7 @@ def test_an_instance_without_peers_goes_on_at_once(sites):
     sites.begin("a")
 
     assert handle(a, 1) == [1]
-    assert a.replication().recovery is None
+    assert a.admin.replication().recovery is None
 
 
 def test_a_queue_that_is_shared_with_nobody_is_not_held(sites):
@@ -348,7 +348,7 @@ def test_a_queue_that_is_shared_with_nobody_is_not_held(sites):
 
     with a.subscribe("own") as messages:
         assert messages.get(30).data["id"] == 1
-    assert a.replication().recovery.queues == ("work",)
+    assert a.admin.replication().recovery.queues == ("work",)
 
 
 def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
@@ -370,7 +370,7 @@ def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
         assert messages.get(0.2) is None
         sites.carry()
         assert messages.get(0.2) is None
-    assert a.replication().recovery is None
+    assert a.admin.replication().recovery is None
 
 
 def test_an_incarnation_after_an_incarnation(joined):
@@ -394,7 +394,7 @@ def test_what_was_trimmed_does_not_come_back(joined):
     joined.carry()
     assert handle(joined.clients["a"], 2) == [1, 2]
     joined.carry("ab", "ac")
-    assert joined.clients["a"].trim("orders").removed == 2
+    assert joined.clients["a"].admin.trim("orders").removed == 2
 
     joined.carry()
 
@@ -411,7 +411,7 @@ def test_a_journal_begins_above_what_the_last_incarnation_recorded_though_the_cl
         a.apply(queue)
     store.redis.set(key(a.instance, "clock"), f"{ahead}-5")
     # When a new incarnation begins
-    a.begin_incarnation()
+    a.admin.begin_incarnation()
     if defined == "after":
         a.apply(queue)
     # Then what it journals first gets an ID above those

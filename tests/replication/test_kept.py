@@ -53,11 +53,11 @@ def test_a_destination_that_was_never_linked_keeps_everything_that_it_is_to_be_s
         client.publish("prices", {"id": number})
     handle(client, 3)
 
-    kept, free = client.trim("orders"), client.trim("prices")
+    kept, free = client.admin.trim("orders"), client.admin.trim("prices")
 
     assert (kept.removed, kept.pinned_by, kept.state) == (0, "destination nyc-2", "")
     assert free.removed == 3
-    assert [client.topics()[name]["messages"] for name in ("orders", "prices")] == [3, 0]
+    assert [client.admin.topics()[name]["messages"] for name in ("orders", "prices")] == [3, 0]
 
 
 def test_topics_that_match_its_pattern_and_appear_later_are_kept_too(client):
@@ -65,8 +65,8 @@ def test_topics_that_match_its_pattern_and_appear_later_are_kept_too(client):
     client.publish("prices.eur", {"x": 1})
     client.publish("prices", {"x": 2})
 
-    assert client.trim("prices.eur", age="0s").pinned_by == "destination nyc-2"
-    assert client.trim("prices").removed == 1
+    assert client.admin.trim("prices.eur", age="0s").pinned_by == "destination nyc-2"
+    assert client.admin.trim("prices").removed == 1
 
 
 def test_what_a_destination_has_is_removed_and_the_rest_stays_with_the_name_of_who_needs_it(client):
@@ -77,7 +77,7 @@ def test_what_a_destination_has_is_removed_and_the_rest_stays_with_the_name_of_w
     told(client, "nyc-2", log_orders=place_of(bookmarks[3]), journal_work=journaled)
     told(client, "ldn-1", log_orders=place_of(bookmarks[1]), journal_work=journaled)
 
-    trimmed = client.trim("orders")
+    trimmed = client.admin.trim("orders")
 
     assert (trimmed.removed, trimmed.pinned_by, trimmed.pinned) == (2, "destination ldn-1", bookmarks[2])
 
@@ -87,11 +87,11 @@ def test_a_message_stays_while_a_destination_lacks_what_became_of_it_in_a_queue(
     bookmark = client.publish("orders", {"id": 1})
     handle(client, 1)
     told(client, "nyc-2", log_orders=place_of(bookmark), journal_work="0-0")
-    assert client.trim("orders").pinned_by == "destination nyc-2"
+    assert client.admin.trim("orders").pinned_by == "destination nyc-2"
 
     told(client, "nyc-2", journal_work=end_of_journal(client))
 
-    assert client.trim("orders").removed == 1
+    assert client.admin.trim("orders").removed == 1
     assert client._store.redis.xlen("{" + client.instance + "}:q:work:journal") == 0
 
 
@@ -99,21 +99,21 @@ def test_a_destination_that_is_removed_lets_go(client):
     client.apply(to("nyc-2"))
     client.publish("orders", {"id": 1})
     handle(client, 1)
-    assert client.trim("orders").removed == 0
+    assert client.admin.trim("orders").removed == 0
 
-    client.remove_destination("nyc-2")
+    client.admin.remove_destination("nyc-2")
 
-    assert client.trim("orders").removed == 1
+    assert client.admin.trim("orders").removed == 1
 
 
 def test_one_that_is_sent_less_from_now_on_lets_go_of_the_rest(client):
     client.apply(to("nyc-2", "orders", "prices"))
     client.publish("prices", {"x": 1})
-    assert client.trim("prices").pinned_by == "destination nyc-2"
+    assert client.admin.trim("prices").pinned_by == "destination nyc-2"
 
     client.apply(to("nyc-2", "orders"))
 
-    assert client.trim("prices").removed == 1
+    assert client.admin.trim("prices").removed == 1
 
 
 def test_what_a_view_keeps_is_not_kept_for_anybody(client):
@@ -124,5 +124,5 @@ def test_what_a_view_keeps_is_not_kept_for_anybody(client):
     client.publish("totals-by-hand", {"x": 1})
     client.publish("totals", {"x": 1})
 
-    assert client.trim("totals-by-hand", age="0s").pinned_by == "destination nyc-2"
-    assert client.trim("totals", age="0s").removed == 1
+    assert client.admin.trim("totals-by-hand", age="0s").pinned_by == "destination nyc-2"
+    assert client.admin.trim("totals", age="0s").removed == 1

@@ -75,7 +75,7 @@ def test_a_queue_by_priority_with_filters_hands_over_what_the_asking_one_may_tak
             message.ack()
         assert messages.get(0.3) is None
     assert sorted(got) == [2, 4]
-    eventually(lambda: a.queue_stats("work").acknowledged == 2)
+    eventually(lambda: a.admin.queue_stats("work").acknowledged == 2)
     with a.subscribe("work", max_backlog=1) as messages:
         rest = []
         while (message := messages.get(0.5)) is not None:
@@ -89,8 +89,8 @@ def test_a_life_ends_at_its_owner_and_everywhere(pair):
 
     a.publish("orders", {"id": 1})
 
-    eventually(lambda: a.queue_stats("work").expired == 1, 30)
-    eventually(lambda: b.queue_stats("work").expired == 1, 30)
+    eventually(lambda: a.admin.queue_stats("work").expired == 1, 30)
+    eventually(lambda: b.admin.queue_stats("work").expired == 1, 30)
     assert not b._store.redis.exists(key(b.instance, "remote", "work"))
 
 
@@ -122,7 +122,7 @@ def test_what_fails_too_often_is_a_dead_letter_at_its_owner_once(pair):
             messages.get(30).cancel()
 
     eventually(lambda: len(log_of(b, "letters")) >= 1, 30)
-    eventually(lambda: a.queue_stats("work").expired == 1, 30)
+    eventually(lambda: a.admin.queue_stats("work").expired == 1, 30)
     eventually(lambda: len(log_of(a, "letters")) >= 1, 30)
     # It is told by the instance that gave it up, and comes to the other one as a copy
     assert [len(log_of(client, "letters")) for client in (a, b)] == [1, 1]
@@ -139,12 +139,14 @@ def test_why_a_message_ended_is_told_at_every_instance_and_why_it_came_back_wher
         messages.get(30).expire(reason="no such flight")
         messages.get(30).cancel(reason="not yet", delay="1h")
     # Then the other instance is told all of its returns, and of the other message nothing
-    eventually(lambda: b.queue_stats("work").expired == 1, 30)
-    told = [(event.event, event.details.get("consumer_reason")) for event in b.history(ended).events if event.queue]
+    eventually(lambda: b.admin.queue_stats("work").expired == 1, 30)
+    told = [
+        (event.event, event.details.get("consumer_reason")) for event in b.admin.history(ended).events if event.queue
+    ]
     assert told == [("cancelled", "not now"), ("expired", "no such flight")]
-    assert "(no such flight)" in b.explain("work", ended).sentence
-    assert [event.event for event in b.history(waits).events if event.queue] == []
-    reasons = [event.details["consumer_reason"] for event in a.history(waits).events if event.queue]
+    assert "(no such flight)" in b.admin.explain("work", ended).sentence
+    assert [event.event for event in b.admin.history(waits).events if event.queue] == []
+    reasons = [event.details["consumer_reason"] for event in a.admin.history(waits).events if event.queue]
     assert reasons == ["not now", "not yet"]
 
 

@@ -20,7 +20,7 @@ from ampsq.transport.runner import Store
 
 
 def links(client, direction="out"):
-    return [link for link in client.replication().links if link.direction == direction]
+    return [link for link in client.admin.replication().links if link.direction == direction]
 
 
 def link_of(client, direction="out"):

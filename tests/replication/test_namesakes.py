@@ -57,7 +57,7 @@ def test_a_destination_whose_address_names_its_own_instance_is_refused_when_it_i
         assert str(told.value).startswith(f"Destination 'x': addresses: {wrong.addresses[0]} names this instance")
         assert told.value.definition == refused
 
-    assert client.destinations() == {}
+    assert client.admin.destinations() == {}
 
 
 def test_a_destination_that_is_called_as_its_own_instance_is_refused_where_the_name_counts(world):
@@ -70,10 +70,10 @@ def test_a_destination_that_is_called_as_its_own_instance_is_refused_where_the_n
     # It is a name like any other where the addresses name their instances, or the group says who is meant.
     named = Destination(name=own, sync_type="async", topics=["orders"], addresses=[world.address("b")])
     client.apply(named)
-    assert client.destinations() == {own: named}
+    assert client.admin.destinations() == {own: named}
     grouped = Destination(name=own, sync_type="async", topics=["orders"], group="NYC")
     client.apply(grouped)
-    assert client.destinations() == {own: grouped}
+    assert client.admin.destinations() == {own: grouped}
 
 
 def test_it_is_refused_for_who_awaits_too(world):
@@ -81,7 +81,7 @@ def test_it_is_refused_for_who_awaits_too(world):
         async with AsyncClient(world.url("a"), instance=world.name("a")) as client:
             with pytest.raises(DefinitionError, match="names this instance"):
                 await client.apply(leading_to_a(world, "b"))
-            return await client.destinations()
+            return await client.admin.destinations()
 
     assert asyncio.run(work()) == {}
 
@@ -92,7 +92,7 @@ def test_it_is_refused_for_who_awaits_too(world):
 def refusal_of(world, client):
     """What the link to the destination `x` says once it is refused, here and in the report."""
     eventually(lambda: (world.link_of("a", "out x") or {}).get("state") == "refused", within=20)
-    (link,) = [each for each in client.replication().links if each.destination == "x"]
+    (link,) = [each for each in client.admin.replication().links if each.destination == "x"]
     assert (link.state, link.connected_for) == ("refused", None)
     assert link.reason == world.link_of("a", "out x")["reason"]
     return link.reason
@@ -112,7 +112,7 @@ def test_a_link_to_an_instance_of_the_same_name_is_refused_and_says_so(world, na
 
     assert refusal_of(world, client).startswith(f"x leads to another instance that is called {world.name('a')!r}, too")
     assert namesake._store.redis.xlen(key(namesake.instance, "log", "orders")) == 0
-    assert namesake.replication().links == ()
+    assert namesake.admin.replication().links == ()
 
 
 def test_who_waits_to_be_connected_to_by_a_namesake_is_told(world, namesake):
@@ -120,8 +120,8 @@ def test_who_waits_to_be_connected_to_by_a_namesake_is_told(world, namesake):
     namesake.apply(Destination(name="chicago", sync_type="sync", topics=["orders"], group=world.name("a")))
     define_unchecked(client, leading_to_a(world, "b"))
 
-    eventually(lambda: [each.state for each in namesake.replication().links] == ["refused"], within=20)
-    (link,) = namesake.replication().links
+    eventually(lambda: [each.state for each in namesake.admin.replication().links] == ["refused"], within=20)
+    (link,) = namesake.admin.replication().links
     assert (link.destination, link.direction) == ("chicago", "out")
     assert f"another instance that is called {world.name('a')!r}, too" in link.reason
 
@@ -168,7 +168,7 @@ def test_a_namesake_is_final_only_where_no_other_address_is_left(world):
         with pytest.raises(NotPersisted, match="another instance that is called"):
             publisher.flush("2s")
         assert time.monotonic() - begun >= 2.0
-        client.remove_destination("x")
+        client.admin.remove_destination("x")
         publisher.flush("30s")
 
     both = [*wrong, leading_to_a(world, "a").addresses[0]]
@@ -201,7 +201,7 @@ def test_flush_raises_at_once_where_a_sync_destination_never_has_a_second_copy(w
             assert "after 60 s" not in str(told.value)
         assert (told.value.first, told.value.last) == (sequence, sequence)
 
-        client.remove_destination("x")
+        client.admin.remove_destination("x")
         publisher.flush("30s")
         assert publisher.last_persisted == sequence
 
@@ -222,7 +222,7 @@ def test_flush_raises_at_once_for_who_awaits_too(world):
             with pytest.raises(NotPersisted, match=r"sync destination 'x' .*another instance that is called"):
                 await publisher.flush()
             took = time.monotonic() - begun
-            await asyncio.to_thread(client.remove_destination, "x")
+            await asyncio.to_thread(client.admin.remove_destination, "x")
             await publisher.flush("30s")
             return took
 
@@ -265,7 +265,7 @@ def test_a_destination_without_group_has_the_group_of_the_instance_that_it_finds
     world.coordinate("a")
 
     def states():
-        return {each.destination: each.state for each in a.replication().links if each.direction == "out"}
+        return {each.destination: each.state for each in a.admin.replication().links if each.direction == "out"}
 
     eventually(lambda: states() == {"to-b": "connected", "to-c": "connected"}, within=30)
 
@@ -276,7 +276,9 @@ def test_a_link_is_refused_once_a_group_is_found_that_it_does_not_pass_on(world)
     world.site("c", Instance(group="Three"), *shared(), to(world, "a", pass_through=[".*"]))
 
     def reason():
-        (link,) = [each for each in a.replication().links if (each.destination, each.direction) == ("to-b", "out")]
+        (link,) = [
+            each for each in a.admin.replication().links if (each.destination, each.direction) == ("to-b", "out")
+        ]
         return link.reason or ""
 
     eventually(lambda: "arrives at" in reason() and "from the group 'Three'" in reason(), within=30)

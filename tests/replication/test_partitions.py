@@ -169,6 +169,6 @@ def test_a_partition_loses_nothing_doubles_nothing_and_heals(hosts):
         eventually(lambda: sum((each.got for each in consumers), Counter()) == published, 60)
         consumers[1].stop()
         for client in clients:
-            eventually(lambda client=client: client.queue_stats("work").acknowledged == published.total(), 30)
+            eventually(lambda client=client: client.admin.queue_stats("work").acknowledged == published.total(), 30)
             for name in ("ready", "remote", "owners", "asked"):
                 assert not client._store.redis.exists(key(client.instance, name, "work")), name

@@ -137,7 +137,7 @@ def test_subscriptions_to_records_and_aggregates_go_on_at_the_other_instance(hom
     assert told(changes, 4) == expected
     eventually(lambda: rows.get(1) == {"sum": 336}, 30)
     assert [record.key for record in client.sow("positions")] == ["2", "3"]
-    assert client.history(client.publish("orders", 1)).bookmark.origin == b.origin
+    assert client.admin.history(client.publish("orders", 1)).bookmark.origin == b.origin
 
 
 def test_a_subscription_to_records_looks_anew_where_the_log_was_trimmed_meanwhile(homes):
@@ -150,7 +150,7 @@ def test_a_subscription_to_records_looks_anew_where_the_log_was_trimmed_meanwhil
     a.publish_many("positions", [{"id": 1, "qty": 3}, {"id": 1, "qty": 4}, {"id": 3, "qty": 5}])
     eventually(lambda: len(homes.bodies("b", "positions")) == 5, 30)
     removed = []
-    eventually(lambda: removed.append(b.trim("positions", age="0s").removed) or sum(removed) == 5, 30)
+    eventually(lambda: removed.append(b.admin.trim("positions", age="0s").removed) or sum(removed) == 5, 30)
     client._fail_over(client._instances[1], is_careful=False)
 
     assert told(changes, 2) == [("publish", "1", 4), ("publish", "3", 5)]

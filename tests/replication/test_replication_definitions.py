@@ -28,23 +28,23 @@ def test_an_instance_and_a_destination_are_defined_changed_and_found_unchanged(c
     definitions = (NYC, Instance(group="NYC"))
 
     assert client.apply(*definitions) == [(Instance(group="NYC"), "changed"), (NYC, "new")]
-    assert (catalog(client).group, client.destinations()) == ("NYC", {"nyc-2": NYC})
+    assert (catalog(client).group, client.admin.destinations()) == ("NYC", {"nyc-2": NYC})
     before = catalog(client)
     assert outcomes(client.apply(*definitions)) == ["unchanged", "unchanged"]
     assert catalog(client) == before
 
     changed = NYC.model_copy(update={"sync_type": "async", "addresses": ["redis://me:other@nyc-3"]})
-    (planned,) = client.plan(changed)
+    (planned,) = client.admin.plan(changed)
     assert (planned.outcome, planned.changes["sync_type"]) == ("changed", ("sync", "async"))
     assert planned.changes["addresses"] == (["redis://***@nyc-2:6379"], ["redis://***@nyc-3"])
     assert outcomes(client.apply(changed)) == ["changed"]
-    assert client.destinations() == {"nyc-2": changed}
+    assert client.admin.destinations() == {"nyc-2": changed}
 
 
 def test_an_instance_s_group_is_its_name_until_it_is_given_one_and_when_it_is_taken_back(client):
     assert catalog(client).group == catalog(client).instance == client.instance
     assert outcomes(client.apply(Instance(), Instance(group=client.instance))) == ["unchanged"] * 2
-    (planned,) = client.plan(Instance(group="NYC"))
+    (planned,) = client.admin.plan(Instance(group="NYC"))
     assert planned.changes == {"group": (None, "NYC")}
     client.apply(Instance(group="NYC"))
     client.apply(Instance())
@@ -60,19 +60,19 @@ def test_a_file_of_another_instance_is_refused(client):
 
 def test_a_destination_is_removed_once(client):
     client.apply(NYC)
-    assert client.remove_destination("nyc-2")
-    assert client.destinations() == {}
-    assert not client.remove_destination("nyc-2")
+    assert client.admin.remove_destination("nyc-2")
+    assert client.admin.destinations() == {}
+    assert not client.admin.remove_destination("nyc-2")
     with pytest.raises(DefinitionError, match="is not a name"):
-        client.remove_destination("nyc 2")
+        client.admin.remove_destination("nyc 2")
 
 
 def test_it_is_the_same_for_who_awaits(client):
     async def work():
         async with AsyncClient(client._store.url, instance=client.instance) as other:
             await other.apply(NYC)
-            found = await other.destinations()
-            return found, await other.remove_destination("nyc-2")
+            found = await other.admin.destinations()
+            return found, await other.admin.remove_destination("nyc-2")
 
     assert asyncio.run(work()) == ({"nyc-2": NYC}, True)
 
@@ -134,7 +134,7 @@ def test_a_local_queue_works_like_any_other(client):
             message = messages.get(30)
             assert message.data == expected
             message.ack()
-    assert client.queue_stats("work").depth == 0
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_definitions_of_a_file_are_placed_when_they_do_not_fit(client):
@@ -149,6 +149,6 @@ def test_two_clients_that_define_at_once_both_succeed(connect):
     for number in range(5):
         one.apply(Topic(name=f"t-{number}"), Destination(name=f"one-{number}", sync_type="async", topics="orders"))
         other.apply(Destination(name=f"other-{number}", sync_type="async", topics=[ReplicatedTopic(name="orders")]))
-    assert len(one.destinations()) == 10
+    assert len(one.admin.destinations()) == 10
     with pytest.raises(CatalogChanged):
         one._store.call(calls.script_call("define_destination", [0, "nyc-2", "{}"], lambda _: None))

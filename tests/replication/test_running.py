@@ -28,7 +28,7 @@ def test_a_message_published_at_one_instance_is_delivered_at_another_that_has_ro
         message = messages.get(30)
         assert message.data == {"id": 1}
         message.ack()
-    eventually(lambda: a.queue_stats("work").acknowledged == 1)
+    eventually(lambda: a.admin.queue_stats("work").acknowledged == 1)
 
 
 def test_a_destination_without_address_is_served_by_the_link_of_the_other_side(world):
@@ -41,7 +41,7 @@ def test_a_destination_without_address_is_served_by_the_link_of_the_other_side(w
         message = messages.get(30)
         assert message.data == {"id": 1}
         message.ack()
-    eventually(lambda: a.queue_stats("work").acknowledged == 1)
+    eventually(lambda: a.admin.queue_stats("work").acknowledged == 1)
 
 
 def test_the_next_address_is_taken_where_the_first_does_not_answer(world):
@@ -51,7 +51,7 @@ def test_the_next_address_is_taken_where_the_first_does_not_answer(world):
 
     a.publish("orders", {"id": 1})
 
-    eventually(lambda: b.queue_stats("work").topics, 30)
+    eventually(lambda: b.admin.queue_stats("work").topics, 30)
     state = eventually(
         lambda: (found := world.link_of("a", "out to-b")) and found["state"] == "connected" and found, 10
     )
@@ -112,9 +112,9 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
         with b.subscribe("work", max_backlog=10) as messages:
             # when somebody is free elsewhere, it waits,
             eventually(lambda: redis.hexists(key(b.instance, "queue", "work"), "requested"), 30)
-            assert b.queue_stats("work").remote == 4
+            assert b.admin.queue_stats("work").remote == 4
             # until an operator lets that instance deliver them.
-            b.enable_proxied_transfer("work")
+            b.admin.enable_proxied_transfer("work")
             taken = [messages.get(30) for _ in range(4)]
             assert [message.data["id"] for message in taken] == [0, 1, 2, 3]
             for message in taken[:3]:
@@ -123,10 +123,10 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
             start_server("valkey", appendonly=True, options=["--appendfsync", "always"], data_dir=lost.directory)
             a = world.site("a")
             eventually(lambda: _has_everything(a) and _has_everything(b), 30)
-            b.disable_proxied_transfer("work")
-            assert (a.queue_stats("work").acknowledged, a.queue_stats("work").remote) == (3, 1)
+            b.admin.disable_proxied_transfer("work")
+            assert (a.admin.queue_stats("work").acknowledged, a.admin.queue_stats("work").remote) == (3, 1)
             taken[3].ack()
-            eventually(lambda: a.queue_stats("work").acknowledged == 4, 30)
+            eventually(lambda: a.admin.queue_stats("work").acknowledged == 4, 30)
         # and delivers what is published then, and nothing else.
         a.publish("orders", {"id": 4})
         with a.subscribe("work") as messages:
@@ -134,26 +134,26 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
             assert message.data == {"id": 4}
             message.ack()
         for client in (a, b):
-            eventually(lambda client=client: (stats := client.queue_stats("work")).depth == stats.remote == 0, 30)
+            eventually(lambda client=client: (stats := client.admin.queue_stats("work")).depth == stats.remote == 0, 30)
 
 
 def test_owners_that_are_heard_of_are_not_stood_in_for(world):
     a = world.site("a", *shared(), to(world, "b"))
     b = world.site("b", *shared(), to(world, "a"))
-    b.enable_proxied_transfer("work")
+    b.admin.enable_proxied_transfer("work")
 
     a.publish("orders", {"id": 1})
 
     with b.subscribe("work") as messages:
         message = messages.get(30)
         # The owner gave it: it has not learnt of it from here.
-        assert a.queue_stats("work").transferred_out == 1
+        assert a.admin.queue_stats("work").transferred_out == 1
         message.ack()
-    eventually(lambda: a.queue_stats("work").acknowledged == 1, 30)
+    eventually(lambda: a.admin.queue_stats("work").acknowledged == 1, 30)
 
 
 def _has_everything(client):
-    links = client.replication().links
+    links = client.admin.replication().links
     return all(link.state == "connected" and not link.behind for link in links) and len(links) == 2
 
 
@@ -162,14 +162,14 @@ def test_a_new_incarnation_recovers_by_itself_once_its_peer_has_a_coordinator(wo
     world.site("b", *shared(), to(world, "a"), coordinated=False)
     a.publish("orders", {"id": 1})
 
-    a.begin_incarnation()
+    a.admin.begin_incarnation()
 
     with a.subscribe("work") as messages:
         assert messages.get(0.5) is None
-        assert a.replication().recovery.waits_for == ("to-b",)
+        assert a.admin.replication().recovery.waits_for == ("to-b",)
         world.coordinate("b")
         assert messages.get(20).data == {"id": 1}
-        assert a.replication().recovery is None
+        assert a.admin.replication().recovery is None
 
 
 def test_the_reason_of_a_link_that_waits_names_each_address_once(world):
@@ -210,7 +210,7 @@ def test_a_link_brings_topics_that_an_instance_of_defined_topics_alone_does_not_
 
     world.coordinate("a")
 
-    eventually(lambda: b.topics().get("prices-eu", {}).get("messages") == 1, 30)
+    eventually(lambda: b.admin.topics().get("prices-eu", {}).get("messages") == 1, 30)
     # What came is there for everybody, and nothing else is
     b.publish("prices-eu", {"id": 2})
     with pytest.raises(TopicNotDefined, match="did you mean 'prices-eu'"):

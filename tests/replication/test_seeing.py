@@ -14,11 +14,13 @@ from ampsq.protocol.schema import key
 
 
 def link_to(client, name):
-    return next(link for link in client.replication().links if (link.destination, link.direction) == (name, "out"))
+    return next(
+        link for link in client.admin.replication().links if (link.destination, link.direction) == (name, "out")
+    )
 
 
 def link_from(client, name):
-    return next(link for link in client.replication().links if (link.instance, link.direction) == (name, "in"))
+    return next(link for link in client.admin.replication().links if (link.instance, link.direction) == (name, "in"))
 
 
 def connected(client, name):
@@ -44,7 +46,7 @@ def test_a_link_says_at_both_ends_who_is_there_and_what_it_brought(world):
     assert here.disconnected_ago is None
     there = eventually(lambda: (link := link_from(b, world.name("a"))).messages == 30 and link, 30)
     assert (there.destination, there.state, there.behind, there.address) == ("to-b", "connected", None, None)
-    assert a.replication().group == "NYC"
+    assert a.admin.replication().group == "NYC"
 
 
 def test_the_direction_that_the_other_side_pulls_is_seen_as_well(world):
@@ -97,14 +99,14 @@ def test_shared_queues_say_who_owns_what_and_how_much_changed_owner(world):
     a.publish_many("orders", [{"id": number} for number in range(5)])
     with b.subscribe("work", max_backlog=2) as messages:
         taken = [messages.get(30) for _ in range(2)]
-        (there,) = eventually(lambda: (queues := b.replication().queues)[0].elsewhere == 3 and queues, 30)
-        (here,) = eventually(lambda: (queues := a.replication().queues)[0].transferred_out == 2 and queues, 30)
+        (there,) = eventually(lambda: (queues := b.admin.replication().queues)[0].elsewhere == 3 and queues, 30)
+        (here,) = eventually(lambda: (queues := a.admin.replication().queues)[0].transferred_out == 2 and queues, 30)
         assert there.owners == {a.origin: 3}
         assert there.initial_owner == "origin"
         assert there.oldest > 0
         assert (there.transferred_in, there.transferred_out, there.proxied, there.deferred) == (2, 0, False, 0)
         assert (here.elsewhere, here.transferred_in) == (2, 0)
-        stats = b.queue_stats("work")
+        stats = b.admin.queue_stats("work")
         assert (stats.remote, stats.transferred_in, stats.transferred_out, stats.depth) == (3, 2, 0, 2)
         for message in taken:
             message.ack()
@@ -113,7 +115,7 @@ def test_shared_queues_say_who_owns_what_and_how_much_changed_owner(world):
 def test_a_queue_of_an_instance_that_replicates_with_nobody_is_not_shown(world):
     a = world.site("a", *shared(), coordinated=False)
 
-    assert a.replication().as_dict() == {
+    assert a.admin.replication().as_dict() == {
         "instance": a.instance,
         "group": a.instance,
         "links": (),
@@ -125,10 +127,10 @@ def test_a_queue_of_an_instance_that_replicates_with_nobody_is_not_shown(world):
 def test_a_sync_destination_is_downgraded_and_upgraded_by_hand_and_seen_so(world):
     a = world.site("a", *shared(), to(world, "b", sync_type="sync"), coordinated=False)
 
-    assert a.downgrade_replication("to-b")
+    assert a.admin.downgrade_replication("to-b")
     assert link_to(a, "to-b").acknowledgement == "downgraded"
-    assert not a.downgrade_replication("to-b")
-    assert a.upgrade_replication("to-b")
+    assert not a.admin.downgrade_replication("to-b")
+    assert a.admin.upgrade_replication("to-b")
     assert link_to(a, "to-b").acknowledgement == "sync"
 
 
@@ -136,18 +138,18 @@ def test_an_async_destination_cannot_be_downgraded(world):
     a = world.site("a", *shared(), to(world, "b"), coordinated=False)
 
     with pytest.raises(DefinitionError):
-        a.downgrade_replication("to-b")
+        a.admin.downgrade_replication("to-b")
 
 
 def test_proxied_transfer_is_enabled_for_a_queue_that_is_there(world):
     a = world.site("a", *shared(), to(world, "b"), coordinated=False)
 
-    a.enable_proxied_transfer("work")
-    assert a.replication().queues[0].proxied
-    a.disable_proxied_transfer("work")
-    assert not a.replication().queues[0].proxied
+    a.admin.enable_proxied_transfer("work")
+    assert a.admin.replication().queues[0].proxied
+    a.admin.disable_proxied_transfer("work")
+    assert not a.admin.replication().queues[0].proxied
     with pytest.raises(UnknownQueue):
-        a.enable_proxied_transfer("wrok")
+        a.admin.enable_proxied_transfer("wrok")
 
 
 def test_what_another_instance_owns_is_remote_before_anybody_subscribes_in_figures_and_report_alike(world):
@@ -163,8 +165,8 @@ def test_what_another_instance_owns_is_remote_before_anybody_subscribes_in_figur
     c.publish_many("orders", [{"n": number} for number in range(100, 105)])
 
     def counted(client):
-        stats = client.queue_stats("work")
-        (reported,) = client.replication().queues
+        stats = client.admin.queue_stats("work")
+        (reported,) = client.admin.replication().queues
         return stats.waiting + stats.ready, stats.remote, reported.elsewhere, sum(reported.owners.values())
 
     # Then each counts what it owns, and what others do

@@ -56,7 +56,7 @@ def test_workers_and_commands_go_on_at_the_other_instance(homes):
         homes.admins["a"].publish_many("orders", [1, 2, 3, 4])
         eventually(lambda: sorted(plain + awaited) == [1, 2, 3, 4], 30)
         # What was acknowledged is known at both before one of them is lost.
-        eventually(lambda: homes.admins["b"].queue_stats("work").acknowledged == 4, 30)
+        eventually(lambda: homes.admins["b"].admin.queue_stats("work").acknowledged == 4, 30)
         homes.kill("a")
         run("publish", "orders", "5", "--url", url, "--failover", "warn")
         homes.admins["b"].publish_many("orders", [6, 7, 8])

@@ -89,7 +89,7 @@ def test_one_consumer_anywhere_gets_every_message_once(topology, folder):
 
     assert got == published
     for client in clients.values():
-        eventually(lambda client=client: client.queue_stats("work").acknowledged == published.total(), 30)
+        eventually(lambda client=client: client.admin.queue_stats("work").acknowledged == published.total(), 30)
 
 
 def test_a_hub_sends_to_all_spokes_whose_queues_are_their_own(topology):

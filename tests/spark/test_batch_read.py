@@ -111,7 +111,7 @@ def test_topics_are_named_listed_matched_or_those_of_a_queue(client, read):
     assert numbers(read(None, topics="orders, other")) == [0, 2]
     assert numbers(read(None, topicPattern="^o")) == [0, 2]
     assert numbers(read("work")) == [0, 1]
-    assert client.queue_stats("work").depth == 2
+    assert client.admin.queue_stats("work").depth == 2
 
 
 def test_a_log_is_cut_into_parts_of_about_the_same_size(client, read):
@@ -175,7 +175,7 @@ def test_several_instances_are_one_frame(client, spark, valkey, options):
 
 def test_what_was_trimmed_fails_or_is_left_out(client, read):
     bookmarks = [client.publish("orders", {"id": number}) for number in range(6)]
-    client.trim("orders", age="0s")
+    client.admin.trim("orders", age="0s")
     client.publish("orders", {"id": 6})
 
     with pytest.raises(Exception, match=r"was trimmed up to .*failOnDataLoss=false"):

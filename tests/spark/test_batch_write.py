@@ -259,5 +259,5 @@ def test_rows_for_a_topic_that_nobody_defined_are_refused_with_its_name(spark, c
         with pytest.raises(Exception, match=r"TopicNotDefined: 'ordres' is not defined.*did you mean 'orders'\?"):
             save(columns, options, commitProtocol=protocol)
 
-    assert set(client.topics()) == {"orders"}
+    assert set(client.admin.topics()) == {"orders"}
     assert leftovers(client) == []

@@ -56,7 +56,7 @@ def drain(frame, checkpoint):
 
 
 def settled(client):
-    return client.queue_stats("work").acknowledged
+    return client.admin.queue_stats("work").acknowledged
 
 
 def test_each_message_comes_in_a_batch_and_is_acknowledged_behind_it(spark, work, options, tmp_path):
@@ -67,7 +67,7 @@ def test_each_message_comes_in_a_batch_and_is_acknowledged_behind_it(spark, work
         list(range(16, 20)),
     ]
     eventually(lambda: settled(work) == 20, within=40.0)
-    assert work.queue_stats("work").depth == 0
+    assert work.admin.queue_stats("work").depth == 0
 
 
 def test_rows_have_the_columns_of_topics_and_how_often_they_were_delivered(spark, work, options, tmp_path):
@@ -115,7 +115,7 @@ def test_a_batch_that_fails_is_not_acknowledged_and_is_the_same_when_it_is_run_a
     with running(frame, tmp_path / "c", each) as query:
         assert query.awaitTermination(120)
     assert seen[0] == seen[1]
-    eventually(lambda: work.queue_stats("work").depth == 0, within=40.0)
+    eventually(lambda: work.admin.queue_stats("work").depth == 0, within=40.0)
     assert {bookmark for _, bookmarks in seen for bookmark in bookmarks} == {b for _, one in seen[1:] for b in one}
 
 
@@ -126,13 +126,13 @@ def test_what_was_done_before_the_driver_died_is_acknowledged_when_it_comes_agai
     again = drain(frame_of(spark, options), tmp_path / "c")
     assert sorted(again[0][0]) == sorted(first[0][0])
     assert again[1] == [[20]]
-    eventually(lambda: work.queue_stats("work").depth == 0, within=40.0)
+    eventually(lambda: work.admin.queue_stats("work").depth == 0, within=40.0)
 
 
 def test_a_filter_leaves_the_rest_to_others(spark, work, options, tmp_path):
     batches = drain(frame_of(spark, options, filter="/n < 5"), tmp_path / "c")
     assert sorted(n for runs in batches.values() for run in runs for n in run) == list(range(5))
-    eventually(lambda: work.queue_stats("work").depth == 15, within=40.0)
+    eventually(lambda: work.admin.queue_stats("work").depth == 15, within=40.0)
 
 
 def test_messages_of_several_topics_and_those_for_one_queue_alone_come_too(spark, client, options, tmp_path):

@@ -53,6 +53,6 @@ def test_jobs_write_as_publishers_and_read_and_take_as_workers(spark, server, ad
         # then: all of it is done, and nothing was refused
         assert sorted(json.loads(row["value"])["n"] for row in found) == sorted([*range(20), *range(10)])
         assert len(taken) == 30
-        assert admin.queue_stats("work").acknowledged == 30
+        assert admin.admin.queue_stats("work").acknowledged == 30
         told = {(each["reason"], each["object"], each["username"]) for each in plain.acl_log()}
         assert {each for each in told if each[:2] not in DONE_WITHOUT} == set()

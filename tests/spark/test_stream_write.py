@@ -50,7 +50,7 @@ def test_each_row_is_recorded_once_over_restarts(spark, client, options, tmp_pat
     assert list(map(int, values(client))) == list(range(2_000))
     assert len({fields[b"p"] for fields in recorded(client)}) == 1
     assert [int(fields[b"n"]) for fields in recorded(client)] == list(range(1, 2_001))
-    assert client.queue_stats("work").waiting == 2_000
+    assert client.admin.queue_stats("work").waiting == 2_000
     assert leftovers(client) == []
 
 

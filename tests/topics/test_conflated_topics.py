@@ -66,7 +66,7 @@ def test_its_own_key_stands_in_for_that_of_the_topic(client):
 def test_what_it_cannot_be_is_refused_and_nothing_is_defined(client, definitions, text):
     with pytest.raises(DefinitionError, match=text):
         client.apply(*definitions)
-    assert len(client.definitions()) == 1
+    assert len(client.admin.definitions()) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_it_is_changed_and_removed_and_its_topic_keeps_its_key_while_it_is_there
     client.apply(trades, SLOW)
     assert [outcome for _, outcome in client.apply(trades, SLOW)] == ["unchanged", "unchanged"]
     assert [outcome for _, outcome in client.apply(SLOW.model_copy(update={"interval": "1s"}))] == ["changed"]
-    for refused in (lambda: client.apply(Topic(name="trades")), lambda: client.remove(trades)):
+    for refused in (lambda: client.apply(Topic(name="trades")), lambda: client.admin.remove(trades)):
         with pytest.raises(DefinitionError, match="key: missing"):
             refused()
-    client.remove(SLOW)
+    client.admin.remove(SLOW)
     with pytest.raises(UnknownQueue):
         client.sow("slow")
 

@@ -115,12 +115,12 @@ def test_messages_of_a_queue_are_settled_by_it_one_or_a_list(client, published):
 
 
 def test_a_message_is_explained_and_told_by_it(client, published):
-    assert client.explain("work", "till|2").bookmark == published["till", 2]
-    assert client.history("desk|3").bookmark == published["desk", 3]
-    told = client.explain("work", "till|9")
+    assert client.admin.explain("work", "till|2").bookmark == published["till", 2]
+    assert client.admin.history("desk|3").bookmark == published["desk", 3]
+    told = client.admin.explain("work", "till|9")
     assert told.reason == "not_here"
     assert "of publisher 'till' with the number 9" in told.sentence
-    assert not client.history("till|9").events
+    assert not client.admin.history("till|9").events
 
 
 @pytest.mark.usefixtures("published")

@@ -83,7 +83,7 @@ def trimmed(client, *, upto=6, number=10):
     """A topic whose first messages were trimmed away; gives the bookmarks of all."""
     client.apply(Topic(name="orders"))
     marks = [client.publish("orders", i) for i in range(upto)]
-    client.trim("orders", age="0s")
+    client.admin.trim("orders", age="0s")
     return [*marks, *[client.publish("orders", i) for i in range(upto, number)]]
 
 
@@ -123,12 +123,12 @@ def test_what_a_subscription_has_not_handed_on_is_kept_for_it(client):
     client.publish_many("orders", range(2000))
     with client.subscribe_topic("orders", bookmark="epoch") as messages:
         # When everything that nobody needs is removed
-        result = client.trim("orders", age="0s")
+        result = client.admin.trim("orders", age="0s")
         # Then all of it is there for it
         assert (result.removed, result.pinned_by) == (0, f"replay {messages.id}")
         assert data_of(rest_of(messages)) == list(range(2000))
     # And not any more when it has ended
-    assert client.trim("orders", age="0s").removed == 2000
+    assert client.admin.trim("orders", age="0s").removed == 2000
 
 
 def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_lost(connect):
@@ -140,7 +140,7 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_lost(con
     for message in pick_up(messages, 10)[:5]:
         message.ack(wait=True)
     # When what nobody needs is removed, then another one of the name misses nothing
-    client.trim("orders", age="0s")
+    client.admin.trim("orders", age="0s")
     with client.subscribe_topic("orders", sub_id="audit", bookmark_not_found="fail") as others:
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
@@ -153,7 +153,7 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_closed(e
         for message in pick_up(messages, 10)[:5]:
             message.ack(wait=True)
     # When what nobody needs is removed, then the next one of the name misses nothing
-    assert either.trim("orders", age="0s").removed == 5
+    assert either.admin.trim("orders", age="0s").removed == 5
     with either.subscribe_topic("orders", sub_id="audit", bookmark_not_found="fail") as others:
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
@@ -171,7 +171,7 @@ def test_a_subscription_that_was_not_heard_of_for_long_goes_on_and_says_what_it_
         assert messages.get(0) is None
         client.publish_many("orders", range(5))
         left_alone(messages, client, redis)
-        assert client.trim("orders", age="0s").removed == 5
+        assert client.admin.trim("orders", age="0s").removed == 5
         client.publish("orders", "news")
         # When it reads on, then it says what it missed, and goes on with what is there
         assert messages.get("30s").data == "news"
@@ -186,7 +186,7 @@ def test_a_subscription_that_is_to_miss_nothing_fails_instead(client, valkey):
     ):
         client.publish_many("orders", range(5))
         left_alone(messages, client, redis)
-        client.trim("orders", age="0s")
+        client.admin.trim("orders", age="0s")
         with pytest.raises(BookmarkNotFound):
             messages.get("5s")
 
@@ -201,7 +201,7 @@ def test_a_subscription_that_is_late_but_missed_nothing_goes_on_as_before(client
         assert data_of(pick_up(messages, 3)) == [0, 1, 2]
         left_alone(messages, client, redis)
         # Only what it had handed out is gone
-        client.trim("orders", age="0s")
+        client.admin.trim("orders", age="0s")
         client.publish("orders", 3)
         assert data_of(pick_up(messages, 1)) == [3]
         assert messages.missed == ()
@@ -217,7 +217,7 @@ def test_a_subscription_holds_its_log_while_messages_are_asked_for_also_when_it_
         # When somebody asks for messages, in vain
         assert messages.get("400ms") is None
         # Then the log is held
-        assert client.trim("orders", age="0s").removed == 0
+        assert client.admin.trim("orders", age="0s").removed == 0
         messages.resume()
         assert data_of(rest_of(messages)) == [0, 1, 2]
 

@@ -30,20 +30,20 @@ def test_trimming_by_hand_removes_what_nobody_needs_and_says_who_needs_the_rest(
     acknowledge(either, "work", 1_200)
     acknowledge(either, "mail", 900)
     # A dry run counts, and changes nothing
-    dry = either.trim("orders", dry_run=True)
+    dry = either.admin.trim("orders", dry_run=True)
     assert (dry.removed, dry.kept, dry.pinned_by, dry.pinned, dry.state) == (
         900, 1, "queue mail", bookmarks[900], "ready",
     )  # fmt: skip
-    assert either.topics()["orders"]["messages"] == 1_200
-    done = either.trim("orders")
+    assert either.admin.topics()["orders"]["messages"] == 1_200
+    done = either.admin.trim("orders")
     assert (done.removed, done.kept, done.pinned) == (900, 1, bookmarks[900])
     assert 0.5 * dry.bytes <= done.bytes <= dry.bytes
     acknowledge(either, "mail", 300)
-    done = either.trim("orders")
+    done = either.admin.trim("orders")
     assert done == Trimmed("orders", 300, 0, done.bytes)
-    facts = either.topics()["orders"]
+    facts = either.admin.topics()["orders"]
     assert (facts["messages"], facts["first"], facts["last"]) == (0, None, None)
-    assert either.queue_stats("work").acknowledged == 1_200
+    assert either.admin.queue_stats("work").acknowledged == 1_200
     # And the topic goes on
     bookmark = either.publish("orders", "next")
     with either.subscribe("work") as messages:
@@ -56,18 +56,18 @@ def test_an_age_by_hand_stands_for_the_topics_own(client):
     with pytest.raises(
         DefinitionError, match=r"topic 'orders' has no retention, so that all of it is kept; allowed: an a"
     ):
-        client.trim("orders")
-    assert client.trim("orders", age="1h").removed == 0
-    assert client.trim("orders", age="0s", dry_run=True).removed == 3
-    assert client.trim("orders", age=0).removed == 3
+        client.admin.trim("orders")
+    assert client.admin.trim("orders", age="1h").removed == 0
+    assert client.admin.trim("orders", age="0s", dry_run=True).removed == 3
+    assert client.admin.trim("orders", age=0).removed == 3
 
 
 def test_who_names_no_topic_is_taught(client):
     client.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError, match="'work' is a queue; allowed: a topic, as 'orders', which feeds it"):
-        client.trim("work")
+        client.admin.trim("work")
     with pytest.raises(DefinitionError, match=r"'order': no such topic; did you mean 'orders'\?"):
-        client.trim("order", age="1d")
+        client.admin.trim("order", age="1d")
 
 
 def test_asyncio_has_the_same(client, valkey):
@@ -76,8 +76,8 @@ def test_asyncio_has_the_same(client, valkey):
 
     async def trim():
         async with AsyncClient(valkey.url, instance=client.instance) as other:
-            done = await other.trim("orders", dry_run=True)
-            return done, await other.trim("orders"), (await other.topics())["orders"]
+            done = await other.admin.trim("orders", dry_run=True)
+            return done, await other.admin.trim("orders"), (await other.admin.topics())["orders"]
 
     dry, done, facts = asyncio.run(trim())
     assert (dry.removed, done.removed, facts["messages"]) == (3, 3, 2)
@@ -89,7 +89,7 @@ def test_topics_tell_their_retention_and_what_they_hold(client):
         Queue(name="work", underlying_topic="orders"),
     )
     first, last = client.publish("orders", 1), client.publish("orders", 2)
-    facts = client.topics()["orders"]
+    facts = client.admin.topics()["orders"]
     assert facts.pop("bytes") > 500
     assert facts == {
         "messages": 2, "first": first, "last": last, "queues": ["work"], "kept": 0, "pinned_by": None, "pinned": None,
@@ -100,13 +100,13 @@ def test_topics_tell_their_retention_and_what_they_hold(client):
 
 def test_a_changed_retention_is_planned_and_applied(client):
     client.apply(Topic(name="orders", retention_age="1d"))
-    (planned,) = client.plan(Topic(name="orders", retention_age="1h", retention_count=5))
+    (planned,) = client.admin.plan(Topic(name="orders", retention_age="1h", retention_count=5))
     assert planned.outcome == "changed"
     assert planned.changes == {"retention_age": ("1d", "1h"), "retention_count": (None, 5)}
     assert client.apply(Topic(name="orders", retention_age="1h"))[0][1] == "changed"
     assert client.apply(Topic(name="orders", retention_age="60m"))[0][1] == "unchanged"
     client.publish("used", 1)
-    (planned,) = client.plan(Topic(name="used", retention_age="0s"))
+    (planned,) = client.admin.plan(Topic(name="used", retention_age="0s"))
     assert planned.changes == {"retention_age": (None, "0ms")}
 
 
@@ -122,14 +122,14 @@ def test_a_message_that_the_retention_took_is_explained(client):
         3,
         3,
     )
-    explanation = client.explain("work", bookmarks[0])
+    explanation = client.admin.explain("work", bookmarks[0])
     assert explanation.reason == "missing"
     assert explanation.sentence.startswith("The queue lost the message at ")
     assert explanation.sentence.endswith(": it was beyond the retention of topic 'orders'.")
-    assert (client.queue_stats("work").missing, client.queue_stats("work").depth) == (3, 2)
+    assert (client.admin.queue_stats("work").missing, client.admin.queue_stats("work").depth) == (3, 2)
     # When nothing of it is left anywhere, only that can be said
-    assert client.trim("orders").removed == 3
-    assert client.explain("work", bookmarks[0]).reason == "no_message"
+    assert client.admin.trim("orders").removed == 3
+    assert client.admin.explain("work", bookmarks[0]).reason == "no_message"
 
 
 def test_a_view_over_topics_and_a_retention_refuse_each_other(client):
@@ -161,8 +161,8 @@ def test_a_running_coordinator_trims_while_messages_are_published_and_handled(cl
                 message.ack()
         messages.flush()
     assert sorted(seen) == list(range(1_000))
-    eventually(lambda: client.topics()["orders"]["messages"] == 0, within=25.0)
-    assert client.queue_stats("work").depth == 0
+    eventually(lambda: client.admin.topics()["orders"]["messages"] == 0, within=25.0)
+    assert client.admin.queue_stats("work").depth == 0
 
 
 def test_a_log_is_trimmed_beside_a_reader_that_began_at_a_time(client):
@@ -174,4 +174,4 @@ def test_a_log_is_trimmed_beside_a_reader_that_began_at_a_time(client):
     with client.subscribe_topic("orders", bookmark=datetime.fromtimestamp(later / 1000, UTC)) as messages:
         assert messages.get(30).data == 2
         # Then what is before that can go
-        assert client.trim("orders", age="0s").removed == 1
+        assert client.admin.trim("orders", age="0s").removed == 1

@@ -48,7 +48,7 @@ def until(condition, within=60.0):
 
 
 def states(client):
-    return {each.subscription: each.state for each in client.readers()}
+    return {each.subscription: each.state for each in client.admin.readers()}
 
 
 def holds(redis, client, topic):
@@ -61,7 +61,7 @@ def test_without_limits_nothing_reports_and_no_thread_runs(client):
         client.publish_many("orders", range(100))
         pick_up(messages, 10)
         assert not [thread.name for thread in threading.enumerate() if thread.name.endswith(client._session.client)]
-        assert client.readers() == []
+        assert client.admin.readers() == []
 
 
 def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
@@ -71,11 +71,11 @@ def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
         assert messages.get(0.1) is None
         until(lambda: states(client) == {"orders": "durable"})
         (reported,) = other._reporting._readers
-    assert client.readers() == []
+    assert client.admin.readers() == []
     # Given a report that was under way as it was closed
     reported.last = None
     other._reporting._report(reported, other._reporting._store)
-    assert client.readers() == []
+    assert client.admin.readers() == []
 
 
 @pytest.mark.usefixtures("_hasty")
@@ -89,8 +89,8 @@ def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_or
         either.publish_many("orders", numbered(range(10, 4000)))
         # Then it is offlined, and its log is read to the end
         until(lambda: states(either) == {"orders": "offline"})
-        until(lambda: either.readers()[0].spooled > 3_000_000)
-        assert either.readers()[0].behind < 1_000_000
+        until(lambda: either.admin.readers()[0].spooled > 3_000_000)
+        assert either.admin.readers()[0].behind < 1_000_000
         # And everything comes, in order, also what comes meanwhile, and it is online again
         either.publish_many("orders", numbered(range(4000, 4100)))
         got += numbers_of(pick_up(messages, 4099, within=40.0))
@@ -101,7 +101,7 @@ def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_or
         until(lambda: states(either) == {"orders": "online"})
         # And the files had no names
         assert not list(tmp_path.iterdir())
-    assert either.readers() == []
+    assert either.admin.readers() == []
 
 
 @pytest.mark.usefixtures("_hasty")
@@ -251,7 +251,10 @@ def test_a_transport_has_limits_of_its_own(connect):
         assert data_of(pick_up(hasty, 1) + pick_up(slow, 1)) == [0, 0]
         client.publish("orders", 1)
         until(
-            lambda: {each.transport: each.state for each in client.readers()} == {"low": "disconnected", "*": "online"}
+            lambda: (
+                {each.transport: each.state for each in client.admin.readers()}
+                == {"low": "disconnected", "*": "online"}
+            )
         )
         # It is told to others a moment before it knows itself
         with pytest.raises(SlowClient):
@@ -279,7 +282,7 @@ def test_a_conflated_subscription_that_is_offlined_gets_the_latest_of_each_key(c
         assert numbers_of(pick_up(messages, 1)) == [0]
         client.publish_many("trades", [{"k": i % 3, "i": i, "pad": PAD} for i in range(3000)])
         # Given that it is offlined, and all that there is went to its disk
-        until(lambda: [(each.state, each.behind) for each in client.readers()] == [("offline", 0)])
+        until(lambda: [(each.state, each.behind) for each in client.admin.readers()] == [("offline", 0)])
         # Then the latest of each key comes; before it at most what was the latest while it was still read into memory
         found = numbers_of(rest_of(messages))
         assert found[-3:] == [2997, 2998, 2999]
@@ -314,7 +317,7 @@ def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instan
                 await client.publish("orders", {"i": 1001})
                 await asyncio.to_thread(until, lambda: states(beside) == {"orders": "disconnected"})
                 await asyncio.to_thread(until, lambda: "'orders' was too slow" in caplog.text)
-                assert [each.state for each in await client.readers()] == ["disconnected"]
+                assert [each.state for each in await client.admin.readers()] == ["disconnected"]
                 with pytest.raises(SlowClient, match="client_message_age_limit"):
                     await messages.get("1s")
 
@@ -359,7 +362,7 @@ def test_nobodys_slowness_harms_others(connect, valkey):
         log = key(client.instance, "log", "orders")
 
         def trimmed():
-            client.trim("orders")
+            client.admin.trim("orders")
             return redis.xlen(log) < 500
 
         until(trimmed, within=30)

@@ -161,7 +161,7 @@ def test_a_bookmark_on_a_queue_replays_its_underlying_topics_and_takes_nothing(c
         # When its topics are read
         with client.subscribe_topic("work", bookmark="[epoch:now]") as messages:
             assert numbers(messages) == [0, 1, 2, 3]
-        stats = client.queue_stats("work")
+        stats = client.admin.queue_stats("work")
         assert (stats.leased, stats.depth) == (1, 4)
 
 

@@ -98,7 +98,7 @@ def test_a_handler_that_raises_has_an_error_in_its_span_and_its_message_is_cance
     traced_client.publish("orders", 1)
     with traced_client.subscribe("work", on_message=handle):
         eventually(lambda: spans(SpanKind.CONSUMER))
-        eventually(lambda: traced_client.queue_stats("work").depth == 0)
+        eventually(lambda: traced_client.admin.queue_stats("work").depth == 0)
 
     (handled,) = spans(SpanKind.CONSUMER)
     assert handled.status.status_code is StatusCode.ERROR

@@ -103,7 +103,7 @@ class InstanceFacts:
         seen: what is looked at twice.
         late: what is due and since when, ms: `<kind> <name> ...` of the timetable.
         keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
-        topics: as of `Client.topics`.
+        topics: as of `Admin.topics`.
         dead_letters: topic of dead letters -> those of the last hour.
         asked: queue -> the largest backlog that a subscription asks for, of queues that let one hold one message, and
             where others wait.

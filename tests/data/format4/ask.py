@@ -59,7 +59,7 @@ def _without(facts, kind):
 def definitions(client):
     """Everything that is defined, as `ampsq config export --secrets` writes it."""
     return sorted(
-        ([type(each).__name__, plain(each.elements())] for each in client.definitions()),
+        ([type(each).__name__, plain(each.elements())] for each in client.admin.definitions()),
         key=lambda pair: (pair[0], pair[1].get("name", pair[1].get("match", ""))),
     )
 
@@ -68,8 +68,8 @@ def topics(client):
     """All topics, without what their memory costs."""
     return {
         name: plain({fact: value for fact, value in facts.items() if fact != "bytes"})
-        | {"type": client.message_type(name)}
-        for name, facts in client.topics().items()
+        | {"type": client.admin.message_type(name)}
+        for name, facts in client.admin.topics().items()
     }
 
 
@@ -94,32 +94,32 @@ def _shortened(rows):
 
 def stats(client):
     """The figures of each queue."""
-    return {name: plain(client.queue_stats(name).as_dict()) for name in client.queues()}
+    return {name: plain(client.admin.queue_stats(name).as_dict()) for name in client.admin.queues()}
 
 
 def waiting(client):
     """The messages of each queue that are available, in the order of delivery."""
-    return {name: _shortened(_found(client.sow(name))) for name in client.queues()}
+    return {name: _shortened(_found(client.sow(name))) for name in client.admin.queues()}
 
 
 def explained(client):
     """The head of each queue, and each message in each queue that its topic feeds: where it is, and why."""
-    known = {topic: _some(client, topic) for topic in client.topics()}
+    known = {topic: _some(client, topic) for topic in client.admin.topics()}
     found = {}
-    for name, queue in client.queues().items():
+    for name, queue in client.admin.queues().items():
         bookmarks = [each for topic, some in known.items() if queue.feeds_from(topic) for each in some]
         found[name] = [_explanation(client, name, each) for each in (None, *bookmarks)]
     return found
 
 
 def _explanation(client, queue, bookmark):
-    told = client.explain(queue, bookmark).as_dict()
+    told = client.admin.explain(queue, bookmark).as_dict()
     return plain({**told, "sentence": None, "facts": _without(told["facts"], "explanation")})
 
 
 def histories(client):
     """The life of each message of each topic, as far as it is told."""
-    bookmarks = [each for topic in client.topics() for each in _some(client, topic)]
+    bookmarks = [each for topic in client.admin.topics() for each in _some(client, topic)]
     return {each: _history(client, each) for each in bookmarks}
 
 
@@ -130,7 +130,7 @@ def _some(client, topic):
 
 
 def _history(client, bookmark):
-    told = client.history(bookmark).as_dict()
+    told = client.admin.history(bookmark).as_dict()
     # Queues have no order; what happened in several of them at one moment has theirs.
     queues = sorted(({**each, "sentence": None} for each in told["queues"]), key=lambda each: each["queue"])
     first, rest = told["events"][:1], told["events"][1:]
@@ -147,9 +147,9 @@ _LETTER = (
 def letters(client):
     """The dead letters of each queue that has some, without their age."""
     found = {}
-    for name in client.queues():
+    for name in client.admin.queues():
         with contextlib.suppress(AmpsqError):
-            rows = [{fact: plain(getattr(each, fact)) for fact in _LETTER} for each in client.dead_letters(name)]
+            rows = [{fact: plain(getattr(each, fact)) for fact in _LETTER} for each in client.admin.dead_letters(name)]
             if rows:
                 found[name] = rows
     return found
@@ -176,7 +176,7 @@ def _messages(client, topic):
 
 def replays(client):
     """Each topic from its first message to its last one."""
-    return {name: _shortened(_messages(client, name)) for name in client.topics()}
+    return {name: _shortened(_messages(client, name)) for name in client.admin.topics()}
 
 
 #: Topic, and what is asked of its records.
@@ -190,7 +190,7 @@ _QUERIES = (
 
 def records(client):
     """The records of each topic with a key, some queries of them, and the rows of each view."""
-    keyed = [name for name, facts in client.topics().items() if facts["key"]]
+    keyed = [name for name, facts in client.admin.topics().items() if facts["key"]]
     found = {name: _found(client.sow(name)) for name in keyed}
     for topic, asked in _QUERIES:
         if topic in keyed:
@@ -204,7 +204,7 @@ def records(client):
                 found[f"{name} at {place}"] = _found(client.sow(name, bookmark=place))
             except AmpsqError as error:
                 found[f"{name} at {place}"] = type(error).__name__
-    return found | {name: _found(client.sow(name)) for name in client.views()}
+    return found | {name: _found(client.sow(name)) for name in client.admin.views()}
 
 
 # -- who is there
@@ -212,12 +212,12 @@ def records(client):
 
 def publishers(client):
     """Each publisher: its last number and message, and who is logged on."""
-    return [plain(each._asdict()) for each in client.publishers()]
+    return [plain(each._asdict()) for each in client.admin.publishers()]
 
 
 def readers(client):
     """The subscriptions to topics that report."""
-    return [{**plain(each.as_dict()), "oldest": each.oldest is not None} for each in client.readers()]
+    return [{**plain(each.as_dict()), "oldest": each.oldest is not None} for each in client.admin.readers()]
 
 
 def durable(client):
@@ -240,20 +240,20 @@ def actions(client):
     return {
         name: {
             "state": plain(state.as_dict()),
-            "failed": [plain(each.as_dict()) for each in client.failed_events(name)],
+            "failed": [plain(each.as_dict()) for each in client.admin.failed_events(name)],
         }
-        for name, state in client.actions().items()
+        for name, state in client.admin.actions().items()
     }
 
 
 def replication(client):
     """How replication stands: links, owners, sync destinations, what a new incarnation waits for."""
-    told = client.replication().as_dict()
+    told = client.admin.replication().as_dict()
     links = [_without(each, "link") for each in told["links"]]
     queues = [_without(each, "ownership") for each in told["queues"]]
     sync = {
         name: {"downgraded": state.downgraded, "behind": state.age > 0, "connected": state.is_connected}
-        for name, state in client.sync_states().items()
+        for name, state in client.admin.sync_states().items()
     }
     return plain({**told, "links": links, "queues": queues, "sync": sync})
 
@@ -274,8 +274,8 @@ def jobs(client):
 def checked(client):
     """What checking each queue finds, one that is being rebuilt left out: how much it looked at, and nothing wrong."""
     rebuilding = client._store.redis.zrange(key(client.instance, "rebuilding"), 0, -1)
-    names = [name for name in client.queues() if name.encode() not in rebuilding]
-    found = client.check(*names) if names else []
+    names = [name for name in client.admin.queues() if name.encode() not in rebuilding]
+    found = client.admin.check(*names) if names else []
     return {
         each.queue: plain({k: v for k, v in each.as_dict().items() if k not in ("seconds", "queue")}) for each in found
     }
