@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import StoredPosition
     from ampsq.base.message_types import MessageType
     from ampsq.base.values import Interval
+    from ampsq.catalog.apply import Planned
     from ampsq.client.admin import Admin
     from ampsq.client.async_admin import AsyncAdmin
     from ampsq.client.async_client import AsyncClient
@@ -27,20 +28,34 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Action, Definition, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
     from ampsq.definitions.topic import ConflatedTopic
     from ampsq.definitions.transport import Transport
+    from ampsq.operations.actions import ActionState, FailedEvent
+    from ampsq.operations.check.queue import CheckReport, StateDifference
+    from ampsq.operations.rebuild import Rebuilt
+    from ampsq.protocol.calls.queue_stats import QueueStats
+    from ampsq.protocol.reads.readers import ReaderState
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.file_store import FilePublishStore
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import MemoryPublishStore, StoreEntry
     from ampsq.publishing.persistence_level import PersistedAck
+    from ampsq.publishing.publishers import PublisherState
     from ampsq.publishing.receipts import AsyncDeletionReceipt, AsyncReceipt, DeletionReceipt, Receipt
+    from ampsq.publishing.sync_state import SyncState
     from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
+    from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.explain import Explanation
+    from ampsq.queues.history import History, HistoryEvent, QueueState
     from ampsq.queues.message import AsyncMessage, Message
     from ampsq.queues.query import SowMessage
+    from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.queues.subscription import Subscription
     from ampsq.records.change import RecordChange
     from ampsq.records.subscription import AsyncRecordSubscription, RecordSubscription
+    from ampsq.replication.recovery import Recovery
+    from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
     from ampsq.topics.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.topics.message import AsyncTopicMessage, TopicMessage
+    from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.topics.subscription import AsyncTopicSubscription, TopicSubscription
     from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
     from ampsq.views.subscription import AsyncRowSubscription, RowSubscription
@@ -48,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "ActionState",
     "AddressSetting",
     "Admin",
     "AmpsqError",
@@ -63,21 +79,28 @@ __all__ = [
     "AsyncTopicMessage",
     "AsyncTopicSubscription",
     "Bookmark",
+    "CheckReport",
     "Client",
     "ConflatedTopic",
     "ConnectionEvent",
     "ConnectionState",
+    "DeadLetter",
     "Definition",
     "DeletionReceipt",
     "Destination",
     "Do",
+    "Explanation",
+    "FailedEvent",
     "FailedWrite",
     "Fault",
     "FilePublishStore",
     "GroupLocalQueue",
+    "History",
+    "HistoryEvent",
     "If",
     "Instance",
     "Interval",
+    "LinkStatus",
     "LocalQueue",
     "MemoryBookmarkStore",
     "MemoryPublishStore",
@@ -85,26 +108,41 @@ __all__ = [
     "MessageType",
     "On",
     "PersistedAck",
+    "Planned",
     "Publisher",
+    "PublisherState",
     "Queue",
+    "QueueOwnership",
+    "QueueState",
+    "QueueStats",
+    "ReaderState",
+    "Rebuilt",
     "Receipt",
     "RecordChange",
     "RecordSubscription",
+    "Recovery",
     "RedisBookmarkStore",
+    "RedriveProgress",
+    "Redriven",
     "Reject",
     "ReplicatedTopic",
+    "ReplicationReport",
     "RowSubscription",
     "Server",
     "SowMessage",
     "SqliteBookmarkStore",
+    "StateDifference",
     "StoreEntry",
     "StoredPosition",
     "Subscribing",
     "Subscription",
+    "SyncState",
     "Topic",
     "TopicMessage",
+    "TopicState",
     "TopicSubscription",
     "Transport",
+    "Trimmed",
     "View",
     "Worker",
 ]
@@ -114,6 +152,7 @@ __version__ = "0.1.0"
 #: Name -> module. The names that checkers and `*` see are written from this table: tests/house/test_exports.py --write
 _HOMES = {
     "Action": "definitions.queue",
+    "ActionState": "operations.actions",
     "AddressSetting": "definitions.address_setting",
     "Admin": "client.admin",
     "AmpsqError": "base.errors",
@@ -129,21 +168,28 @@ _HOMES = {
     "AsyncTopicMessage": "topics.message",
     "AsyncTopicSubscription": "topics.subscription",
     "Bookmark": "base.bookmarks",
+    "CheckReport": "operations.check.queue",
     "Client": "client.client",
     "ConflatedTopic": "definitions.topic",
     "ConnectionEvent": "transport.connection_state",
     "ConnectionState": "transport.connection_state",
+    "DeadLetter": "queues.dead_letters",
     "Definition": "definitions.queue",
     "DeletionReceipt": "publishing.receipts",
     "Destination": "definitions.destination",
     "Do": "definitions.queue",
+    "Explanation": "queues.explain",
+    "FailedEvent": "operations.actions",
     "FailedWrite": "publishing.guarantee_options",
     "Fault": "definitions.definition",
     "FilePublishStore": "publishing.file_store",
     "GroupLocalQueue": "definitions.queue",
+    "History": "queues.history",
+    "HistoryEvent": "queues.history",
     "If": "definitions.queue",
     "Instance": "definitions.instance",
     "Interval": "base.values",
+    "LinkStatus": "replication.report",
     "LocalQueue": "definitions.queue",
     "MemoryBookmarkStore": "topics.bookmark_store",
     "MemoryPublishStore": "publishing.memory_store",
@@ -151,26 +197,41 @@ _HOMES = {
     "MessageType": "base.message_types",
     "On": "definitions.queue",
     "PersistedAck": "publishing.persistence_level",
+    "Planned": "catalog.apply",
     "Publisher": "client.publisher",
+    "PublisherState": "publishing.publishers",
     "Queue": "definitions.queue",
+    "QueueOwnership": "replication.report",
+    "QueueState": "queues.history",
+    "QueueStats": "protocol.calls.queue_stats",
+    "ReaderState": "protocol.reads.readers",
+    "Rebuilt": "operations.rebuild",
     "Receipt": "publishing.receipts",
     "RecordChange": "records.change",
     "RecordSubscription": "records.subscription",
+    "Recovery": "replication.recovery",
     "RedisBookmarkStore": "topics.bookmark_store",
+    "RedriveProgress": "queues.redrive",
+    "Redriven": "queues.redrive",
     "Reject": "worker",
     "ReplicatedTopic": "definitions.destination",
+    "ReplicationReport": "replication.report",
     "RowSubscription": "views.subscription",
     "Server": "protocol.reads.server",
     "SowMessage": "queues.query",
     "SqliteBookmarkStore": "topics.bookmark_store",
+    "StateDifference": "operations.check.queue",
     "StoreEntry": "publishing.memory_store",
     "StoredPosition": "base.log_positions",
     "Subscribing": "queues.async_subscription",
     "Subscription": "queues.subscription",
+    "SyncState": "publishing.sync_state",
     "Topic": "definitions.queue",
     "TopicMessage": "topics.message",
+    "TopicState": "topics.retention",
     "TopicSubscription": "topics.subscription",
     "Transport": "definitions.transport",
+    "Trimmed": "topics.retention",
     "View": "definitions.queue",
     "Worker": "worker",
 }

@@ -12,9 +12,12 @@ from ampsq.cli.output import json_text, table
 from ampsq.definitions.definition import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ampsq.base.bookmarks import Bookmark
     from ampsq.cli.options import CommandSettings
     from ampsq.queues.history import History
+    from ampsq.topics.retention import TopicState
 
 __all__ = ["history"]
 
@@ -47,11 +50,11 @@ def history(settings: CommandSettings, bookmark: str) -> None:
         raise click.ClickException(f"nothing is known of a message {found.bookmark}{_meant(found.bookmark, topics)}")
 
 
-def _meant(bookmark: Bookmark, topics: dict[str, dict[str, Any]]) -> str:
+def _meant(bookmark: Bookmark, topics: Mapping[str, TopicState]) -> str:
     """What there is instead."""
     if bookmark.topic not in topics:
         return f"; topic {bookmark.topic!r}: {nearest(bookmark.topic, topics, 'topic')}" if topics else ""
-    first, last = topics[bookmark.topic]["first"], topics[bookmark.topic]["last"]
+    first, last = topics[bookmark.topic].first, topics[bookmark.topic].last
     return f"; the log of {bookmark.topic!r} " + (f"has {first} to {last}" if last else "is empty")
 
 

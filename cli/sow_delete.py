@@ -67,7 +67,7 @@ def sow_delete(
 
 def _matching(client: Client, topic: str, keys: tuple[str, ...], text: str | None) -> int:
     """How many records there are; of queues and views, which are queried alike, nothing can be deleted."""
-    keyed = [name for name, facts in client.admin.topics().items() if facts["key"]]
+    keyed = [name for name, state in client.admin.topics().items() if state.key]
     if topic not in keyed:
         there = ", ".join(map(repr, keyed)) or "none"
         raise click.ClickException(f"{topic!r} is no topic with a key, so it has no records; topics with one: {there}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import Queue
+    from ampsq.topics.retention import TopicState
 
 __all__ = ["topics"]
 
@@ -55,18 +56,18 @@ def topics(settings: CommandSettings, name: str | None) -> None:
         if name is not None and name not in found:
             raise click.ClickException(_missing_topic(name, found, client.admin.queues()))
     chosen = found if name is None else {name: found[name]}
-    if print_records(settings, ({"topic": topic, **facts} for topic, facts in chosen.items())):
+    if print_records(settings, ({"topic": topic, **state.as_dict()} for topic, state in chosen.items())):
         return
     if name is not None:
         _show(name, found[name])
     elif found:
         rows = [
             [
-                *(topic, facts["messages"], size_text(facts["bytes"]), ", ".join(facts["queues"]) or None),
-                *(", ".join(facts["key"]) or None, facts["records"] if facts["key"] else None),
-                *(_retention(facts["retention"]), facts["pinned_by"], facts["last"]),
+                *(topic, state.messages, size_text(state.bytes), ", ".join(state.queues) or None),
+                *(", ".join(state.key) or None, state.records if state.key else None),
+                *(_retention(state.retention), state.pinned_by, state.last),
             ]
-            for topic, facts in found.items()
+            for topic, state in found.items()
         ]
         columns = ["topic", "messages", "memory", "queues", "key", "records", "retention", "pinned by", "last"]
         table(columns, rows, {"messages": "msgs", "records": "recs"}, ("pinned by", "retention"))
@@ -82,19 +83,17 @@ def _missing_topic(name: str, found: Iterable[str], queues: Mapping[str, Queue])
     return f"topic {name!r}: {nearest(name, found, 'topic')}"
 
 
-def _show(name: str, facts: Mapping[str, Any]) -> None:
+def _show(name: str, state: TopicState) -> None:
     lines: list[tuple[str, object]] = [
-        ("topic", name), ("messages", facts["messages"]), ("memory", size_text(facts["bytes"])),
-        ("first", facts["first"] or "-"), ("last", facts["last"] or "-"), ("queues", ", ".join(facts["queues"]) or "-"),
+        ("topic", name), ("messages", state.messages), ("memory", size_text(state.bytes)),
+        ("first", state.first or "-"), ("last", state.last or "-"), ("queues", ", ".join(state.queues) or "-"),
     ]  # fmt: skip
-    if facts["key"]:
-        lines += [("key", ", ".join(facts["key"])), ("records", facts["records"])]
-    lines += [(element, element_text(element, value)) for element, value in facts["retention"].items()]
-    if facts["pinned"]:
-        lines += [("kept beyond that", facts["kept"]), ("pinned", facts["pinned"])]
-        lines.append(
-            ("pinned by", f"{facts['pinned_by']}, where it is {facts['state']}".removesuffix(", where it is "))
-        )
+    if state.key:
+        lines += [("key", ", ".join(state.key)), ("records", state.records)]
+    lines += [(element, element_text(element, value)) for element, value in state.retention.items()]
+    if state.pinned:
+        lines += [("kept beyond that", state.kept), ("pinned", state.pinned)]
+        lines.append(("pinned by", f"{state.pinned_by}, where it is {state.state}".removesuffix(", where it is ")))
     labelled(lines)
 
 

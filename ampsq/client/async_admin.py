@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import ReplicationReport
-    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.transport.runner import AsyncStore
 
 __all__ = ["AsyncAdmin"]
@@ -442,15 +442,8 @@ class AsyncAdmin:
         """
         return await self._store.run(drop_failed(self._session.instance, action, events))
 
-    async def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics by name.
-
-        Returns:
-            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``key`` (its
-            identifiers), ``records`` (how many), ``retention`` (its elements that are given), and of what is kept
-            beyond that: ``kept`` (how many messages; of unread ones only the first counts), ``pinned`` (the first, a
-            bookmark), ``pinned_by`` (who needs it) and ``state`` (what it is there), as the last walk found them.
-        """
+    async def topics(self) -> dict[str, TopicState]:
+        """Read all topics by name: what each holds, which queues it feeds, and what of it is kept."""
         return await self._store.run(self._session.topics())
 
     async def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ampsq.queues.leases import SettlementKeeper
     from ampsq.queues.query import Query, SowMessage
     from ampsq.queues.redrive import Redriven
-    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.views.upkeep import Follower
 
 __all__ = ["Session"]
@@ -281,7 +281,7 @@ class Session:
         catalog = await calls.catalog()
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
-    async def topics(self) -> dict[str, dict[str, Any]]:
+    async def topics(self) -> dict[str, TopicState]:
         """Read all topics; see `Admin.topics`."""
         return await read_topics(self.instance, self.origin)
 

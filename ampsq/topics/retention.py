@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
 __all__ = [
+    "TopicState",
     "Trimmed",
     "feeding",
     "limits_of",
@@ -45,6 +46,47 @@ __all__ = [
 
 #: Catalog changes during one trimming by hand; more than this is not chance.
 _RACES: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """What a topic holds, whom it feeds, and what of it is kept beyond its retention, as the last walk found it.
+
+    Attributes:
+        messages: in its log.
+        bytes: memory of its log.
+        first: bookmark of the first message; None of an empty log.
+        last: bookmark of the last one.
+        queues: names of the queues that it feeds.
+        retention: the elements of its retention that are given, by name.
+        key: its identifiers; () of a topic without records.
+        records: how many it has.
+        kept: messages beyond the retention that are kept, since somebody needs them; of unread ones only the first
+            counts.
+        pinned: bookmark of the first of those kept; None if none is.
+        pinned_by: who needs that one.
+        state: what it is there; "" of others than queues.
+    """
+
+    messages: int
+    bytes: int
+    first: Bookmark | None
+    last: Bookmark | None
+    queues: tuple[str, ...]
+    retention: dict[str, Any]
+    key: tuple[str, ...]
+    records: int
+    kept: int = 0
+    pinned: Bookmark | None = None
+    pinned_by: str | None = None
+    state: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give it as plain values, as JSON has them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        bookmarks = {name: str(values[name]) for name in ("first", "last", "pinned") if values[name] is not None}
+        return {**values, **lists, **bookmarks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,41 +269,34 @@ async def _walk_journal(queue: str) -> None:
 # -- what is there
 
 
-async def read_topics(instance: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Read all topics; see `Admin.topics`."""
+async def read_topics(instance: str, origin: str) -> dict[str, TopicState]:
+    """Read all topics by name; see `Admin.topics`."""
     catalog = await calls.catalog()
-    out: dict[str, dict[str, Any]] = {}
-    for name in sorted(catalog.topics):
-        out[name] = await _read_topic(instance, origin, catalog, name)
-    return out
+    return {name: await _read_topic(instance, origin, catalog, name) for name in sorted(catalog.topics)}
 
 
-async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> dict[str, Any]:
+async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> TopicState:
     length = await log_length(instance, name)
     used = await log_memory(instance, name)
     first = _name_of(name, origin, await read_first_entry(instance, name))
     last = _name_of(name, origin, await read_last_entry(instance, name))
     topic = Topic.stored(name, catalog.topics[name])
-    facts: dict[str, Any] = {
-        "messages": length,
-        "bytes": used,
-        "first": str(first) if first else None,
-        "last": str(last) if last else None,
-        "queues": feeding(catalog, name),
-        "retention": {each: value for each, value in topic.elements().items() if each.startswith("retention")},
-        "key": list(topic.key),
-        "records": (await count_records(instance, name)),
-        "kept": 0,
-        "pinned_by": None,
-        "pinned": None,
-        "state": "",
-    }
-    if topic.has_retention:
-        found = await retention_calls.read_remembered_walk(instance, name)
-        if found is not None:
-            facts |= {"kept": max(found[0], 1), "pinned_by": found[1].by, "state": found[1].state}
-            facts["pinned"] = str(await name_message(name, found[1].id))
-    return facts
+    state = TopicState(
+        messages=length,
+        bytes=used,
+        first=first,
+        last=last,
+        queues=tuple(feeding(catalog, name)),
+        retention={each: value for each, value in topic.elements().items() if each.startswith("retention")},
+        key=tuple(topic.key),
+        records=await count_records(instance, name),
+    )
+    found = await retention_calls.read_remembered_walk(instance, name) if topic.has_retention else None
+    if found is None:
+        return state
+    kept, pin = found
+    pinned = await name_message(name, pin.id)
+    return replace(state, kept=max(kept, 1), pinned_by=pin.by, pinned=pinned, state=pin.state)
 
 
 def _name_of(topic: str, origin: str, entry: RawEntry | None) -> Bookmark | None:

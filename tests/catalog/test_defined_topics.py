@@ -106,7 +106,7 @@ def test_a_guaranteed_publisher_is_told_which_write_failed_and_goes_on(strict, c
         till.flush("30s")
 
     assert [(each.sequence, each.topic, str(each.error)) for each in failed] == [(2, "ordres", SENTENCE)]
-    assert strict.topics()["orders"]["messages"] == 2
+    assert strict.topics()["orders"].messages == 2
     assert "ordres" not in strict.topics()
 
 

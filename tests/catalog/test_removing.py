@@ -116,12 +116,12 @@ def test_a_coordinator_goes_on_when_what_it_works_on_is_removed(client, coordina
     client.apply(WORK, letters, totals)
     bookmark = client.publish("work", 1)
     client.ack("work", bookmark, "expire")
-    eventually(lambda: client.admin.topics()["dead"]["messages"] == 1)
+    eventually(lambda: client.admin.topics()["dead"].messages == 1)
     client.admin.remove(WORK, letters, totals)
     # And what is defined again works again, also what publishes under the same name
     client.apply(WORK, letters, totals)
     client.ack("work", client.publish("work", 2), "expire")
-    eventually(lambda: client.admin.topics()["dead"]["messages"] == 2, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"].messages == 2, within=25.0)
 
 
 def test_the_same_awaited(valkey, instance):

@@ -91,9 +91,9 @@ def test_what_failed_is_retried_or_dropped(failing):
         done = failing("actions", "retry", "copy", "--event", "1", "--event", "2", code=1)
         assert done.out == "1 retried\n"
         assert done.err.startswith("Error: event 2 of copy did not fail, or is done; failed are 1, ")
-        eventually(lambda: client.admin.topics()["target"]["messages"] == 1)
+        eventually(lambda: client.admin.topics()["target"].messages == 1)
         assert failing("actions", "retry", "copy", "--all", "--json").json == [{"action": "copy", "retried": 1}]
-        eventually(lambda: client.admin.topics()["target"]["messages"] == 2)
+        eventually(lambda: client.admin.topics()["target"].messages == 2)
         eventually(lambda: not client.admin.failed_events("copy"))
     done = failing("actions", "failed", "copy")
     assert (done.out, done.err) == ("", "Note: nothing failed of copy\n")

@@ -50,7 +50,7 @@ def state(run):
     with run.client() as client:
         facts = client.admin.topics()
         depths = {name: client.admin.queue_stats(name).depth for name in ("work", "letters")}
-    return depths, facts["records"]["records"], facts["orphans"]["messages"]
+    return depths, facts["records"].records, facts["orphans"].messages
 
 
 def test_nothing_is_done_where_nobody_can_be_asked_and_a_dry_run_says_how_much_it_is(filled):

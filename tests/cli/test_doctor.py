@@ -221,8 +221,8 @@ def test_a_log_that_is_kept_beyond_its_retention_is_told_with_who_needs_it(run):
         client.apply(Topic(name="orders", retention_count=1), Queue(name="work", underlying_topic="orders"))
         for number in range(3):
             client.publish("orders", number)
-        eventually(lambda: client.admin.topics()["orders"]["pinned"], within=40.0)
-        pinned = client.admin.topics()["orders"]["pinned"]
+        eventually(lambda: client.admin.topics()["orders"].pinned, within=40.0)
+        pinned = client.admin.topics()["orders"].pinned
         with client.subscribe("work"):
             found = findings(run)
 

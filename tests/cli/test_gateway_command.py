@@ -38,7 +38,7 @@ def test_a_gateway_serves_until_it_is_stopped(ruled, command):
     assert answer.json()["bookmark"].startswith("orders~")
     assert ruled.end(process, signal.SIGTERM).code == 0
     with ruled.client() as client:
-        assert client.admin.topics()["orders"]["messages"] == 1
+        assert client.admin.topics()["orders"].messages == 1
 
 
 @pytest.mark.parametrize(

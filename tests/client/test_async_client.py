@@ -94,7 +94,7 @@ def test_publish_and_consume(play):
         stats = await client.admin.queue_stats("work")
         assert (stats.acknowledged, stats.depth) == (251, 0)
         assert list(await client.admin.queues()) == ["work"]
-        assert (await client.admin.topics())["orders"]["messages"] == 251
+        assert (await client.admin.topics())["orders"].messages == 251
 
     play(scenario)
 

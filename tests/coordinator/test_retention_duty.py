@@ -138,7 +138,7 @@ def test_an_expired_message_stays_until_its_dead_letter_is_published(store, clie
         duty._due.clear()
         duty.run_once(store)
     assert (log(store), journal(store)) == (1, 1)
-    assert client.admin.topics()["orders"]["pinned_by"] == "action dead-letter-work"
+    assert client.admin.topics()["orders"].pinned_by == "action dead-letter-work"
     Actions().run_once(store)
     (letter,) = [fields[b"b"] for _, fields in store.redis.xrange(key(store.instance, "log", "dead"))]
     assert b'"message":{"id":1}' in letter
@@ -175,7 +175,7 @@ def test_a_hold_keeps_a_log_and_is_shown(store, client):
     duty = Retention()
     run_until(duty, store, lambda: log(store) == 1)
     facts = client.admin.topics()["orders"]
-    assert (facts["first"], facts["pinned"], facts["pinned_by"], facts["state"]) == (second, second, "replay r1", "")
+    assert (facts.first, facts.pinned, facts.pinned_by, facts.state) == (second, second, "replay r1", "")
     store.call(hold("orders", "replay r1", None))
     run_until(duty, store, lambda: not log(store))
     assert first != second

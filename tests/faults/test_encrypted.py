@@ -124,7 +124,7 @@ def test_a_link_shows_a_certificate_too(secured, authority, valkey, instance):
 
         here.publish("orders", {"id": 1})
 
-        eventually(lambda: there.admin.topics()["orders"]["messages"] == 1, within=25.0)
+        eventually(lambda: there.admin.topics()["orders"].messages == 1, within=25.0)
 
 
 def test_a_gateway_speaks_tls_and_lets_in_who_shows_a_certificate(valkey, authority, instance):

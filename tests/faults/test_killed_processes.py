@@ -175,7 +175,7 @@ def test_killed_coordinators_lose_no_duty_and_double_none(valkey, connect, insta
                 coordinator = launch_child(*arguments)
         eventually(lambda: client.admin.queue_stats("work").depth == 0, within=25.0)
     # Then there is one dead letter of each
-    eventually(lambda: client.admin.topics()["dead"]["messages"] >= 120, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"].messages >= 120, within=25.0)
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(120))
     assert {letter["reason"] for letter in letters.values()} == {"max_cancels"}
@@ -243,12 +243,12 @@ def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fi
         for number in range(60):
             messages.get(30).cancel()
             if number == 20:
-                eventually(lambda: client.admin.topics()["dead"]["messages"] > 0, within=25.0)
+                eventually(lambda: client.admin.topics()["dead"].messages > 0, within=25.0)
                 os.kill(sleeper.pid, signal.SIGSTOP)
                 coordinate(valkey.url)
             if number == 40:
                 os.kill(sleeper.pid, signal.SIGCONT)
-    eventually(lambda: client.admin.topics()["dead"]["messages"] >= 60, within=25.0)
+    eventually(lambda: client.admin.topics()["dead"].messages >= 60, within=25.0)
     time.sleep(0.3)  # for what the one that woke up might publish again
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(60))

@@ -222,7 +222,7 @@ def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valke
     # Then each was done once
     assert proxy.lost == [name]
     assert [record.data for record in found] == [{"id": 1, "v": 1, "w": 1}]
-    assert other.admin.topics()["orders"]["messages"] == 4
+    assert other.admin.topics()["orders"].messages == 4
 
 
 @pytest.mark.parametrize("nth", [4, 5, 6])

@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_message_is_told(audit, client, given, said):
 
     assert refusal(answer)[0] == 400
     assert said in answer.json()["text"]
-    assert client.admin.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"].messages == 0
 
 
 def test_what_is_too_large_too_deep_or_no_json_is_refused(serving, client):
@@ -78,7 +78,7 @@ def test_what_is_too_large_too_deep_or_no_json_is_refused(serving, client):
     assert refusal(send(b"[" * 1000)) == (400, "DefinitionError")
     assert refusal(send(b"{")) == (400, "DefinitionError")
     assert refusal(send(b"{}", **{"content-type": "text/plain"})) == (415, "NotJson")
-    assert client.admin.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"].messages == 0
 
 
 # -- who may what
@@ -110,7 +110,7 @@ def test_what_a_user_is_not_entitled_to_is_refused_whether_it_is_there_or_not(de
     for parameters in ({"queue": "work"}, {"topic": "orders"}):
         with till.open("/v1/subscribe", **parameters) as socket:
             assert socket.get()["error"] == "NotEntitled"
-    assert client.admin.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"].messages == 0
 
 
 def test_a_write_filter_takes_its_messages_and_no_others(till, client):
@@ -121,7 +121,7 @@ def test_a_write_filter_takes_its_messages_and_no_others(till, client):
     mixed = [{"data": {"till": 4}}, {"data": {"till": 5}}]
     assert refusal(till.post("/v1/publish_many", topic="orders", messages=mixed)) == (403, "NotEntitled")
 
-    assert client.admin.topics()["orders"]["messages"] == 1
+    assert client.admin.topics()["orders"].messages == 1
 
 
 def test_a_read_filter_is_added_to_whatever_is_asked_for(audit, desk):

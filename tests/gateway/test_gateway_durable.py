@@ -56,7 +56,7 @@ def test_another_gateway_goes_on_where_one_was(serving, client):
 
     with opened(second) as socket:
         assert [each.get("data") for each in taken(socket, 2)] == [None, 2]
-    assert client.admin.topics()["orders"]["messages"] == 2
+    assert client.admin.topics()["orders"].messages == 2
 
 
 def test_no_more_is_pushed_than_may_be_unhandled(audit):

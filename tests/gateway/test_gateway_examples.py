@@ -45,7 +45,7 @@ def test_the_example_sells_and_works_off_what_it_sold(gateway, client):
     *bookmarks, worked = done.stdout.splitlines()
     assert all(bookmark.startswith("orders~") for bookmark in bookmarks)
     assert worked == "[{'item': 'tea'}, {'item': 'ink'}, {'item': 'cash box'}]"
-    assert client.admin.topics()["orders"]["messages"] == 3
+    assert client.admin.topics()["orders"].messages == 3
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])

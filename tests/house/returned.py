@@ -89,20 +89,14 @@ def fields_of(kind):
                         yield found, f"{kind.__name__}.{field}"
 
 
-def returned(roots, left_out):
-    """Class -> the call that gives it, from some classes on, what is given in turn included.
-
-    Args:
-        roots: classes.
-        left_out: says of a function that it is passed over.
-    """
+def returned(roots):
+    """Class -> the call that gives it, from some classes on, what is given in turn included."""
     found, ahead = {}, list(roots)
     seen = set(ahead)
     while ahead:
         kind = ahead.pop()
-        calls = [function for function in members(kind) if not left_out(function)]
         makers = [kind.__init__] if kind in roots and inspect.isfunction(kind.__init__) else []
-        for each, where in [*fields_of(kind), *(pair for call in [*calls, *makers] for pair in given_by(call))]:
+        for each, where in [*fields_of(kind), *(pair for call in [*members(kind), *makers] for pair in given_by(call))]:
             found.setdefault(each, where)
             if each not in seen:
                 seen.add(each)

@@ -82,7 +82,9 @@ def written(source, homes):
     modules = {}
     for name in names:
         modules.setdefault(homes[name], []).append(name)
-    imports = "".join(f"    from ampsq.{home} import {', '.join(modules[home])}\n" for home in sorted(modules))
+    imports = "".join(
+        f"    from ampsq.{home} import {', '.join(sorted(modules[home], key=str.lower))}\n" for home in sorted(modules)
+    )
     table = "".join(f'    "{name}": "{homes[name]}",\n' for name in names)
     exported = "".join(f'    "{name}",\n' for name in names)
     for begin, inside, end in (

@@ -12,13 +12,7 @@ import returned
 import ampsq
 from ampsq import AmpsqError
 
-#: Calls of administrators have a table of their own to come.
-ADMINISTRATIVE = ("ampsq.client.admin", "ampsq.client.async_admin")
 EXPORTED = [each for each in map(ampsq.__getattr__, ampsq.__all__) if inspect.isclass(each)]
-
-
-def is_left_out(function):
-    return function.__module__ in ADMINISTRATIVE
 
 
 def is_made_by_calls(kind):
@@ -26,7 +20,7 @@ def is_made_by_calls(kind):
     return bool(re.search(r"Made by|[Ss]ubscription$", f"{kind.__doc__} {kind.__name__}"))
 
 
-FOUND = returned.returned([each for each in EXPORTED if not is_made_by_calls(each)], is_left_out)
+FOUND = returned.returned([each for each in EXPORTED if not is_made_by_calls(each)])
 RETURNED = sorted(FOUND, key=lambda kind: kind.__name__)
 
 

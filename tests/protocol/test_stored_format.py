@@ -204,9 +204,9 @@ def test_a_publisher_goes_on_with_its_next_number(stored, nyc, answers):
     with Client(stored.url, instance=NYC) as client, client.publisher("till-1") as till:
         number = known["sequence"]
         assert till.publish("sold", {"number": number}, sequence=number).bookmark() == known["bookmark"]
-        before = nyc.admin.topics()["sold"]["messages"]
+        before = nyc.admin.topics()["sold"].messages
         till.publish("sold", {"number": number + 1}, sequence=number + 1)
-    assert nyc.admin.topics()["sold"]["messages"] == before + 1
+    assert nyc.admin.topics()["sold"].messages == before + 1
 
 
 def test_what_is_scheduled_comes_due_and_what_is_leased_lapses(nyc):
@@ -238,8 +238,8 @@ def test_records_are_merged_deleted_and_queried_on(nyc):
 
 def test_views_and_actions_go_on(nyc):
     counted = {row.data["symbol"]: row.data["n"] for row in nyc.sow("by-symbol")}
-    tasks, copies = (nyc.admin.topics()[name]["messages"] for name in ("tasks", "copies"))
-    alarms = nyc.admin.topics()["alarms"]["messages"]
+    tasks, copies = (nyc.admin.topics()[name].messages for name in ("tasks", "copies"))
+    alarms = nyc.admin.topics()["alarms"].messages
     nyc.publish("bids", {"id": 1, "symbol": "A", "price": 1})
     nyc.publish("tasks", {"id": 9})
     views, actions = Views(), Actions()
@@ -251,19 +251,19 @@ def test_views_and_actions_go_on(nyc):
         topics = nyc.admin.topics()
         return (
             rows["A"] == counted["A"] + 1
-            and topics["copies"]["messages"] == copies + 1 == tasks + 1
-            and topics["alarms"]["messages"] == alarms + 2
+            and topics["copies"].messages == copies + 1 == tasks + 1
+            and topics["alarms"].messages == alarms + 2
         )
 
     eventually(are_done)
 
 
 def test_a_job_records_the_rest_of_its_rows(nyc):
-    assert nyc.admin.topics()["rows"]["messages"] < 710
+    assert nyc.admin.topics()["rows"].messages < 710
     for partition in (0, 1):
         eventually(lambda partition=partition: nyc._store.call(record_stage("staged", 5, f"{NYC}/{partition}")) == 0)
     assert nyc._store.call(finish_job("staged", 5, [f"{NYC}/0", f"{NYC}/1"])) == 0
-    assert nyc.admin.topics()["rows"]["messages"] == 710
+    assert nyc.admin.topics()["rows"].messages == 710
 
 
 def test_a_rebuild_that_was_begun_is_ended(nyc):

@@ -81,7 +81,7 @@ def test_what_is_at_a_limit_is_recorded(client):
     client.publish("orders", b"[" * 9)
     client.publish("orders", 1, headers={"a": "1", "b": "2"})
 
-    assert client.admin.topics()["orders"]["messages"] == 4
+    assert client.admin.topics()["orders"].messages == 4
 
 
 def test_data_that_json_can_no_longer_write_are_refused_like_those_beyond_the_limit():

@@ -151,7 +151,7 @@ def test_data_that_a_type_cannot_say_are_refused(client, message_type, data, rea
     define(client, message_type)
     with pytest.raises(DefinitionError, match=reason):
         client.publish("orders", data)
-    assert client.admin.topics()["orders"]["messages"] == 0
+    assert client.admin.topics()["orders"].messages == 0
 
 
 def test_a_queue_has_the_type_of_its_topics(client):

@@ -163,8 +163,8 @@ def test_a_publish_to_a_queue_s_name_goes_to_its_topic(either):
     assert either.publish("all", 2).topic == "orders-late"
     # Then the target topic has it, with everything that reads that topic
     topics = either.admin.topics()
-    assert topics["orders"]["messages"] == 1
-    assert topics["orders"]["queues"] == ["all", "work"]
+    assert topics["orders"].messages == 1
+    assert topics["orders"].queues == ("all", "work")
     assert "work" not in topics
     assert either.admin.queue_stats("all").depth == 2
     assert either.admin.queue_stats("work").depth == 1

@@ -184,7 +184,7 @@ def test_a_server_that_refuses_to_write_is_away_with_what_to_do(word, advice, mo
             finally:
                 server.allow()
             assert client.publish("work", "after")
-        assert client.admin.topics()["work"]["messages"] == 2
+        assert client.admin.topics()["work"].messages == 2
 
 
 # -- settling in doubt

@@ -150,7 +150,7 @@ def test_two_coordinators_make_one_dead_letter_of_each_message(client, start_coo
             letter.ack()
     assert sorted(dead) == list(range(200))
     eventually(lambda: client.admin.queue_stats("dead").acknowledged == 200)
-    assert client.admin.topics()["dead"]["messages"] == 200
+    assert client.admin.topics()["dead"].messages == 200
 
 
 def test_only_the_reasons_named_make_a_dead_letter(client, start_coordinator):
@@ -168,8 +168,8 @@ def test_only_the_reasons_named_make_a_dead_letter(client, start_coordinator):
     # When a coordinator comes, later than the messages died
     start_coordinator()
     # Then each action publishes its own
-    eventually(lambda: client.admin.topics()["all"]["messages"] == 2)
-    eventually(lambda: client.admin.topics()["rejected"]["messages"] == 1)
+    eventually(lambda: client.admin.topics()["all"].messages == 2)
+    eventually(lambda: client.admin.topics()["rejected"].messages == 1)
 
 
 def test_an_action_that_comes_later_sees_what_expires_from_then_on(client, start_coordinator):
@@ -182,7 +182,7 @@ def test_an_action_that_comes_later_sees_what_expires_from_then_on(client, start
     start_coordinator()
     with client.subscribe("dead") as letters:
         assert pick_up(letters, 1)[0].data["message"] == "after"
-    assert client.admin.topics()["dead"]["messages"] == 1
+    assert client.admin.topics()["dead"].messages == 1
 
 
 def test_a_dead_letter_that_would_come_back_is_refused(client):

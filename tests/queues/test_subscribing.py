@@ -146,7 +146,7 @@ def test_a_queue_may_have_the_name_of_its_topic(either):
     bookmark = either.publish("orders", 1)
     # Then it is in the topic's log once, and in both queues
     assert bookmark.topic == "orders"
-    assert either.admin.topics()["orders"]["messages"] == 1
+    assert either.admin.topics()["orders"].messages == 1
     for name in ("orders", "audit"):
         with either.subscribe(name) as messages:
             assert data_of(pick_up(messages, 1)) == [1]

@@ -102,7 +102,7 @@ def test_a_message_without_its_key_is_refused_with_all_of_its_call(orders):
         orders.publish_many("orders", [{"id": 1}, {"no": 1}])
 
     assert orders.sow("orders") == []
-    assert orders.admin.topics()["orders"]["messages"] == 0
+    assert orders.admin.topics()["orders"].messages == 0
 
 
 def test_a_time_without_a_zone_is_refused_where_records_are_asked_for_as_they_were(client):
@@ -174,7 +174,7 @@ def test_records_outlive_their_messages(orders):
     assert orders.admin.trim("orders", age="0s").removed == 10
 
     assert len(orders.sow("orders")) == 10
-    assert orders.admin.topics()["orders"]["records"] == 10
+    assert orders.admin.topics()["orders"].records == 10
 
 
 # --- changes ---------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_record_ends_with_the_life_of_its_message(orders):
     orders.publish("orders", {"id": 2})
 
     eventually(lambda: keys(orders.sow("orders")) == ["2"])
-    eventually(lambda: orders.admin.topics()["orders"]["records"] == 1)
+    eventually(lambda: orders.admin.topics()["orders"].records == 1)
 
 
 async def _delta_and_delete(server, instance):
@@ -291,7 +291,7 @@ def test_a_record_that_expires_leaves_the_queue_what_its_own_policy_keeps(orders
     )
     orders.publish("orders", {"id": 1})
     # When the record is over
-    eventually(lambda: orders.admin.topics()["orders"]["records"] == 0)
+    eventually(lambda: orders.admin.topics()["orders"].records == 0)
     # Then the queue still has the message, and was told nothing else
     assert data_of(orders.sow("long")) == [{"id": 1}]
     assert [each.data for each in orders.sow("long", "1 = 1")] == [{"id": 1}]
@@ -399,7 +399,7 @@ def test_the_past_is_told_as_it_was_or_not_at_all(client):
         assert {record.key: record.data for record in client.sow("orders", bookmark=bookmark)} == then
     # And when half of it was trimmed, what is told is true, and of the last moments all is told
     client.apply(Topic(name="orders", key="/id", retention_count=40))
-    length = client.admin.topics()["orders"]["messages"]
+    length = client.admin.topics()["orders"].messages
     assert client.admin.trim("orders").removed == length - 40
     told = 0
     for bookmark, then in moments:

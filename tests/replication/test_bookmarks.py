@@ -378,7 +378,7 @@ def test_topics_and_publishers_are_told_with_the_bookmarks_of_messages(twins, fa
     first, last = till.publish("orders", 1).bookmark(), till.publish("orders", 2).bookmark()
     fabric.run()
 
-    assert (b.admin.topics()["orders"]["first"], b.admin.topics()["orders"]["last"]) == (first, last)
+    assert (b.admin.topics()["orders"].first, b.admin.topics()["orders"].last) == (first, last)
     (state,) = [each for each in b.admin.publishers() if each.name == "till"]
     assert (state.sequence, state.bookmark) == (2, last)
 
@@ -465,7 +465,7 @@ def test_what_an_earlier_incarnation_recorded_keeps_its_bookmark(twins, fabric):
         assert [message.bookmark for message in read] == [message.bookmark for message in delivered] == [old, new]
         assert behind(again, old) == [{"id": 2}]
         assert again.admin.history(old).events[0].event == "published"
-        assert again.admin.topics()["orders"]["first"] == old
+        assert again.admin.topics()["orders"].first == old
         wanted = everything(again.subscribe_topic("orders", bookmark="[epoch:now]", filter=f"BOOKMARK() = '{old}'"))
         assert [message.bookmark for message in wanted] == [old]
         assert [found.bookmark for found in again.sow("work", f"BOOKMARK() = '{new}'")] == [new]

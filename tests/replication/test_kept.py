@@ -57,7 +57,7 @@ def test_a_destination_that_was_never_linked_keeps_everything_that_it_is_to_be_s
 
     assert (kept.removed, kept.pinned_by, kept.state) == (0, "destination nyc-2", "")
     assert free.removed == 3
-    assert [client.admin.topics()[name]["messages"] for name in ("orders", "prices")] == [3, 0]
+    assert [client.admin.topics()[name].messages for name in ("orders", "prices")] == [3, 0]
 
 
 def test_topics_that_match_its_pattern_and_appear_later_are_kept_too(client):

@@ -210,7 +210,7 @@ def test_a_link_brings_topics_that_an_instance_of_defined_topics_alone_does_not_
 
     world.coordinate("a")
 
-    eventually(lambda: b.admin.topics().get("prices-eu", {}).get("messages") == 1, 30)
+    eventually(lambda: "prices-eu" in b.admin.topics() and b.admin.topics()["prices-eu"].messages == 1, 30)
     # What came is there for everybody, and nothing else is
     b.publish("prices-eu", {"id": 2})
     with pytest.raises(TopicNotDefined, match="did you mean 'prices-eu'"):

@@ -51,7 +51,7 @@ def flights():
 
 
 def messages(client, topic):
-    return client.admin.topics()[topic]["messages"]
+    return client.admin.topics()[topic].messages
 
 
 def time_of(text):

@@ -34,7 +34,7 @@ def test_trimming_by_hand_removes_what_nobody_needs_and_says_who_needs_the_rest(
     assert (dry.removed, dry.kept, dry.pinned_by, dry.pinned, dry.state) == (
         900, 1, "queue mail", bookmarks[900], "ready",
     )  # fmt: skip
-    assert either.admin.topics()["orders"]["messages"] == 1_200
+    assert either.admin.topics()["orders"].messages == 1_200
     done = either.admin.trim("orders")
     assert (done.removed, done.kept, done.pinned) == (900, 1, bookmarks[900])
     assert 0.5 * dry.bytes <= done.bytes <= dry.bytes
@@ -42,7 +42,7 @@ def test_trimming_by_hand_removes_what_nobody_needs_and_says_who_needs_the_rest(
     done = either.admin.trim("orders")
     assert done == Trimmed("orders", 300, 0, done.bytes)
     facts = either.admin.topics()["orders"]
-    assert (facts["messages"], facts["first"], facts["last"]) == (0, None, None)
+    assert (facts.messages, facts.first, facts.last) == (0, None, None)
     assert either.admin.queue_stats("work").acknowledged == 1_200
     # And the topic goes on
     bookmark = either.publish("orders", "next")
@@ -80,7 +80,7 @@ def test_asyncio_has_the_same(client, valkey):
             return done, await other.admin.trim("orders"), (await other.admin.topics())["orders"]
 
     dry, done, facts = asyncio.run(trim())
-    assert (dry.removed, done.removed, facts["messages"]) == (3, 3, 2)
+    assert (dry.removed, done.removed, facts.messages) == (3, 3, 2)
 
 
 def test_topics_tell_their_retention_and_what_they_hold(client):
@@ -89,7 +89,7 @@ def test_topics_tell_their_retention_and_what_they_hold(client):
         Queue(name="work", underlying_topic="orders"),
     )
     first, last = client.publish("orders", 1), client.publish("orders", 2)
-    facts = client.admin.topics()["orders"]
+    facts = client.admin.topics()["orders"].as_dict()
     assert facts.pop("bytes") > 500
     assert facts == {
         "messages": 2, "first": first, "last": last, "queues": ["work"], "kept": 0, "pinned_by": None, "pinned": None,
@@ -161,7 +161,7 @@ def test_a_running_coordinator_trims_while_messages_are_published_and_handled(cl
                 message.ack()
         messages.flush()
     assert sorted(seen) == list(range(1_000))
-    eventually(lambda: client.admin.topics()["orders"]["messages"] == 0, within=25.0)
+    eventually(lambda: client.admin.topics()["orders"].messages == 0, within=25.0)
     assert client.admin.queue_stats("work").depth == 0
 
 

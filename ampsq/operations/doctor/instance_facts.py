@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.operations.figures import InstanceFigures
+    from ampsq.topics.retention import TopicState
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = [
@@ -114,7 +115,7 @@ class InstanceFacts:
     seen: RepeatedFacts
     late: Mapping[str, int]
     keepers: Mapping[str, int]
-    topics: Mapping[str, Mapping[str, Any]]
+    topics: Mapping[str, TopicState]
     dead_letters: Mapping[str, DeadLetterCounts]
     asked: Mapping[str, int] = field(default_factory=dict)
     is_full: bool = False

@@ -9,12 +9,12 @@ from ampsq.operations.doctor import serving
 from ampsq.operations.doctor.instance_facts import LETTERS, Finding, dead_letter_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampsq.operations.doctor.instance_facts import InstanceFacts, RepeatedFacts
     from ampsq.operations.figures import QueueFigures
     from ampsq.replication.report import LinkStatus
+    from ampsq.topics.retention import TopicState
 
 __all__ = ["RULES"]
 
@@ -149,12 +149,12 @@ def _link(link: LinkStatus, earlier: LinkStatus | None) -> Iterator[Finding]:
 
 def logs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Logs that are kept beyond their retention, since somebody needs a message."""
-    pinned = {name: facts for name, facts in now.topics.items() if facts["pinned"]}
-    for name, facts in sorted(pinned.items()):
-        where = f", where it is {facts['state']}" if facts["state"] else ""
-        text = f"{count_text(facts['kept'], 'message')} beyond the retention, pinned by {facts['pinned_by']}{where}"
-        why = f"the log grows until {facts['pinned']} is not needed any more"
-        yield Finding("logs", f"topic {name}", well=False, text=text, why=why, mend=_unpin(facts))
+    pinned = {name: state for name, state in now.topics.items() if state.pinned}
+    for name, state in sorted(pinned.items()):
+        where = f", where it is {state.state}" if state.state else ""
+        text = f"{count_text(state.kept, 'message')} beyond the retention, pinned by {state.pinned_by}{where}"
+        why = f"the log grows until {state.pinned} is not needed any more"
+        yield Finding("logs", f"topic {name}", well=False, text=text, why=why, mend=_unpin(state))
     if not pinned:
         text = f"{count_text(len(now.topics), 'topic')}, none with messages kept beyond its retention"
         yield Finding("logs", "topics", well=True, text=text)
@@ -167,10 +167,10 @@ def first_publishes(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Find
         yield Finding("topics", "instance", well=True, text=text)
 
 
-def _unpin(facts: Mapping[str, Any]) -> str:
-    kind, _, name = facts["pinned_by"].partition(" ")
+def _unpin(topic: TopicState) -> str:
+    kind, _, name = (topic.pinned_by or "").partition(" ")
     commands = {
-        "queue": f"ampsq explain {name} {facts['pinned']}",
+        "queue": f"ampsq explain {name} {topic.pinned}",
         "action": f"ampsq actions failed {name}",
         "destination": f"ampsq replication    # and, if it is gone for good: ampsq replication remove {name}",
     }

@@ -67,9 +67,9 @@ def definitions(client):
 def topics(client):
     """All topics, without what their memory costs."""
     return {
-        name: plain({fact: value for fact, value in facts.items() if fact != "bytes"})
+        name: plain({fact: value for fact, value in state.as_dict().items() if fact != "bytes"})
         | {"type": client.admin.message_type(name)}
-        for name, facts in client.admin.topics().items()
+        for name, state in client.admin.topics().items()
     }
 
 
@@ -190,7 +190,7 @@ _QUERIES = (
 
 def records(client):
     """The records of each topic with a key, some queries of them, and the rows of each view."""
-    keyed = [name for name, facts in client.admin.topics().items() if facts["key"]]
+    keyed = [name for name, state in client.admin.topics().items() if state.key]
     found = {name: _found(client.sow(name)) for name in keyed}
     for topic, asked in _QUERIES:
         if topic in keyed:
