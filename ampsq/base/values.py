@@ -6,12 +6,14 @@ allowed.
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Self, TypeVar
 
 from ampsq.base.errors import DefinitionError
@@ -28,6 +30,7 @@ __all__ = [
     "parse_name",
     "parse_size",
     "parse_topic_or_pattern",
+    "path_of",
     "pattern_of",
     "shown",
 ]
@@ -106,6 +109,22 @@ def check_text(argument: str, value: object) -> None:
     """
     if not isinstance(value, str):
         raise DefinitionError(f"{argument}: {shown(value)} is not a text; allowed: a text")
+
+
+def path_of(argument: str, value: str | os.PathLike[str]) -> Path:
+    """Return a path that a file may have.
+
+    Raises:
+        DefinitionError: no file can have such a path; the error names the argument.
+    """
+    try:
+        path = Path(value)
+        possible = b"\0" not in os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        possible = False
+    if not possible:
+        raise DefinitionError(f"{argument}: {shown(value)} is no path; allowed: the path of a file, as in 'till-4.db'")
+    return path
 
 
 def list_of(argument: str, values: Iterable[T], example: str) -> list[T]:

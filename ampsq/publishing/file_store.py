@@ -6,13 +6,13 @@ import contextlib
 import os
 import sqlite3
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import hiredis
 
 from ampsq.base.errors import PublishStoreError
+from ampsq.base.values import path_of
 from ampsq.protocol.schema import BYTES
 from ampsq.publishing.memory_store import PublishStore, StoreEntry
 from ampsq.server.supervisor import open_lock, try_lock
@@ -74,7 +74,7 @@ class FilePublishStore(PublishStore):
         fsync: bool = False,
     ) -> None:
         super().__init__(messages=messages, size=size, timeout=timeout)
-        self.path, self._fsync = Path(path), fsync
+        self.path, self._fsync = path_of("path", path), fsync
         self._data: sqlite3.Connection | None = None
         self._held_lock: int | None = None
         self._publisher = 0

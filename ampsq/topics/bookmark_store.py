@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError, NameInUse, Unavailable
 from ampsq.base.log_positions import Id, StoredPosition, id_text, parse_id
+from ampsq.base.values import path_of
 from ampsq.protocol.calls.bookmarks import change_position, read_position, replace_position
 from ampsq.protocol.request import Pause
 
@@ -193,7 +194,7 @@ class SqliteBookmarkStore(BookmarkStore):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = path
+        self._path = path_of("path", path)
         self._lock = threading.Lock()
         try:
             # What is between BEGIN and COMMIT is said here.

@@ -106,8 +106,8 @@ def test_a_guaranteed_publisher_is_told_which_write_failed_and_goes_on(strict, c
         till.flush("30s")
 
     assert [(each.sequence, each.topic, str(each.error)) for each in failed] == [(2, "ordres", SENTENCE)]
-    assert strict.topics()["orders"].messages == 2
-    assert "ordres" not in strict.topics()
+    assert strict.admin.topics()["orders"].messages == 2
+    assert "ordres" not in strict.admin.topics()
 
 
 def test_the_names_of_other_things_that_are_defined_are_topics_too(strict):
@@ -128,7 +128,7 @@ def test_the_names_of_other_things_that_are_defined_are_topics_too(strict):
     ):
         strict.publish(name, {"id": 1})
 
-    assert "auto.made" in strict.queues()
+    assert "auto.made" in strict.admin.queues()
     # A pattern says of which topics, not which there are; nor does what is published by
     for name in ("region/us", "autos", "copy", "dead-letter-work"):
         with pytest.raises(TopicNotDefined):
@@ -150,30 +150,30 @@ def test_the_name_of_a_removed_queue_over_another_topic_is_nobody_s(strict):
     strict.apply(Queue(name="work", underlying_topic="orders"))
     strict.publish("work", 1)
 
-    strict.remove(Queue(name="work"))
+    strict.admin.remove(Queue(name="work"))
 
     with pytest.raises(TopicNotDefined, match="'work' is not defined"):
         strict.publish("work", 2)
 
 
 def test_it_is_taken_back_as_any_element_is(strict, store):
-    (planned,) = strict.plan(Instance(topics="any"))
+    (planned,) = strict.admin.plan(Instance(topics="any"))
     assert planned.changes == {"topics": ("defined", "any")}
     assert strict.apply(DEFINED)[0][1] == "unchanged"
     # Nothing else of the instance is a change of it
-    assert strict.plan(Instance(topics="defined", label="ours"))[0].changes == {"label": (None, "ours")}
+    assert strict.admin.plan(Instance(topics="defined", label="ours"))[0].changes == {"label": (None, "ours")}
 
     assert strict.apply(Instance())[0][1] == "changed"
 
     strict.publish("ordres", 1)
-    assert strict.definitions()[0] == Instance(name=strict.instance)
+    assert strict.admin.definitions()[0] == Instance(name=strict.instance)
     assert not store.redis.hexists(key(strict.instance, "instance"), "defined_only")
 
 
 def test_definitions_have_it_and_removing_the_instance_s_takes_it_back(strict):
-    assert strict.definitions()[0] == Instance(name=strict.instance, topics="defined")
+    assert strict.admin.definitions()[0] == Instance(name=strict.instance, topics="defined")
 
-    strict.remove(Instance())
+    strict.admin.remove(Instance())
 
     strict.publish("ordres", 1)
 
@@ -205,7 +205,7 @@ def test_what_is_said_between_the_look_and_the_making_counts(either, monkeypatch
 def test_subscribing_makes_no_topic_and_is_refused_as_before(strict):
     with pytest.raises(UnknownTopic, match="did you mean 'orders'"):
         strict.subscribe_topic("ordres", bookmark="now")
-    assert "ordres" not in strict.topics()
+    assert "ordres" not in strict.admin.topics()
 
 
 def test_the_error_can_be_sent_to_other_processes():

@@ -8,7 +8,7 @@ import operator
 import pytest
 import redis
 
-from ampsq import AsyncClient, Client, Queue, Topic
+from ampsq import AsyncClient, Client, FilePublishStore, Queue, SqliteBookmarkStore, Topic
 from ampsq.base.errors import DefinitionError, NotPermitted
 from ampsq.files.config import load
 
@@ -33,6 +33,13 @@ def test_an_administrative_call_of_the_client_itself_is_refused_with_where_it_is
         _ = either.queue_stats
     with pytest.raises(AttributeError, match=r"^'Client' object has no attribute 'nothing'$"):
         _ = either.nothing
+
+
+@pytest.mark.parametrize("store", [FilePublishStore, SqliteBookmarkStore])
+@pytest.mark.parametrize("path", ["a\ud800", "a\0b", 7])
+def test_a_path_that_no_file_can_have_is_refused(store, path):
+    with pytest.raises(DefinitionError, match=r"path: .* is no path; allowed: the path of a file"):
+        store(path)
 
 
 @pytest.mark.parametrize("headers", [[1], "x", {"a": 1}])

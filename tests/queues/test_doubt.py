@@ -16,6 +16,7 @@ from ampsq import AsyncClient, Client, Queue, Worker
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.schema import keepalive_channel
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.transport.runner import Store
 
@@ -272,7 +273,7 @@ def test_a_subscription_made_after_one_without_a_server_is_cared_for(start_serve
         # And the server sees it, with a sign of life later than the subscription's own
         store = Store(server.url, instance)
         subscriptions = store.key + ":subscriptions"
-        eventually(lambda: store.redis.pubsub_numsub(client._keepalive._channel)[0][1] == 1)
+        eventually(lambda: store.redis.pubsub_numsub(keepalive_channel(instance, client._session.client))[0][1] == 1)
         store.redis.zadd(subscriptions, {messages.id: 1})
         client._keepalive._next_heartbeat = 0.0
         eventually(lambda: store.redis.zscore(subscriptions, messages.id) > 1)

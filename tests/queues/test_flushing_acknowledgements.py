@@ -120,7 +120,7 @@ def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_othe
     with pytest.raises(Unavailable, match="it is away"):
         closed_within(client, 5)
     # Then the second one's are there, and it is ended, so that nothing is leased any more
-    stats = observer.queue_stats("work")
+    stats = observer.admin.queue_stats("work")
     assert (stats.acknowledged, stats.leased) == (60, 0)
 
 
@@ -134,7 +134,7 @@ def test_closing_a_client_does_not_wait_for_an_answer_that_nobody_waits_for(conn
     client._store.call(calls.settle("acknowledged", parts[0], [parts[5]], [parts[1]], by=messages.id))
     # When the client is closed, then it is asked for once more
     closed_within(client, 5)
-    assert observer.queue_stats("work").acknowledged == 1
+    assert observer.admin.queue_stats("work").acknowledged == 1
 
 
 def test_a_subscription_that_was_ended_while_somebody_fetches_is_not_made_again(client):

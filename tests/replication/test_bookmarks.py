@@ -336,7 +336,7 @@ def test_history_tells_where_a_message_came_from_and_who_did_what(twins, fabric)
     assert [(event.event, event.details.get("instance")) for event in at_a.events] == [
         ("published", None), ("transferred", None), ("acknowledged", "b"),
     ]  # fmt: skip
-    assert {state.state for state in (*at_a.admin.queues, *at_b.admin.queues)} == {"settled"}
+    assert {state.state for state in (*at_a.queues, *at_b.queues)} == {"settled"}
 
 
 def test_history_has_what_happened_elsewhere_before_a_message_came_in_the_order_of_time(twins, fabric):

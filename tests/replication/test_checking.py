@@ -38,7 +38,7 @@ class Damaged:
         return [member.decode() for member in self.redis.zrange(self.key("remote"), 0, -1)]
 
     def names(self, client=None, **options):
-        (found,) = (client or self.a.admin).check("work", **options)
+        (found,) = (client or self.a).admin.check("work", **options)
         return {one.name: one.number for one in found.differences}
 
 

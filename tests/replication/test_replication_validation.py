@@ -337,7 +337,7 @@ def test_queue_passthrough_the_group_of_a_destination_that_says_none_is_the_one_
         "B", WORK, to("A", "orders", "work", pass_through=["^Three$"]), to("C", "orders", "work", pass_through=[".*"])
     )
     a = instance("A", WORK, to("B", "orders", "work"), group="One")
-    to_a = Destination.from_json(b.admin.destinations["A"])
+    to_a = Destination.from_json(b.destinations["A"])
 
     assert validate(b, a, to_a, {"C": "Three", "A": "One"}) == []
     (found,) = validate(b, a, to_a, {"C": "Four"})
@@ -384,7 +384,7 @@ def test_queue_passthrough_of_three_regions_with_pairs_everything_is_passed():
             for number, name in enumerate(pair)
         }
         for name, one in made.items():
-            for text in one.admin.destinations.values():
+            for text in one.destinations.values():
                 destination = Destination.from_json(text)
                 for other in made.values():
                     if other.instance != name and destination.leads_to(other.instance, other.group):

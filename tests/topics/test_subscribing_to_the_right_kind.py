@@ -71,14 +71,14 @@ def test_what_is_no_topic_is_told_what_it_is_and_what_to_call(defined, options):
     assert (str(refusal.value), refusal.value.detail) == (text, {"name": "work"})
     with pytest.raises(UnknownTopic, match=r"did you mean 'work'\? It is a queue: subscribe\('work'\) takes"):
         defined.subscribe_topic("wrok", **options)
-    assert defined.queue_stats("work").subscriptions == 0
+    assert defined.admin.queue_stats("work").subscriptions == 0
 
 
 def test_with_a_bookmark_a_queue_s_name_stands_for_its_topics(defined):
     defined.publish("orders", {"id": 1})
     with defined.subscribe_topic("work", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 1)) == [{"id": 1}]
-    assert defined.queue_stats("work").depth == 1
+    assert defined.admin.queue_stats("work").depth == 1
 
 
 def test_a_name_of_both_is_the_one_that_the_call_is_for(defined):
