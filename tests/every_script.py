@@ -35,6 +35,7 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls import retention
 from ampsq.protocol.calls.jobs import (
     Committed,
     PartitionProgress,
@@ -65,7 +66,6 @@ from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer
-from ampsq.topics import retention
 from ampsq.transport.runner import Store
 
 PLAIN = Envelope.of(None, None, None, None)
@@ -282,7 +282,7 @@ def keep_records(work):
     work.publish("states", *({"id": number, "v": 1} for number in range(6)))
     # Somebody else's entry comes into the records when they are let
     work.store.redis.xadd(key(work.store.instance, "log", "states"), {"id": "9"})
-    work.run(work.session.delta_publish("states", {"id": 2, "w": 2}, PLAIN, None))
+    work.run(work.session.plain.publish("states", {"id": 2, "w": 2}, PLAIN, delta=True))
 
     def records():
         return {each.key: each.data for each in work.run(work.session.sow("states", Query(), None, None))}

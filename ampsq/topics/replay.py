@@ -427,7 +427,7 @@ class LogReader:
                 # Reading takes nothing away: it is asked for again.
                 self._posted.clear()
                 request = None
-        if request is None or reply is None:
+        if request is None or not reply:
             request = self._merging.next_page(self._past)
             wait = 0.0 if self._merging.waits else wait
             if self._durability is not None:

@@ -60,7 +60,7 @@ def test_workers_and_commands_go_on_at_the_other_instance(homes):
         homes.kill("a")
         run("publish", "orders", "5", "--url", url, "--failover", "warn")
         homes.admins["b"].publish_many("orders", [6, 7, 8])
-        printed = run("subscribe", "orders", "--bookmark", "epoch", "--count", "8", "--json", "--url", url)
+        printed = run("subscribe-topic", "orders", "--bookmark", "epoch", "--count", "8", "--json", "--url", url)
 
         eventually(lambda: sorted(plain + awaited) == [*range(1, 9)], 30)
         assert sorted(json.loads(line)["data"] for line in printed.splitlines()) == [*range(1, 9)]
