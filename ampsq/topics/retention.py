@@ -63,8 +63,8 @@ class TopicState:
         records: how many it has.
         kept: messages beyond the retention that are kept, since somebody needs them; of unread ones only the first
             counts.
-        pinned: bookmark of the first of those kept; None if none is.
-        pinned_by: who needs that one.
+        pinned_by: who needs the first of those kept; None if none is.
+        pinned: its bookmark.
         state: what it is there; "" of others than queues.
     """
 
@@ -77,8 +77,8 @@ class TopicState:
     key: tuple[str, ...]
     records: int
     kept: int = 0
-    pinned: Bookmark | None = None
     pinned_by: str | None = None
+    pinned: Bookmark | None = None
     state: str = ""
 
     def as_dict(self) -> dict[str, Any]:
