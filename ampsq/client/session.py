@@ -171,6 +171,7 @@ class Session:
     ) -> int:
         """Settle messages by bookmark or filter; see `Client.ack`. `keeper` keeps those until they are answered."""
         why = checked_reason(reason)
+        check_text("queue", queue)
         if isinstance(bookmarks, str):
             bookmarks = [bookmarks]
         if (bookmarks is None) == (filter is None):

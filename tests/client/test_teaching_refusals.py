@@ -61,6 +61,12 @@ def test_a_name_of_another_type_is_refused(either, method):
         getattr(either.admin, method)({1: 2})
 
 
+@pytest.mark.parametrize("chosen", [{"bookmarks": "till|5"}, {"filter": "/id > 1"}])
+def test_a_queue_of_another_type_is_refused_where_messages_are_settled(either, chosen):
+    with pytest.raises(DefinitionError, match="queue: 1 is not a text; allowed: a text"):
+        either.ack(1, **chosen)
+
+
 @pytest.mark.parametrize(
     ("argument", "advice"),
     [("priority", r"Queue\(name='work', priority='/priority'\)"), ("ttl", "expiration"), ("wish", "allowed: headers")],
