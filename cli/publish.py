@@ -153,7 +153,7 @@ def publish(
 
 
 def _name_of(published: Bookmark | Receipt, *, is_stored: bool) -> Bookmark | int:
-    """What is printed of a message: of one in a store its number, since its bookmark costs a look at the server."""
+    """Return a message's bookmark; of one in a store its number, since its bookmark costs a look at the server."""
     if isinstance(published, str):
         return published
     return published.sequence if is_stored else published.bookmark()

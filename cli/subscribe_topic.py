@@ -92,7 +92,7 @@ def subscribe_topic(
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """What is given, as `Client.subscribe_topic` takes it."""
+    """Return the options that are given, as `Client.subscribe_topic` takes them."""
     options: dict[str, Any] = {name: given[name] for name in _SAME if given[name] is not None}
     if given["sub_id"] is not None:
         # A message counts as handled once it is printed.

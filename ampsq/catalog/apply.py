@@ -81,7 +81,7 @@ _MODELS: Final = ("default", "queue", "latest", "earliest")
 
 
 def _policy(queue: Queue) -> dict[str, int]:
-    """What few queues have."""
+    """Elements that few queues have."""
     return {
         "life": int(queue.expiration or 0),
         "model": _MODELS.index(queue.expiration_model),

@@ -268,7 +268,7 @@ class AsyncClient:
 
     @property
     def origin(self) -> str:
-        """Where messages published here come from: the instance's name and its incarnation."""
+        """The origin of messages that are published here: the instance's name and its incarnation."""
         return self._session.origin
 
     @property

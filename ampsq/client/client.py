@@ -267,7 +267,7 @@ class Client:
 
     @property
     def origin(self) -> str:
-        """Where messages published here come from: the instance's name and its incarnation."""
+        """The origin of messages that are published here: the instance's name and its incarnation."""
         return self._session.origin
 
     @property
@@ -464,7 +464,7 @@ class Client:
                 survives this process, a `FilePublishStore` or a `MemoryPublishStore`.
             persisted: with a store, where a message must be before it lets go of it: ``memory`` of the server,
                 ``fsync`` its disk, or ``replicas=<n>``.
-            ack_conflation: with a store, the interval at which persisted messages are told and let go of.
+            ack_conflation: with a store, how often `on_persisted` is called and persisted messages leave the store.
             on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
             on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
 

@@ -1,4 +1,4 @@
-"""What publishers with a name are apart from waiting: `Publisher` and `AsyncPublisher` share all of it."""
+"""The part of publishers with a name that does not wait: `Publisher` and `AsyncPublisher` share it."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class PublisherCore(Generic[AnyStore]):
         return self.guaranteed.persisted if self.guaranteed is not None else self.plain.recorded
 
     def is_of(self, publishers: object) -> bool:
-        """Whether it is one of these."""
+        """Return True where this publisher belongs to these publishers of a client."""
         return self._publishers is publishers
 
     def keeper(self) -> GuaranteedPublisher:
-        """What keeps acknowledgements; refuses where there is no store to keep them in."""
+        """The keeper of acknowledgements; a publisher without a store refuses to be one."""
         self.check_open()
         if self.guaranteed is None:
             raise DefinitionError(
@@ -190,7 +190,7 @@ class Publishers(Generic[AnyStore]):
                 return parts
 
     def keeper_of(self, publisher: object) -> GuaranteedPublisher | None:
-        """What keeps acknowledgements for a publisher that somebody gave; None where nobody is given.
+        """Return the keeper of acknowledgements of the publisher that a call was given; None where it was given none.
 
         Raises:
             DefinitionError: it is none of this client's, or has no store. Closed: it is not open.

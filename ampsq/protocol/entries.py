@@ -114,12 +114,12 @@ def headers_of(flat: Sequence[bytes]) -> bytes | None:
 
 
 def is_message(flat: Sequence[bytes]) -> bool:
-    """Whether an entry was published to its topic: what is for one queue alone was so before, or is no message."""
+    """Return True where an entry was published to its topic; others are for one queue alone, or no message."""
     return len(flat) == 2 or flat[0] != _BODY or _ADDRESSED not in flat[2::2]  # noqa: PLR2004
 
 
 def life_in(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
-    """How long a message lives by itself, ms, and when it is due, ms; 0 for what it does not say."""
+    """Return the lifetime of a message and the time when it is due, both in ms; 0 for what it does not say."""
     if _BODY not in fields:
         return 0, 0
     return int(fields.get(_EXPIRATION, 0)), int(fields.get(_DUE, 0))
@@ -132,7 +132,7 @@ def path_in(flat: Sequence[bytes]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFields:
-    """What a message was published with.
+    """The headers and times with which a message was published.
 
     Attributes:
         size: bytes of its body.
@@ -227,7 +227,7 @@ class PublisherNumber(NamedTuple):
 
 
 def number_in(topic: str, flat: Sequence[bytes]) -> PublisherNumber | None:
-    """What the publisher knows an entry by; None of a message without a named publisher.
+    """Return an entry's publisher and sequence; None of a message without a named publisher.
 
     Args:
         topic: its topic.

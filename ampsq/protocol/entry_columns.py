@@ -25,7 +25,7 @@ _READ: Final = (_BODY, _HEADERS, _KEY, _PUBLISHER, _SEQUENCE)
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """What entries have; a column that is None has no value at all.
+    """The values of entries, a column each; a column that is None has no value at all.
 
     Attributes:
         bodies: those of messages that were published by ampsq.

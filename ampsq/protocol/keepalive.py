@@ -1,4 +1,4 @@
-"""What a client's keepalive says to a server, on a connection of its own that stays subscribed to a channel."""
+"""The commands of a client's keepalive to a server, on a connection of its own that stays subscribed to a channel."""
 
 from __future__ import annotations
 

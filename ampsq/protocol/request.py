@@ -63,7 +63,7 @@ class _Awaited:
 
 @dataclass(frozen=True, slots=True)
 class CallParts(Generic[T]):
-    """How a call is made in several, where the server has too much to read in one.
+    """The way to make a call in several, where the server has too much to read in one.
 
     Attributes:
         cut: gives calls that do the same one after the other, each with at most so many messages.

@@ -1,4 +1,4 @@
-"""What a publisher with a store is asked for, and what it tells of what failed."""
+"""The options of a publisher with a store, and its report of a write that failed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FailedWrite(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """What a publisher with a store is asked for: the arguments of `Client.publisher`."""
+    """The options of a publisher with a store: arguments of `Client.publisher`."""
 
     store: PublishStore
     level: PersistenceLevel

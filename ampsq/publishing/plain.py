@@ -35,7 +35,7 @@ _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
 
 
 class TopicTypes:
-    """What a client knows of the topics that it publishes to, as flows; threads and tasks share it.
+    """The message types of topics that a client publishes to, as flows; threads and tasks share it.
 
     Args:
         instance: the instance's name.
@@ -132,11 +132,11 @@ class PublishingClient(Protocol):
 
     @property
     def origin(self) -> str:
-        """Where messages published here come from."""
+        """The origin of messages that are published here."""
 
 
 class RecordedMessage(NamedTuple):
-    """What became of one message.
+    """The outcome of publishing one message.
 
     Attributes:
         sequence: its publisher's number; 0 without a name.

@@ -1,4 +1,4 @@
-"""What the server answered to a guaranteed publisher: where its messages are, for those who ask for their bookmarks."""
+"""The server's answers to a guaranteed publisher: the bookmarks of its messages, for those who ask."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PublishedRuns:
         return run.bookmark(sequence) if run is not None and sequence <= run.last else None
 
     def deleted(self, sequence: int) -> int:
-        """How many records a deletion found; 0 where its answer was lost."""
+        """Return the number of records that a deletion found; 0 where its answer was lost."""
         return self._deleted.get(sequence, 0)
 
 

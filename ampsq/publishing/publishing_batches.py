@@ -1,4 +1,4 @@
-"""What became of the batches of one `publish_many`: what it returns, and what an error that ends it tells of them."""
+"""The outcomes of the batches of one `publish_many`, for its result and for an error that ends it."""
 
 from __future__ import annotations
 

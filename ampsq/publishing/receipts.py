@@ -1,4 +1,4 @@
-"""What publishers give for what they took: numbers at once, and bookmarks once the server has persisted it."""
+"""Receipts of publishers: a number at once, and a bookmark once the server has persisted the message."""
 
 from __future__ import annotations
 

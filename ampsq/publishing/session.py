@@ -68,7 +68,7 @@ class StoreRun(NamedTuple):
 
 
 class StoreAnswer(NamedTuple):
-    """What the server answered to a run.
+    """The server's answer to a run.
 
     Attributes:
         entry: all entries of the run as one.

@@ -65,7 +65,7 @@ class JournalFinding(NamedTuple):
 
 
 def journal_finding(entry: QueueEntry, number: int) -> JournalFinding:
-    """What an entry of the journal says of one of its messages."""
+    """One message's part of an entry of the journal."""
     deliveries, cancels = entry.attempts_of(number) or (0, 0)
     said = entry.consumer_reason or last_reason(read_returns(entry.returns_of(number)))
     return JournalFinding(entry.how, entry.reason, entry.milliseconds, deliveries, cancels, said)

@@ -114,7 +114,7 @@ class Redriven(int):
 
 @dataclass(frozen=True, slots=True)
 class RedriveRequest:
-    """What is to be put back; see `Admin.redrive`, which has the same arguments.
+    """The dead letters that are to be put back; see `Admin.redrive`, which has the same arguments.
 
     Attributes:
         by: who does it, unlike in every other order: the journal has it.

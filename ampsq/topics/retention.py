@@ -50,7 +50,7 @@ _RACES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """What a topic holds, whom it feeds, and what of it is kept beyond its retention, as the last walk found it.
+    """The content of a topic: its log, its queues, and what is kept beyond its retention, as the last walk found it.
 
     Attributes:
         messages: in its log.
@@ -125,7 +125,7 @@ _HOWS: Final[Mapping[type, str]] = {On.expire: "expired", On.delete: "acknowledg
 
 
 def limits_of(topic: Topic) -> RetentionLimits:
-    """What a topic's retention gives up, as its definition says."""
+    """Return the limits of a topic's retention, as its definition says."""
     return RetentionLimits(topic.retention_age, topic.retention_size, topic.retention_count)
 
 

@@ -272,7 +272,7 @@ class TopicSubscriptionCore:
 
     @property
     def _is_read(self) -> bool:
-        """Whether everything that was asked for is read and taken in."""
+        """True where everything that was asked for is read and taken in."""
         return self._page is None and self._reader is not None and self._reader.completed
 
     async def _read(self, reader: LogReader | LimitedReader, pipeline: Any, wait: float) -> None:

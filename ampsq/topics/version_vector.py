@@ -296,7 +296,7 @@ async def find_start_positions(
 
 
 async def _sent_to(instance: str, former: str) -> dict[str, Id]:
-    """What this instance has sent to another one: topic -> ID, that of an origin behind an ``@``."""
+    """Return up to where another instance was sent logs: topic -> ID, that of an origin behind an ``@``."""
     for name in await read_destination_names(instance):
         sent = await read_sent(instance, name)
         if former and name_of(sent.peer) == former:

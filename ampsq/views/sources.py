@@ -57,7 +57,7 @@ class ViewSource(Protocol):
         ...
 
     def streams(self) -> dict[Stream, str]:
-        """What tells of news, each with the last ID that was read."""
+        """The streams that tell of news, each with the last ID that was read."""
         ...
 
     async def read_news(self, rows: Rows, streams: Sequence[Stream]) -> None:

@@ -1,4 +1,4 @@
-"""Where a durable subscription's place is written down beside the logs: names and values of one hash.
+"""The stored place of a durable subscription, beside the logs: names and values of one hash.
 
 See `ampsq.protocol.calls.readers.note_place`, which writes them.
 """
@@ -31,7 +31,7 @@ _TOGETHER: Final = 1_000
 
 
 class PositionChange(Protocol):
-    """What is new of a subscription's place; see `ampsq.topics.bookmark_store.BookmarkUpdate`."""
+    """The news of a subscription's place; see `ampsq.topics.bookmark_store.BookmarkUpdate`."""
 
     @property
     def topics(self) -> Mapping[str, Id]:

@@ -21,7 +21,7 @@ _COUNTED: Final = ("copy_missing", "received_behind", "told_in_vain", "counting_
 
 @dataclass(frozen=True, slots=True)
 class CopyFaults:
-    """What is wrong in a part of what is kept beside a log.
+    """Differences in a part of the index of copies beside a log.
 
     Attributes:
         next: where the next part begins; "": there is none.

@@ -80,7 +80,7 @@ def is_recovering(instance: str, queue: str) -> Call[bool]:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryNotes:
-    """What an instance noted of whom it waits for.
+    """An instance's note of the instance that it waits for.
 
     Attributes:
         fetched: an instance that everything was read of -> its group.

@@ -1,4 +1,4 @@
-"""What links between instances say of themselves, and what is kept of how far each destination has come."""
+"""The states that links between instances report, and the stored place of each destination."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _IN: Final = "in "
 
 @dataclass(slots=True)
 class LinkState:
-    """What a link says of itself; whoever runs it changes it, and writes it down again.
+    """The state that a link reports of itself; whoever runs the link changes it, and writes it down again.
 
     Attributes:
         destination: its name.
@@ -94,7 +94,7 @@ class LinkState:
 
 
 class LinkReports(NamedTuple):
-    """What an instance's links said last.
+    """The last reports of an instance's links.
 
     Attributes:
         outgoing: those to its destinations, by the destination's name.
@@ -146,7 +146,7 @@ def write_link_state(instance: str, state: LinkState, *, is_incoming: bool = Fal
 
 
 class SentPlaces(NamedTuple):
-    """How far a destination has what it is sent.
+    """The places up to which a destination has what it is sent.
 
     Attributes:
         peer: the origin of the instance there, "" where none was found yet.

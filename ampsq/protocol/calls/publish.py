@@ -56,7 +56,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs.
+    """The outcome of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs.
 
     Attributes:
         rest: where it was made in several calls, what became of the later ones, in order.
@@ -70,13 +70,13 @@ class Published:
 
     @classmethod
     def joined(cls, parts: Sequence[Published]) -> Published:
-        """What became of the calls that a batch was made in."""
+        """Join the outcomes of the calls in which a batch was made."""
         flat = [each for part in parts for each in part.parts]
         return replace(flat[0], rest=tuple(flat[1:]))
 
     @property
     def parts(self) -> list[Published]:
-        """What became of each call that it was made in."""
+        """The outcome of each call in which the batch was made."""
         return [replace(self, rest=()), *self.rest] if self.rest else [self]
 
 

@@ -1,4 +1,4 @@
-"""How old what is in a queue is."""
+"""The ages of the messages of a queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Ages", "measure_ages"]
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long the oldest messages of a queue have been there, in seconds; None where there is none.
+    """The ages of a queue's oldest messages, in seconds; None where there is none.
 
     Attributes:
         message: the oldest message that may be delivered, since it was recorded here. Of a queue with priorities: of

@@ -125,7 +125,7 @@ class TakeReply:
 
 
 class TopicCounts(NamedTuple):
-    """How far a queue has read a topic.
+    """The place up to which a queue has read a topic.
 
     Attributes:
         unread: entries behind the last one that it read.
@@ -171,7 +171,7 @@ class QueueCounts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no message, and is not being rebuilt; as lua/definitions/lib/queue_emptiness.lua has it."""
+        """True where it has no message, and is not being rebuilt; as lua/definitions/lib/queue_emptiness.lua has it."""
         waiting = (self.leased, self.ready, self.sorted, self.held, self.remote, self.delayed, self.scheduled)
         is_rebuilt = self.fields.get(schema.FIELDS["paused"]) not in (None, "0", "")
         unread = (each.unread > 0 and each.read_to != each.last for each in self.topics.values())
@@ -191,7 +191,7 @@ class SubscribeReply(NamedTuple):
 
 
 class RedriveReply(NamedTuple):
-    """What became of letters that were to be put back.
+    """The outcome of putting dead letters back.
 
     Attributes:
         number: how many were.
@@ -203,7 +203,7 @@ class RedriveReply(NamedTuple):
 
 
 class SweepReply(NamedTuple):
-    """What is left of what was due.
+    """The work that a sweep has left.
 
     Attributes:
         more: more is due already.

@@ -71,7 +71,7 @@ def is_end(fields: Mapping[bytes, bytes]) -> bool:
 
 
 class RecordEnd(NamedTuple):
-    """What an entry tells of a record that ended.
+    """The end of a record, as an entry tells it.
 
     Attributes:
         key: which one.

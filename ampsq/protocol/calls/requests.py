@@ -1,4 +1,4 @@
-"""What instances say to each other of a queue: who has room for how much, what an owner offers, what of it is taken."""
+"""Requests between instances about a queue: room that one has, messages that an owner offers, and those claimed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InstanceRequest:
 
     @property
     def offer(self) -> Offer | None:
-        """What an owner offers; None: it is no offer."""
+        """The messages that an owner offers; None: it is no offer."""
         if _TO not in self.fields:
             return None
         place = self.fields.get(_PLACE, b"")
@@ -78,14 +78,14 @@ class InstanceRequest:
 
     @property
     def wish(self) -> RoomRequest | None:
-        """What there is room for; None: it does not ask for anything."""
+        """The room that is asked for; None: it does not ask for anything."""
         if _WISHES not in self.fields:
             return None
         place = self.fields.get(_PLACE, b"")
         return RoomRequest(self.fields[_SHARES], self.followed, place, self.fields[_WISHES])
 
     def replaces(self, other: InstanceRequest) -> bool:
-        """Whether this asks for room in the place of another one, which counts for nothing any more."""
+        """True where this request replaces an earlier one."""
         both_ask = _WISHES in self.fields and _WISHES in other.fields
         return both_ask and (self.queue, self.by) == (other.queue, other.by)
 

@@ -37,7 +37,7 @@ LOG_START: Final = "0-0"
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """What is given up of a log: what is older (ms), or beyond a size (bytes) or a number; None: no limit."""
+    """Limits of a log: an age (ms), a size (bytes), a number of messages; None: no limit."""
 
     age: int | None = None
     size: int | None = None
@@ -103,7 +103,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class TrimStep:
-    """What became of one step of a walk over a log: where the next begins (None: nowhere), and what was found.
+    """The outcome of one step of a walk over a log: where the next begins (None: nowhere), and what was found.
 
     Attributes:
         next: an ID.
@@ -121,7 +121,7 @@ class TrimStep:
 
 
 class DiscardStep(NamedTuple):
-    """What became of one step of a walk that lets queues lose messages.
+    """The outcome of one step of a walk that lets queues lose messages.
 
     Attributes:
         next: where the next step begins; None: nowhere.

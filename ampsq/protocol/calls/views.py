@@ -1,4 +1,4 @@
-"""What whoever keeps a view writes beside its rows, and the rows."""
+"""The rows of a view, and what its keeper writes beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far actions have come, and the events of theirs that failed."""
+"""The progress of actions, and their events that failed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _READ: Final = f"{FIELDS['read']} "
 
 @dataclass(frozen=True, slots=True)
 class ActionProgress:
-    """How far an action has come.
+    """The progress of an action.
 
     Attributes:
         done: events on which it acted to the end.

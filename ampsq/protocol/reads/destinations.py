@@ -1,4 +1,4 @@
-"""What an instance has sent to its destinations, and which of them acknowledge before anything counts as persisted."""
+"""The places that destinations have been sent, and the destinations whose acknowledgement makes a message persisted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the duties of coordinators go by: what is due, who keeps what, which rebuilds are under way."""
+"""The facts by which coordinators choose their duties: what is due, who keeps what, which rebuilds are under way."""
 
 from __future__ import annotations
 

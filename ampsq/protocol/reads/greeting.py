@@ -1,4 +1,4 @@
-"""What every new connection asks first: whether the server is a primary, whose keys it has, and how far they go."""
+"""The first questions of a new connection: whether the server is a primary, whose keys it has, and how far they go."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK_SLOTS: Final = ("CLUSTER", "SLOTS")
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server answers first.
+    """The first answer of a server.
 
     Attributes:
         role: ``master``, ``slave`` or ``sentinel``; "" where this user may not ask.

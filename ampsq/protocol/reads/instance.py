@@ -1,4 +1,4 @@
-"""What an instance says of itself, in single fields: whether it is there, its catalog, the life sign of coordinators.
+"""Single fields of an instance: whether it is there, its catalog, the life sign of coordinators.
 
 Who it is and was: `ampsq.protocol.reads.origin`.
 """

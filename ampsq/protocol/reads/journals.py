@@ -1,4 +1,4 @@
-"""What queues write down: in their journals what was settled or transferred, and, where recorded, what was delivered.
+"""Journals of queues: which messages were settled or transferred, and, where recorded, which were delivered.
 
 An entry tells of a batch of messages: what holds for all of them, and of each one what is said of it alone.
 """
@@ -70,7 +70,7 @@ class QueueEntry:
 
     @property
     def how(self) -> str:
-        """What became of the messages, a word of `ampsq.protocol.transitions.MessageEvent`; "" of deliveries."""
+        """The event of the messages, a word of `ampsq.protocol.transitions.MessageEvent`; "" of deliveries."""
         return self._text(_HOW)
 
     @property
@@ -90,7 +90,7 @@ class QueueEntry:
 
     @property
     def source(self) -> str:
-        """Where another instance wrote it, ``<origin>~<id>``; "" of one that was written here."""
+        """The place where another instance wrote it, ``<origin>~<id>``; "" of one that was written here."""
         return self._text(_SOURCE)
 
     @property
@@ -125,7 +125,7 @@ class QueueEntry:
 
     @property
     def returns(self) -> list[str]:
-        """How each message came back, for `ampsq.queues.returns.read_returns`; ``-`` for never."""
+        """The returns of each message, for `ampsq.queues.returns.read_returns`; ``-`` for never."""
         return self._text(_RETURNS).split()
 
     @property
@@ -148,11 +148,11 @@ class QueueEntry:
         return (int(deliveries), int(cancels)) if deliveries else None
 
     def returns_of(self, number: int) -> str:
-        """How a message came back each time, for `ampsq.queues.returns.read_returns`."""
+        """The returns of one message, for `ampsq.queues.returns.read_returns`."""
         return self._word(_RETURNS, number)
 
     def epoch_of(self, number: int) -> int:
-        """How often a transferred message has changed its owner."""
+        """The number of times that a transferred message has changed its owner."""
         return int(self._word(_EPOCHS, number))
 
     def holder_of(self, number: int) -> str:

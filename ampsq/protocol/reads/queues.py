@@ -68,7 +68,7 @@ def _due(reply: Any) -> list[DueEntry]:
 
 
 class AvailabilityEvent(NamedTuple):
-    """What a watched queue told.
+    """An event of a watched queue.
 
     Attributes:
         id: of the entry.

@@ -222,7 +222,7 @@ def ping() -> Call[bool]:
 
 
 class FlushFacts(NamedTuple):
-    """What a server says of writing to its disk.
+    """A server's settings and state of writing to its disk.
 
     Attributes:
         is_flushing: a flush of its append-only file is under way.

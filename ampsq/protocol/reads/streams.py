@@ -73,13 +73,13 @@ def journal_of(queue: str) -> Stream:
 
 
 def events_of(queue: str) -> Stream:
-    """What tells of a queue that is watched which messages' availability may have changed."""
+    """The stream that names messages of a watched queue whose availability may have changed."""
     return Stream("events", queue)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What a server knows of a stream.
+    """A server's facts about a stream.
 
     Attributes:
         last_given: the last ID that an entry of it ever had.

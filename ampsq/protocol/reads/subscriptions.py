@@ -21,7 +21,7 @@ _SOME: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionLoad:
-    """What a subscription has.
+    """A subscription as it is stored.
 
     Attributes:
         queues: the queues that it takes from.
