@@ -11,11 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import ampsq
 
@@ -36,6 +39,8 @@ FOLDERS = {
 UNPACKED = {ROOT / "lua" / "README.md"}
 #: Run as a file by the interpreter that a server is started with; its imports are of a program's.
 RUN_AS_FILES = {"ampsq.server.supervisor"}
+#: The moment of which all files in what is built are, seconds since 1970: builds of the same files are the same bytes.
+MOMENT = "1700000000"
 #: Seconds within which a program of these tests ends, on a machine that is busy.
 LIMIT = 240.0
 
@@ -47,12 +52,27 @@ for name in sys.stdin.read().split():
     print(name)
 """
 
+BUILD_SDIST = "import setuptools.build_meta as backend; backend.build_sdist('sources')"
+
+#: What is revealed of it to who has only installed it.
+TYPED = """
+from ampsq import Client
+
+with Client("redis://127.0.0.1:1") as client:
+    reveal_type(client.publish("orders", {"id": 1}))
+    reveal_type(client.subscribe("work").get())
+    reveal_type(client.admin.queue_stats("work").depth)
+"""
+#: Bytes, and packages, that `pip install ampsq` brings at most.
+LARGEST, MOST_PACKAGES = 18_000_000, 14
+
 pytestmark = pytest.mark.timeout(4 * LIMIT)
 
 
 def run(*words, folder, given=""):
     """What a program prints, which is to succeed; it knows nothing of the checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AMPSQ_", "PYTHON"))}
+    environment["SOURCE_DATE_EPOCH"] = MOMENT
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
@@ -89,19 +109,29 @@ def modules():
             yield name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def built(source, folder):
+    """Build a wheel of a checkout, or of an sdist. The backend is that of the extra `dev`: building asks no network."""
+    options = ("--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", "out", source, folder=folder)
+    (found,) = (folder / "out").glob("*.whl")
+    return found
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel that is built of a copy, in which nothing is left of builds before."""
+def checkout(tmp_path_factory):
+    """A copy of the checkout, in which nothing is left of builds before."""
     checkout = tmp_path_factory.mktemp("checkout")
     for path in (*files().values(), *(ROOT / name for name in READ)):
         copy = checkout / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    # The backend is that of the extra `dev`: building asks no network.
-    options = ("--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", "out", checkout, folder=checkout)
-    (found,) = (checkout / "out").glob("*.whl")
-    return found
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout):
+    """A wheel of that copy."""
+    return built(checkout, checkout)
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +189,71 @@ def test_what_is_installed_runs_the_readme_s_ten_lines(installed, tmp_path):
 
 def test_what_is_installed_has_the_command(installed, tmp_path):
     assert run(installed / "ampsq", "--version", folder=tmp_path).split()[-1] == ampsq.__version__
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout):
+    """An sdist of the copy."""
+    run(sys.executable, "-c", BUILD_SDIST, folder=checkout)
+    (found,) = (checkout / "sources").glob("*.tar.gz")
+    return found
+
+
+@pytest.mark.slow
+def test_the_sdist_makes_the_wheel_that_the_checkout_makes_to_the_byte(sdist, wheel, tmp_path):
+    again = built(sdist, tmp_path)
+
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_neither_the_wheel_nor_the_sdist_has_tests_or_their_data(sdist, wheel):
+    with tarfile.open(sdist) as packed:
+        names = packed.getnames()
+    with zipfile.ZipFile(wheel) as packed:
+        names += packed.namelist()
+
+    assert [name for name in names if "tests" in Path(name).parts] == []
+
+
+@pytest.mark.slow
+def test_types_are_seen_by_who_has_installed_it(installed, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+
+    options = ("--strict", "--python-executable", installed / "python", "--cache-dir", tmp_path / "cache")
+    done = run(sys.executable, "-m", "mypy", *options, program, folder=tmp_path)
+
+    revealed = re.findall(r'Revealed type is "(.*)"', done)
+    assert [re.sub(r"\b[a-z_.]+\.", "", each) for each in revealed] == ["Bookmark", "Message | None", "int"]
+
+
+def test_the_version_is_told_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["version"] == ampsq.__version__
+    assert (ROOT / "CHANGELOG.md").read_text().count("\n## Unreleased\n") == 1
+
+
+def test_who_installs_it_without_extras_gets_few_and_small_packages():
+    """The bytes of all that `pip install ampsq` brings, without what Python compiles of it."""
+    wanted, seen = ["ampsq"], {}
+    while wanted:
+        name = wanted.pop()
+        if name in seen:
+            continue
+        found = distribution(name)
+        seen[name] = sum(
+            path.stat().st_size
+            for each in found.files or ()
+            if (path := Path(found.locate_file(each))).is_file() and "__pycache__" not in path.parts
+        )
+        for text in found.requires or ():
+            requirement = Requirement(text)
+            extras = {"hiredis", ""} if name == "redis" else {""}
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                wanted.append(re.sub(r"[-_.]+", "-", requirement.name).lower())
+    seen["ampsq"] = sum(path.stat().st_size for path in files().values())
+
+    assert sum(seen.values()) < LARGEST, seen
+    assert len(seen) <= MOST_PACKAGES, sorted(seen)
