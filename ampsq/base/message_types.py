@@ -39,6 +39,7 @@ EXPRESSION_LIMIT: Final = 2**20
 SMALL_BODY: Final = 32_768
 """Bytes up to which a body is read at no cost of steps, and its numbers are exact; the least `expression_limit`."""
 
+_WITH_FIELDS: Final = ("nvfix", "fix")
 _JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _WORD: Final = re.compile(r"([a-z]+)([0-9]*)")
 _TAG: Final = re.compile(r"[0-9]+")
@@ -118,7 +119,7 @@ class MessageType:
     @property
     def has_fields(self) -> bool:
         """Whether a body is fields with a separator."""
-        return self.name in ("nvfix", "fix")
+        return self.name in _WITH_FIELDS
 
     @property
     def word(self) -> str:
@@ -143,14 +144,14 @@ class MessageType:
                 f"data of type {type(data).__name__} cannot be published to a topic of message type binary; allowed: "
                 "bytes, as text.encode() gives them"
             )
-        if self.has_fields:
+        if self.name in _WITH_FIELDS:
             return self._fields(data)
+        body: bytes
         try:
-            if self.name == "json":
-                body = _JSON_WRITER.encode(data).encode()
-                limits().check_depth(body)
+            if self.name == "msgpack":
+                body = load_msgpack().packb(data, datetime=True)
                 return body
-            packed: bytes = load_msgpack().packb(data, datetime=True)
+            body = _JSON_WRITER.encode(data).encode()
         except DefinitionError:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -159,7 +160,11 @@ class MessageType:
                 f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what "
                 f"{can} can say"
             ) from error
-        return packed
+        deepest = limits().json_depth
+        # A body with fewer brackets is not nested deeper.
+        if len(body) > deepest and body.count(b"[") + body.count(b"{") > deepest:
+            limits().check_depth(body)
+        return body
 
     def decode(self, body: bytes) -> Any:
         """Read a body: what JSON or MessagePack says, the fields of nvfix and fix as a dict of texts, or bytes.

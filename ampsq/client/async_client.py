@@ -18,7 +18,7 @@ from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnec
 from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.definitions.transport import INSTANCE, parse_transport
-from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
+from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
@@ -299,7 +299,9 @@ class AsyncClient:
         """Record one message; see `Client.publish`. Tasks that publish at the same time do not wait for each other."""
         if unknown:
             refuse_publish_arguments("publish", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
+        envelope = BARE
+        if headers or expiration is not None or delay is not None or at is not None:
+            envelope = Envelope.of(headers, expiration, delay, at)
         return (await self._store.run(self._session.plain.publish(topic, data, envelope))).bookmark
 
     async def delta_publish(

@@ -18,7 +18,7 @@ from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, 
 from ampsq.client.publisher import Publisher
 from ampsq.client.publisher_core import Publishers
 from ampsq.definitions.transport import INSTANCE, parse_transport
-from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
+from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.handlers import check_handler
@@ -334,7 +334,9 @@ class Client:
         """
         if unknown:
             refuse_publish_arguments("publish", unknown)
-        envelope = Envelope.of(headers, expiration, delay, at)
+        envelope = BARE
+        if headers or expiration is not None or delay is not None or at is not None:
+            envelope = Envelope.of(headers, expiration, delay, at)
         return self._store.run(self._session.plain.publish(topic, data, envelope)).bookmark
 
     def delta_publish(

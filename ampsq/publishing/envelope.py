@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["Envelope", "refuse_publish_arguments"]
+__all__ = ["BARE", "Envelope", "refuse_publish_arguments"]
 
 
 class Envelope(NamedTuple):
@@ -26,8 +26,8 @@ class Envelope(NamedTuple):
         times: how long it lives and when it is due; None where nothing was said.
     """
 
-    headers: bytes
-    times: Times | None
+    headers: bytes = b""
+    times: Times | None = None
 
     @classmethod
     def of(
@@ -55,6 +55,9 @@ class Envelope(NamedTuple):
         wait = None if delay is None else Interval.parse(delay)
         return cls(encoded, Times(life, wait, None if at is None else _milliseconds(at)))
 
+
+BARE: Final = Envelope()
+"""Nothing said: no headers, the queue's own expiration, due at once."""
 
 #: What others' publishers take -> where it is said here.
 _ELSEWHERE: Final = {

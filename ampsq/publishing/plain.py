@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ampsq.base.bookmarks import Bookmark
-from ampsq.base.errors import AmpsqError, DefinitionError, Unavailable, UnknownTopic
+from ampsq.base.errors import AmpsqError, DefinitionError, RecordsBehind, Unavailable, UnknownTopic
 from ampsq.base.limits import limits
 from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
 from ampsq.base.values import check_text, is_name
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.calls.records import call_caught_up
+from ampsq.protocol.calls.records import call_caught_up, catch_up_records
 from ampsq.protocol.encoding import encode_batches
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.definitions import read_definition
@@ -39,11 +40,14 @@ class TopicTypes:
 
     Args:
         instance: the instance's name.
+
+    Attributes:
+        learnt: those that were asked for and are fixed, by topic.
     """
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._types: dict[str, MessageType] = {}
+        self.learnt: dict[str, MessageType] = {}
         # Topics that large bodies were published to, with the largest, and those of which that was looked at.
         self._large: dict[str, int] = {}
         self._warned: set[str] = set()
@@ -52,24 +56,24 @@ class TopicTypes:
         """The message type of what is about to be published to, asked for once: a first message fixes it."""
         if not isinstance(topic, str):
             return JSON
-        if topic not in self._types:
+        if topic not in self.learnt:
             found = await self.read(topic)
             if found is None:
                 return JSON
-            self._types[topic] = found
-        return self._types.get(topic, JSON)
+            self.learnt[topic] = found
+        return self.learnt.get(topic, JSON)
 
     def known(self, topic: str) -> MessageType:
         """The same as far as it was learnt."""
-        return self._types.get(topic, JSON)
+        return self.learnt.get(topic, JSON)
 
     def forget(self, topic: str) -> None:
         """Ask for a topic's type again: it is made anew."""
-        self._types.pop(topic, None)
+        self.learnt.pop(topic, None)
 
     def forget_all(self) -> None:
         """Ask for all types again: a topic was changed."""
-        self._types.clear()
+        self.learnt.clear()
 
     async def read(self, name: str) -> MessageType | None:
         """Read the message type of a topic or a queue; None where there is none of this name."""
@@ -84,9 +88,13 @@ class TopicTypes:
         """Encode data as the topic's type does; bytes go as they are, and the type is not asked for."""
         body = data if isinstance(data, bytes) else (await self.learn(topic)).encode(data)
         if len(body) > SMALL_BODY:
-            self.note_large(topic, [body])
-            await self.warn_of_unread()
+            await self.warn_of_large(topic, body)
         return body
+
+    async def warn_of_large(self, topic: str, body: bytes) -> None:
+        """Log a warning, once a topic, where a large body is larger than expressions read there."""
+        self.note_large(topic, [body])
+        await self.warn_of_unread()
 
     def note_large(self, topic: str, bodies: Sequence[bytes]) -> None:
         """Note the largest of bodies that are published, if it is large, for `warn_of_unread`."""
@@ -184,29 +192,49 @@ class PlainPublisher:
         """Record one message; see `Client.publish`. With `delta` it is merged into the record of its key."""
         if not self._is_open:
             await self.open()
-        body = await self.client.types.body(topic, data)
-        first, call = self._call(topic, [body], envelope, sequence, delta=delta)
+        # As `TopicTypes.body`, `_call` and `Bookmark.of` do it, in one: a type is known but for the first message, and
+        # most bodies are small.
+        types = self.client.types
+        kind = types.learnt.get(topic) if isinstance(topic, str) else None
+        body = data if isinstance(data, bytes) else (kind or await types.learn(topic)).encode(data)
+        if len(body) > SMALL_BODY:
+            await types.warn_of_large(topic, body)
+        if len(body) > limits().body_size:
+            limits().check_bodies([body])
+        first = self._number(sequence, 1) if self.name else 0
+        headers = [envelope.headers] if envelope.headers else []
+        call = publish_calls.publish(topic, [body], headers, self.name, first, times=envelope.times, delta=delta)
         published = await self.publish_first(topic, call)
         self.recorded = max(self.recorded, first)
-        if published.number:
-            return RecordedMessage(first, Bookmark.of(published.topic, self.client.origin, published.first_id))
-        former = published.duplicates[0] or Bookmark.of(published.topic, self.client.origin, "")
-        return RecordedMessage(first, former)
+        former = None if published.number else published.duplicates[0]
+        recorded = former or Bookmark(f"{published.topic}~{self.client.origin}~{published.first_id}")
+        return RecordedMessage(first, recorded)
 
     async def publish_first(self, topic: str, call: Call[Published]) -> Published:
         """Run a call, the first one of several, so that the topic exists for the others."""
         published: Published
         try:
-            published = await call_caught_up(call)
-        except UnknownTopic:
-            self.client.types.forget(topic)
-            await add_published(topic)
             published = await call
+        except (RecordsBehind, UnknownTopic) as refusal:
+            published = await self._publish_again(topic, call, refusal)
         if published.rest:
             # Too much to read in one call: the topic was given a key since its type was asked for.
             self.client.types.forget_all()
         if published.number:
             self.client.confirmed_id = published.first_id
+        return published
+
+    async def _publish_again(
+        self, topic: str, call: Call[Published], refusal: RecordsBehind | UnknownTopic
+    ) -> Published:
+        """Run a call again when what it was refused for is mended: records follow the log, or the topic is made."""
+        if isinstance(refusal, RecordsBehind):
+            await catch_up_records(refusal.detail["topic"])
+            with contextlib.suppress(UnknownTopic):
+                return await call_caught_up(call)
+        self.client.types.forget(topic)
+        await add_published(topic)
+        published: Published = await call
         return published
 
     def _number(self, sequence: int | None, number: int) -> int:

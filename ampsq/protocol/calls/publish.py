@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.protocol.request import Call, CallParts, script_call
+from ampsq.protocol.scripts import script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,12 +141,13 @@ def publish(
             for i in range(0, len(bodies), most)
         ]
 
-    shape, values = pack_messages(bodies, headers, times, delta=delta)
+    shape: str = "m" if delta else "b"
+    values = bodies
+    if headers or times is not None:
+        shape, values = pack_messages(bodies, headers, times, delta=delta)
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
-    call = script_call("publish", arguments, _read_published, repeatable=bool(publisher))
-    if len(bodies) > 1:
-        call.parts = CallParts(cut, Published.joined)
-    return call
+    parts = CallParts(cut, Published.joined) if len(bodies) > 1 else None
+    return Call(script("publish"), arguments, _read_published, bool(publisher), parts=parts)
 
 
 def pack_messages(
