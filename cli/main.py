@@ -22,6 +22,7 @@ from ampsq.base.errors import AmpsqError
 from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.cli.help_text import fit_help
 from ampsq.cli.options import CommandSettings, connection_options
+from ampsq.cli.output import in_commands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,7 +136,7 @@ class _Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except AmpsqError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(in_commands(str(error))) from error
         except BrokenPipeError as error:
             if not _is_unread():
                 # It was another pipe: a connection that somebody closed.

@@ -21,7 +21,7 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.base.values import Interval
 from ampsq.cli.names import names
-from ampsq.cli.output import note
+from ampsq.cli.output import in_commands, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -282,6 +282,13 @@ class _JsonLines(logging.Formatter):
         return json.dumps(told, ensure_ascii=False)
 
 
+class _ForPeople(logging.Formatter):
+    """Names commands where the library names its calls."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return in_commands(super().format(record))
+
+
 def log_to_stderr(level: int, *, times: bool, form: str = "text") -> None:
     """Show what the library logs.
 
@@ -292,7 +299,8 @@ def log_to_stderr(level: int, *, times: bool, form: str = "text") -> None:
     """
     text = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s" if times else "%(levelname)s: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter(text))
+    plain = logging.Formatter(text) if times else _ForPeople(text)
+    handler.setFormatter(_JsonLines() if form == "json" else plain)
     logging.basicConfig(handlers=[handler])
     logging.getLogger("ampsq").setLevel(level)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import json
+import re
+import shlex
 import shutil
 import sys
 from datetime import datetime
@@ -15,7 +18,17 @@ from ampsq.base.formatting import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Bodies", "body_text", "json_line", "json_text", "labelled", "message_json", "note", "table"]
+__all__ = [
+    "Bodies",
+    "body_text",
+    "in_commands",
+    "json_line",
+    "json_text",
+    "labelled",
+    "message_json",
+    "note",
+    "table",
+]
 
 _GAP: Final = 2
 #: Least characters of a column that is folded.
@@ -27,7 +40,18 @@ _LEAST_CELL: Final = 16
 _LINE: Final = 400
 _CUT: Final = "..."
 _WHOLE: Final = "what ends in ... was cut; -o jsonl prints it whole"
+#: A call to subscribe, as texts of the library name it, and the name that it is given.
+_CALL: Final = re.compile(r"""\b(subscribe(?:_topic)?)\(('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)""")
 _NEEDS_RICH: Final = "for tables with colours: pip install 'ampsq[cli]'"
+
+
+def in_commands(text: str) -> str:
+    """Name the commands where a text of the library names the calls to subscribe."""
+
+    def command(call: re.Match[str]) -> str:
+        return f"`ampsq {call[1].replace('_', '-')} {shlex.quote(ast.literal_eval(call[2]))}`"
+
+    return _CALL.sub(command, text)
 
 
 def json_text(value: Any) -> str:

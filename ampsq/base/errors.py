@@ -146,8 +146,15 @@ __all__ = [
 _SHOWN_BEFORE: Final = 60
 
 
+def _restored(kind: type[AmpsqError], args: tuple[Any, ...]) -> AmpsqError:
+    """Make an error as it was, without its constructor, which may take something else than the text."""
+    made = kind.__new__(kind)
+    made.args = args
+    return made
+
+
 class AmpsqError(Exception):
-    """The root: catch it to catch everything that ampsq raises on purpose.
+    """The root: catch it to catch everything that ampsq raises on purpose. It can be pickled and copied.
 
     Attributes:
         definition: the one of those that were to be applied that is refused; None of other errors.
@@ -158,6 +165,9 @@ class AmpsqError(Exception):
 
     definition: Any = None
     published: Sequence[str | int | None] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args), self.__dict__
 
 
 class DefinitionError(AmpsqError, ValueError):
@@ -177,9 +187,6 @@ class ExpressionError(DefinitionError):
         self.text = text
         self.column = column
         super().__init__(f"column {column}: {self.reason}\n{_pointed_at(_writable(text), column)}")
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, str, int]]:
-        return type(self), (self.reason, self.text, self.column)
 
 
 def _writable(text: str) -> str:
@@ -211,9 +218,6 @@ class TopicNotDefined(DefinitionError):
             f"(Instance(topics='defined')){meant} "
             f"To define it: client.apply(Topic(name={topic!r})), or `ampsq apply FILE`"
         )
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[str, ...]]]:
-        return type(self), (self.topic, self.nearest)
 
 
 class EmbeddedServerError(AmpsqError):
@@ -376,9 +380,6 @@ class NotPersisted(AmpsqError):
     def __init__(self, text: str, first: int | None, last: int | None, acknowledgements: int, why: str = "") -> None:
         self.first, self.last, self.acknowledgements, self.why = first, last, acknowledgements, why
         super().__init__(text)
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, int | None, int | None, int, str]]:
-        return type(self), (str(self), self.first, self.last, self.acknowledgements, self.why)
 
 
 #: Details that a text which tells of the name has said already.

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
-__all__ = ["as_sentence", "explain_missing_instance", "misplaced", "misspelt", "nearest_names"]
+__all__ = ["as_sentence", "explain_missing_instance", "misplaced", "misspelt", "nearest_names", "unknown_argument"]
 
 #: Letters by which a name may differ from another one; of a short one, one less; and the shortest that may be misspelt.
 _LETTERS, _SHORT, _SHORTEST = 2, 6, 4
@@ -46,6 +46,22 @@ def misplaced(owner: object, name: str, part: str, kind: type) -> AttributeError
     if not name.startswith("_") and hasattr(kind, name):
         text += f"; its {part} has it: .{part}.{name}"
     return AttributeError(text, name=name, obj=owner)
+
+
+def unknown_argument(
+    method: str, unknown: Mapping[str, object], taken: Iterable[str], elsewhere: Mapping[str, str]
+) -> TypeError:
+    """Return the error of arguments that a call does not have; it says where the first one is said, or what is allowed.
+
+    Args:
+        method: that was called.
+        unknown: what it does not have.
+        taken: what it has.
+        elsewhere: by argument, where it is said instead.
+    """
+    name = next(iter(unknown))
+    meant = elsewhere.get(name) or f"allowed: {', '.join(taken)}"
+    return TypeError(f"{method}() has no argument {name!r}; {meant}")
 
 
 def misspelt(name: str, known: Iterable[str]) -> str | None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
-from ampsq.base.suggestions import misplaced
+from ampsq.base.suggestions import misplaced, unknown_argument
 from ampsq.base.values import Interval, shown
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.async_publisher import AsyncPublisher
@@ -19,7 +19,7 @@ from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.definitions.transport import INSTANCE, parse_transport
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
-from ampsq.publishing.guarantee_options import Guarantee
+from ampsq.publishing.guarantee_options import ELSEWHERE, Guarantee
 from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
 from ampsq.queues.handlers import check_handler
@@ -88,7 +88,10 @@ class AsyncClient:
         appendfsync: AppendFsync = "everysec",
         transport: str = INSTANCE,
         failover: str = "refuse",
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise unknown_argument("AsyncClient", unknown, ("url", *AsyncClient.__init__.__kwdefaults__), ELSEWHERE)
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._retry_timeout, self._ack_timeout = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
-from ampsq.base.suggestions import misplaced
+from ampsq.base.suggestions import misplaced, unknown_argument
 from ampsq.base.values import Interval
 from ampsq.client.admin import Admin
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
@@ -19,7 +19,7 @@ from ampsq.client.publisher import Publisher
 from ampsq.client.publisher_core import Publishers
 from ampsq.definitions.transport import INSTANCE, parse_transport
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
-from ampsq.publishing.guarantee_options import Guarantee
+from ampsq.publishing.guarantee_options import ELSEWHERE, Guarantee
 from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, parse_query_filter
@@ -91,6 +91,7 @@ class Client:
         failover: of a client with addresses of several instances (each has the name behind ``#``,
             docs/replication.md): where what it was told may be missing at the next one, ``refuse`` (default) stays, and
             goes on when its own is back; ``warn`` goes on there, and logs a warning.
+        unknown: refused, with the call that has it.
 
     Raises:
         Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
@@ -112,7 +113,10 @@ class Client:
         appendfsync: AppendFsync = "everysec",
         transport: str = INSTANCE,
         failover: str = "refuse",
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise unknown_argument("Client", unknown, ("url", *Client.__init__.__kwdefaults__), ELSEWHERE)
         self._retry_timeout, self._ack_timeout = (
             Interval.parse(retry_timeout) / 1000,
             Interval.parse(ack_timeout) / 1000,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.limits import limits
+from ampsq.base.suggestions import unknown_argument
 from ampsq.base.values import Interval, shown
 from ampsq.protocol.calls.publish import Times
 from ampsq.protocol.encoding import encode_headers
@@ -82,9 +83,8 @@ def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others
     Raises:
         TypeError: always.
     """
-    name = next(iter(unknown))
-    taken = "allowed: " + ", ".join(("headers", "expiration", *(_TIMES if "delta" not in method else ()), *others))
-    raise TypeError(f"{method}() has no argument {name!r}; {_ELSEWHERE.get(name, taken)}")
+    taken = ("headers", "expiration", *(_TIMES if "delta" not in method else ()), *others)
+    raise unknown_argument(method, unknown, taken, _ELSEWHERE)
 
 
 def _milliseconds(at: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, shown
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from ampsq.base.errors import AmpsqError
     from ampsq.publishing.persistence_level import PersistedAck
 
-__all__ = ["FailedWrite", "Guarantee"]
+__all__ = ["ELSEWHERE", "FailedWrite", "Guarantee"]
+
+_OPTION: Final = "client.publisher(NAME, store=..., {}=...) has it"
+ELSEWHERE: Final = {
+    "publisher": "client.publisher(NAME) opens one",
+    "publish_store": "client.publisher(NAME, store=...) has it, as `store`",
+    **{name: _OPTION.format(name) for name in ("persisted", "ack_conflation", "on_failed_write", "on_persisted")},
+}
+"""What a client's constructor is asked for and a publisher with a name has -> how that is said."""
 
 
 class FailedWrite(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
+from ampsq.base.suggestions import unknown_argument
 from ampsq.base.values import parse_name, shown
 from ampsq.queues.query import parse_query_filter
 from ampsq.topics.bookmark_store import BookmarkStore, RedisBookmarkStore
@@ -77,14 +78,11 @@ def refuse_arguments(method: str, name: object, unknown: Mapping[str, object]) -
     Raises:
         TypeError: always.
     """
-    argument = next(iter(unknown))
-    text = f"{method}() has no argument {argument!r}"
     other, what = ("subscribe_topic", "follows topics")
     if method == other:
         other, what = ("subscribe", "takes the messages of queues")
-    if argument in _TAKEN[other]:
-        raise TypeError(f"{text}; {other}({shown(name)}, {argument}=...) {what}, and has it")
-    raise TypeError(f"{text}; allowed: {', '.join(_TAKEN[method])}")
+    elsewhere = {each: f"{other}({shown(name)}, {each}=...) {what}, and has it" for each in _TAKEN[other]}
+    raise unknown_argument(method, unknown, _TAKEN[method], elsewhere)
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,11 @@ def test_of_the_two_commands_the_wrong_one_says_which_is_right(defined):
     )
     defined("apply", "--yes", "more.yaml")
     defined.publish({"id": 1})
-    assert "'orders' is a topic, not a queue: subscribe_topic('orders')" in defined("subscribe", "orders", code=1).err
+    assert (
+        "'orders' is a topic, not a queue: `ampsq subscribe-topic orders`" in defined("subscribe", "orders", code=1).err
+    )
     assert "'slow' is a conflated topic, not a queue" in defined("subscribe", "slow", code=1).err
-    assert "'work' is a queue, not a topic: subscribe('work')" in defined("subscribe-topic", "work", code=1).err
+    assert "'work' is a queue, not a topic: `ampsq subscribe work`" in defined("subscribe-topic", "work", code=1).err
     for option in ("--bookmark=0", "--sub-id=a"):
         err = defined("subscribe", "orders", option, code=2).err
         assert f"{option.partition('=')[0]} is for topics: ampsq subscribe-topic has it" in err

@@ -35,6 +35,24 @@ def test_an_administrative_call_of_the_client_itself_is_refused_with_where_it_is
         _ = either.nothing
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("argument", "where"),
+    [
+        ("publisher", r"client\.publisher\(NAME\) opens one"),
+        ("publish_store", r"client\.publisher\(NAME, store=\.\.\.\) has it, as `store`"),
+        ("persisted", r"client\.publisher\(NAME, store=\.\.\., persisted=\.\.\.\) has it"),
+        ("ack_conflation", r"client\.publisher\(NAME, store=\.\.\., ack_conflation=\.\.\.\) has it"),
+        ("on_failed_write", r"client\.publisher\(NAME, store=\.\.\., on_failed_write=\.\.\.\) has it"),
+        ("on_persisted", r"client\.publisher\(NAME, store=\.\.\., on_persisted=\.\.\.\) has it"),
+        ("hearbeat", "allowed: url, instance, ack_timeout, retry_timeout, heartbeat, data_dir, appendfsync, transport"),
+    ],
+)
+def test_what_the_constructor_does_not_have_is_refused_with_the_call_that_has_it(kind, argument, where):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\(\) has no argument '{argument}'; {where}"):
+        kind("redis://127.0.0.1:1", **{argument: "x"})
+
+
 @pytest.mark.parametrize("store", [FilePublishStore, SqliteBookmarkStore])
 @pytest.mark.parametrize("path", ["a\ud800", "a\0b", 7])
 def test_a_path_that_no_file_can_have_is_refused(store, path):
