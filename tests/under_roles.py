@@ -40,6 +40,8 @@ import rights
 from guarded import PASSWORD, SERVERS, TESTS, Guarded, behind
 
 import ampsq
+from ampsq.client.async_connection import AsyncClientConnection
+from ampsq.client.connection import ClientConnection
 from ampsq.coordinator import main, rebuilds
 from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.gateway import Gateway
@@ -152,9 +154,9 @@ def _of_client(name):
     return "admin"
 
 
-def _opening(client):
+def _opening(connection):
     """Who opens an instance: an administrator, where it is not there yet."""
-    for home in client._instances:
+    for home in connection.instances:
         known = behind(home.url)
         if known is not None:
             with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
@@ -170,16 +172,16 @@ def _clients_in_roles():
             if (owner, name) not in seen and name not in {"add_connection_state_listener", "connect"}:
                 seen.add((owner, name))
                 _as(owner, _of_client(name), {name})
-    for kind in (ampsq.Client, ampsq.AsyncClient):
-        _as(kind, "worker", {"_fail_over"})
+    for kind in (ClientConnection, AsyncClientConnection):
+        _as(kind, "worker", {"fail_over"})
     return seen
 
 
 def _in_roles():
     """Let everything that calls a server do so in its role."""
     seen = _clients_in_roles()
-    _as(ampsq.Client, _opening, {"_begin"})
-    _as(ampsq.AsyncClient, _opening, {"_begin"})
+    _as(ClientConnection, _opening, {"_begin"})
+    _as(AsyncClientConnection, _opening, {"_begin"})
     for name in HANDED_OUT:
         kind = _found(name)
         for owner in kind.__mro__[:-1]:

@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 __all__ = ["Admin"]
 
 
-class _Client(Protocol):
+class _Connection(Protocol):
     """The session and the store of a client, at the instance where it works now."""
 
     @property
-    def _session(self) -> Session: ...
+    def session(self) -> Session: ...
     @property
-    def _store(self) -> Store: ...
+    def store(self) -> Store: ...
 
 
 class Admin:
     """The administrative calls of a client, its `admin`; they go to the instance where the client works.
 
     Args:
-        client: whose connections the calls use.
+        connection: what its client has open.
     """
 
-    def __init__(self, client: _Client) -> None:
-        self._client = client
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
 
     def __repr__(self) -> str:
-        return f"Admin({self._client!r})"
+        return f"<Admin of {self._connection}>"
 
     @property
     def _session(self) -> Session:
-        return self._client._session  # noqa: SLF001  (a part of the client)
+        return self._connection.session
 
     @property
     def _store(self) -> Store:
-        return self._client._store  # noqa: SLF001  (a part of the client)
+        return self._connection.store
 
     def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
         """Say what `Client.apply` would do with these definitions, and do nothing.

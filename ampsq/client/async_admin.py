@@ -51,35 +51,35 @@ if TYPE_CHECKING:
 __all__ = ["AsyncAdmin"]
 
 
-class _Client(Protocol):
+class _Connection(Protocol):
     """The session and the store of an asyncio client, at the instance where it works now."""
 
     @property
-    def _session(self) -> Session: ...
+    def session(self) -> Session: ...
     @property
-    def _store(self) -> AsyncStore: ...
+    def store(self) -> AsyncStore: ...
 
 
 class AsyncAdmin:
     """The administrative calls of an asyncio client, its `admin`; they go to the instance where the client works.
 
     Args:
-        client: whose connections the calls use.
+        connection: what its client has open.
     """
 
-    def __init__(self, client: _Client) -> None:
-        self._client = client
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
 
     def __repr__(self) -> str:
-        return f"AsyncAdmin({self._client!r})"
+        return f"<AsyncAdmin of {self._connection}>"
 
     @property
     def _session(self) -> Session:
-        return self._client._session  # noqa: SLF001  (a part of the client)
+        return self._connection.session
 
     @property
     def _store(self) -> AsyncStore:
-        return self._client._store  # noqa: SLF001  (a part of the client)
+        return self._connection.store
 
     async def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
         """Say what `Client.apply` would do with these definitions, and do nothing.

@@ -1,42 +1,33 @@
-"""The synchronous client: publish to topics, define queues, subscribe to them."""
+"""The synchronous client: publish to topics, define queues, subscribe to them.
+
+The file is long for its texts, which are the reference for both clients: more than half of its lines. What a client has
+open, and how that goes on at another instance, is in `ampsq.client.connection`.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
-from ampsq.base.addresses import redacted
-from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
+from ampsq.base.errors import Closed
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.base.values import Interval
 from ampsq.client.admin import Admin
-from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
+from ampsq.client.connection import ClientConnection
+from ampsq.client.instance_connection import ConnectionOptions
 from ampsq.client.publisher import Publisher
-from ampsq.client.publisher_core import Publishers
-from ampsq.definitions.transport import INSTANCE, parse_transport
+from ampsq.definitions.transport import INSTANCE
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import ELSEWHERE, Guarantee
 from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, parse_query_filter
-from ampsq.queues.subscription import Subscription
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
-from ampsq.records.subscription import RecordSubscription
 from ampsq.server.location import ServerLocation
-from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.replay import ConflatedName
-from ampsq.topics.subscription import TopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.transport.connection_state import Listeners
-from ampsq.transport.failover import Failover
-from ampsq.transport.instances import parse_instances, parse_policy
-from ampsq.transport.route import parse_heartbeat
-from ampsq.views.subscription import RowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,28 +36,25 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
     from ampsq.catalog.apply import Outcome
-    from ampsq.client.publisher_core import PublisherCore
+    from ampsq.client.session import Session
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
     from ampsq.publishing.guarantee_options import FailedWrite
-    from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.message import Message
     from ampsq.queues.query import SowMessage
+    from ampsq.queues.subscription import Subscription
+    from ampsq.records.subscription import RecordSubscription
     from ampsq.server.location import AppendFsync
     from ampsq.topics.message import TopicMessage
+    from ampsq.topics.subscription import TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.instances import InstanceAddress
-    from ampsq.transport.route import Route
     from ampsq.transport.runner import Store
+    from ampsq.views.subscription import RowSubscription
 
 __all__ = ["Client"]
-
-_log = logging.getLogger("ampsq")
-#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
-_CLOSE_TIMEOUT = 1.0
 
 
 class Client:
@@ -117,127 +105,31 @@ class Client:
     ) -> None:
         if unknown:
             raise unknown_argument("Client", unknown, ("url", *Client.__init__.__kwdefaults__), ELSEWHERE)
-        self._retry_timeout, self._ack_timeout = (
-            Interval.parse(retry_timeout) / 1000,
-            Interval.parse(ack_timeout) / 1000,
+        options = ConnectionOptions.parse(
+            Listeners(),
+            retry_timeout=retry_timeout,
+            heartbeat=heartbeat,
+            ack_timeout=ack_timeout,
+            transport=transport,
+            failover=failover,
         )
-        self._address = ServerLocation(url, data_dir, appendfsync)
-        self._policy = parse_policy(failover)
-        self._instances = parse_instances(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
-        self._options = ConnectionOptions(
-            *(
-                self._retry_timeout,
-                parse_heartbeat(heartbeat),
-                self._ack_timeout,
-                parse_transport(transport),
-            ),
-            *(
-                Listeners(),
-                self._address.revive,
-                tuple(instance_address.instance for instance_address in self._instances),
-            ),
-        )
-        self._admin = Admin(self)
-        self._failover: Failover | None = None
-        self._former: list[InstanceConnection] = []
-        self._adopt(InstanceConnection.to(self._instances[0], self._options))
-        self._publishers: Publishers[Store] = Publishers(
-            *(self._parts, self._instances, self._address.revive),
-            retry_timeout=self._retry_timeout,
-            is_careful=self._policy == "refuse",
-        )
-        self._subscriptions: list[Subscription] = []
-        self._topic_subscriptions: list[TopicSubscription] = []
-        self._record_subscriptions: list[RecordSubscription] = []
-        self._row_subscriptions: list[RowSubscription] = []
-        # Subscriptions whose acknowledgements a publisher keeps.
-        self._acknowledging: list[tuple[GuaranteedPublisher, Subscription]] = []
-        self._closed = False
-        try:
-            self._begin()
-            self._publishers.resume_at(self._parts)
-            if self._session.has_listeners:
-                self._keepalive.start()
-            if len(self._instances) > 1:
-                self._failover = Failover(self._instances, self._route, self._policy, self._fail_over)
-                self._failover.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def _adopt(self, parts: InstanceConnection) -> None:
-        self._parts = parts
-        self._session, self._route, self._store = parts.session, parts.route, parts.store
-        self._keepalive, self._reporting = parts.keepalive, parts.reporting
-
-    def _begin(self) -> None:
-        """Work at the first instance that can be reached, in the order in which they were given."""
-        until, several = time.monotonic() + self._retry_timeout, len(self._instances) > 1
-        while True:
-            failures: list[AmpsqError] = []
-            for instance_address in self._instances:
-                self._adopt(InstanceConnection.to(instance_address, self._options))
-                # Where there are others, nobody waits for one of them.
-                self._store.retry_timeout = 0.0 if several else self._retry_timeout
-                try:
-                    self._parts.open()
-                    self._store.retry_timeout = self._retry_timeout
-                except Unavailable as error:
-                    if not several:
-                        raise
-                    self._store.close()
-                    failures.append(error)
-                else:
-                    return
-            if time.monotonic() >= until:
-                raise Unavailable("; ".join(map(str, failures)))
-            time.sleep(BETWEEN_ROUNDS)
-
-    def _fail_over(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
-        """Go on at another instance; see `ampsq.transport.failover`."""
-        parts = InstanceConnection.to(instance_address, replace(self._options, retry_timeout=0.0), self._session)
-        try:
-            parts.open()
-            if is_careful:
-                self._publishers.check_resume_at(parts.route)
-            if self._subscriptions or parts.session.has_listeners:
-                parts.keepalive.start()
-            subscriptions = self._all_subscriptions
-            store, session = parts.store, parts.session
-            moves = [
-                *(each.prepare_failover(store, session, parts.keepalive) for each in self._subscriptions),
-                *(each.prepare_failover(store, session, parts.reporting) for each in self._topic_subscriptions),
-                *(each.prepare_failover(store, session.context) for each in self._record_subscriptions),
-                *(each.prepare_failover(store, session.context) for each in self._row_subscriptions),
-            ]
-        except BaseException:
-            parts.stop()
-            parts.store.close()
-            raise
-        parts.store.retry_timeout = self._retry_timeout
-        for subscription in subscriptions:
-            subscription.suspend()
-        # Every call that waits for this instance fails.
-        self._route.left = str(instance_address)
-        self._former.append(self._parts)
-        self._publishers.resume_at(parts)
-        self._adopt(parts)
-        for move in moves:
-            move()
-        self._former[-1].stop()
-        return parts.route
+        location = ServerLocation(url, data_dir, appendfsync)
+        self._connection = ClientConnection(location, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", options)
+        self._admin = Admin(self._connection)
+        self._connection.open()
 
     @property
-    def _all_subscriptions(self) -> list[Subscription | TopicSubscription | RecordSubscription | RowSubscription]:
-        return [
-            *self._subscriptions,
-            *self._topic_subscriptions,
-            *self._record_subscriptions,
-            *self._row_subscriptions,
-        ]
+    def _store(self) -> Store:
+        """Where calls go for which there is no method, of ampsq's own programs."""
+        return self._connection.store
+
+    @property
+    def _session(self) -> Session:
+        """The identity under which those calls are made."""
+        return self._connection.session
 
     def __repr__(self) -> str:
-        return f"<Client of {self.instance} at {redacted(self.url)}>"
+        return f"<Client of {self._connection}>"
 
     def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
         """Tell a function what becomes of the connection: AMPS's ``add_connection_state_listener``.
@@ -246,33 +138,34 @@ class Client:
         reached already, then with every change, one after the other, in a thread of its own: it may take its time, and
         may use the client. What it raises is logged.
         """
-        self._route.listeners.add(listener)
+        self._connection.listeners.add(listener)
 
     def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
         """Tell a function no more; one that was never told is no error."""
-        self._route.listeners.remove(listener)
+        self._connection.listeners.remove(listener)
 
     @property
     def url(self) -> str:
         """The server's address, or the addresses, with commas between."""
-        return self._store.url
+        return self._connection.store.url
 
     @property
     def server(self) -> Server:
         """The server as it was at connect: version, durability, notes on what is badly configured."""
-        if self._session.server is None:
+        server = self._connection.session.server
+        if server is None:
             raise Closed("the client never connected")
-        return self._session.server
+        return server
 
     @property
     def instance(self) -> str:
         """The instance's name."""
-        return self._session.instance
+        return self._connection.session.instance
 
     @property
     def origin(self) -> str:
         """The origin of messages that are published here: the instance's name and its incarnation."""
-        return self._session.origin
+        return self._connection.session.origin
 
     @property
     def admin(self) -> Admin:
@@ -338,10 +231,10 @@ class Client:
         """
         if unknown:
             refuse_publish_arguments("publish", unknown)
-        envelope = BARE
-        if headers or expiration is not None or delay is not None or at is not None:
+        connection, envelope = self._connection, BARE
+        if headers is not None or expiration is not None or delay is not None or at is not None:
             envelope = Envelope.of(headers, expiration, delay, at)
-        return self._store.run(self._session.plain.publish(topic, data, envelope)).bookmark
+        return connection.store.run(connection.session.plain.publish(topic, data, envelope)).bookmark
 
     def delta_publish(
         self,
@@ -480,8 +373,7 @@ class Client:
                 publisher was told to be persisted.
             ServerUnsuitable: the server cannot say that it has messages as `persisted` asks.
         """
-        if self._closed:
-            raise Closed("this client was closed")
+        self._connection.check_open()
         guarantee = Guarantee.of(
             store,
             persisted=persisted,
@@ -489,12 +381,9 @@ class Client:
             on_failed_write=on_failed_write,
             on_persisted=on_persisted,
         )
-        core = self._publishers.make(name, guarantee)
+        core = self._connection.publishers.make(name, guarantee)
         core.open()
-        return self._publisher_type(core, partial(self._subscriptions_of, core))
-
-    def _subscriptions_of(self, core: PublisherCore[Store]) -> list[Subscription]:
-        return [subscription for each, subscription in list(self._acknowledging) if each is core.guaranteed]
+        return self._publisher_type(core, partial(self._connection.acknowledging_with, core))
 
     def subscribe(
         self,
@@ -533,30 +422,15 @@ class Client:
         """
         if unknown:
             refuse_arguments("subscribe", name, unknown)
-        if self._closed:
-            raise Closed("this client was closed")
+        self._connection.check_open()
         check_handler(on_message, awaits=False)
-        keeper = self._publishers.keeper_of(publisher)
-        request = self._session.request()
+        connection = self._connection
+        keeper, session = connection.publishers.keeper_of(publisher), connection.session
+        block = connection.parts.route.heartbeat
         core = SubscriptionCore(
-            self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=self._route.heartbeat
+            session.instance, name, max_backlog, session.request(), text=filter, renewed=renew, longest_block=block
         )
-        if keeper is not None:
-            core.keep_in(keeper)
-        self._keepalive.start()
-        try:
-            self._store.run(core.register())
-        except (Rejected, DefinitionError):
-            raise
-        except BaseException:
-            # The server may have made the subscription, and would deliver messages to it that no client takes.
-            self._keepalive.end_unanswered(core)
-            raise
-        self._keepalive.add(core)
-        subscription = Subscription(core, self._store, self._session.origin, self._end)
-        self._subscriptions.append(subscription)
-        if keeper is not None:
-            self._acknowledging.append((keeper, subscription))
+        subscription = connection.subscribe(core, keeper)
         if on_message is not None:
             subscription.run(on_message)
         return subscription
@@ -594,23 +468,18 @@ class Client:
             ExpressionError: the filter is wrong. DefinitionError: another argument is.
             BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
         """
-        if self._closed:
-            raise Closed("this client was closed")
+        self._connection.check_open()
         check_handler(on_message, awaits=False)
         try:
-            subscription = self._follow(TopicSubscriptionSpec.of(name, filter, bookmark, options))
+            subscription = self._connection.follow_topics(TopicSubscriptionSpec.of(name, filter, bookmark, options))
         except ConflatedName as found:
             if bookmark is not None or options:
                 raise
-            subscription = self._follow(TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic))
-        self._topic_subscriptions.append(subscription)
+            spec = TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic)
+            subscription = self._connection.follow_topics(spec)
         if on_message is not None:
             subscription.run(on_message)
         return subscription
-
-    def _follow(self, spec: TopicSubscriptionSpec) -> TopicSubscription:
-        reading = make_subscription_core(self._session, spec, self._ack_timeout, self._reporting)
-        return TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
 
     def ack(
         self,
@@ -646,7 +515,7 @@ class Client:
             DefinitionError: neither bookmarks nor a filter, or both; the reason is wrong.
             ExpressionError: the filter is wrong.
         """
-        keeper = self._publishers.keeper_of(publisher)
+        keeper = self._connection.publishers.keeper_of(publisher)
         return self._store.run(
             self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run, keeper=keeper)
         )
@@ -721,13 +590,10 @@ class Client:
             NoRecords: the topic has no key. DefinitionError: an argument is wrong.
             BookmarkNotFound: the log was trimmed, so that it is not known any more.
         """
-        if self._closed:
-            raise Closed("this client was closed")
+        self._connection.check_open()
         query = Query(filter, order_by, top_n, skip_n)
         following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
-        subscription = RecordSubscription(following, self._store, self._record_subscriptions.remove)
-        self._record_subscriptions.append(subscription)
-        return subscription
+        return self._connection.follow_records(following)
 
     def aggregate(
         self,
@@ -749,15 +615,7 @@ class Client:
             filter: an expression; default everything.
         """
         follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
-        subscription = RowSubscription(follower, self._store, self._row_subscriptions.remove)
-        self._row_subscriptions.append(subscription)
-        return subscription
-
-    def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
-        self._keepalive.remove(core)
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
-        self._acknowledging = [each for each in self._acknowledging if each[1] is not subscription]
+        return self._connection.follow_rows(follower)
 
     def close(self) -> None:
         """Close the subscriptions, giving back what is unstarted, the publishers and the connections.
@@ -768,34 +626,7 @@ class Client:
             NotPersisted: a publisher's store in memory holds messages that the server did not persist within
                 `retry_timeout`.
         """
-        if self._closed:
-            return
-        self._closed = True
-        if self._failover is not None:
-            self._failover.stop()
-        self._store.retry_timeout = min(self._store.retry_timeout, _CLOSE_TIMEOUT)
-        try:
-            for record_subscription in list(self._record_subscriptions):
-                record_subscription.close()
-            for topic_subscription in list(self._topic_subscriptions):
-                topic_subscription.close()
-            for subscription in list(self._subscriptions):
-                subscription.close()
-            if self._keepalive.is_started:
-                self._store.run(self._session.announce_disconnect())
-        finally:
-            # Those whose closing was never begun.
-            for subscription in list(self._subscriptions):
-                subscription.abandon(self._keepalive)
-            self._keepalive.stop()
-            self._reporting.stop()
-            try:
-                self._publishers.close()
-            finally:
-                for parts in (self._parts, *self._former):
-                    parts.store.close()
-                self._address.release()
-                self._options.listeners.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self

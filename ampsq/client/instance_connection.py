@@ -6,22 +6,36 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+from ampsq.base.values import Interval
 from ampsq.client.session import Session
+from ampsq.definitions.transport import parse_transport
 from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
-from ampsq.transport.route import Route
+from ampsq.transport.instances import parse_policy
+from ampsq.transport.route import Route, parse_heartbeat
 from ampsq.transport.runner import AsyncStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
 
-__all__ = ["BETWEEN_ROUNDS", "AnyStore", "AsyncInstanceConnection", "ConnectionOptions", "InstanceConnection", "Parts"]
+__all__ = [
+    "BETWEEN_ROUNDS",
+    "CLOSE_TIMEOUT",
+    "AnyStore",
+    "AsyncInstanceConnection",
+    "ConnectionOptions",
+    "InstanceConnection",
+    "Parts",
+]
 
 #: Seconds between two rounds of looking for the first instance to work at.
 BETWEEN_ROUNDS: Final = 0.2
+#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
+CLOSE_TIMEOUT: Final = 1.0
 
 AnyStore = TypeVar("AnyStore", Store, AsyncStore)
 
@@ -35,6 +49,7 @@ class ConnectionOptions:
         heartbeat: seconds.
         ack_timeout: seconds that an acknowledgement may wait for its batch.
         transport: whose limits count for it.
+        policy: where what was told may be missing at another instance: ``refuse`` or ``warn``.
         listeners: who is told what its connection comes to.
         revive: what can bring its server back.
         instances: the names of the instances where it may work.
@@ -44,9 +59,35 @@ class ConnectionOptions:
     heartbeat: float
     ack_timeout: float
     transport: str
+    policy: str
     listeners: Listeners
-    revive: Callable[[], None] | None
-    instances: tuple[str, ...]
+    revive: Callable[[], None] | None = None
+    instances: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(
+        cls,
+        listeners: Listeners,
+        *,
+        retry_timeout: timedelta | float | str,
+        heartbeat: timedelta | float | str,
+        ack_timeout: timedelta | float | str,
+        transport: str,
+        failover: str,
+    ) -> Self:
+        """Read what a client is given; see `Client`.
+
+        Raises:
+            DefinitionError: one of them is no such thing.
+        """
+        return cls(
+            Interval.parse(retry_timeout) / 1000,
+            parse_heartbeat(heartbeat),
+            Interval.parse(ack_timeout) / 1000,
+            parse_transport(transport),
+            parse_policy(failover),
+            listeners,
+        )
 
 
 @dataclass(frozen=True)

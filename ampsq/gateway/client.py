@@ -97,7 +97,7 @@ class GatewayClient(AsyncClient):
 
     def wait_for_server(self, seconds: float) -> None:
         """Wait so long for a server that is away, from here on."""
-        self._retry_timeout = self._store.retry_timeout = seconds
+        self._connection.retry_for(seconds)
 
     def persisting(self) -> Persisting:
         """What waits until something is persisted; one is enough for all."""

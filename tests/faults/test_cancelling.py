@@ -75,8 +75,8 @@ def test_a_subscription_that_the_server_makes_after_its_client_gave_up_is_ended(
         client.apply(WORK)
         with client.subscribe("work") as kept:
             core = other.subscribe("work")._core.copy_for(instance, other._session.request())
-            other._subscriptions[0].close()
-            other._keepalive.end_unanswered(core)
+            other._connection.subscriptions[0].close()
+            other._connection.parts.keepalive.end_unanswered(core)
             time.sleep(0.5)
             late = core.copy_for(instance, core.client)
             other._store.run(late.register())
@@ -93,7 +93,7 @@ def test_closing_a_client_that_is_cancelled_still_closes_all_of_it(valkey, insta
         opened = [await client.subscribe("work", max_backlog=10) for _ in range(3)]
         await client.publish_many("work", range(20))
         taken = await opened[0].get(5)
-        store, keepalive = client._store, client._opened.keepalive
+        store, keepalive = client._store, client._connection.parts.keepalive
         pool = store._connections._at[1]
         await Moment(at, again).run(client.close())
         assert taken is not None

@@ -59,7 +59,11 @@ def probed(gateway):
 
 def left_over(gateway):
     client = gateway._served.desk.client
-    return [*gateway._served.desk.streams._open, *client._all_subscriptions, *client._parts.keepalive._subscriptions]
+    return [
+        *gateway._served.desk.streams._open,
+        *client._connection.all_subscriptions,
+        *client._connection.parts.keepalive._subscriptions,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])

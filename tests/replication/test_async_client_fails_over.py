@@ -129,10 +129,10 @@ def test_an_asyncio_client_stays_where_the_link_was_downgraded_and_says_why(home
             client.publisher("till", store=MemoryPublishStore()) as till,
         ):
             homes.admins["a"].admin.downgrade_replication("b")
-            await until(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
+            await until(lambda: any("downgraded" in why for why in client._connection._failover._barriers.values()))
             homes.kill("a")
             await till.publish("orders", b"1")
-            await until(lambda: client._opened.route.stays)
+            await until(lambda: client._connection.parts.route.stays)
             with pytest.raises(NotPersisted, match=r"not going on elsewhere.*was downgraded at .*failover='warn'"):
                 await till.flush("200ms")
             assert client.instance == homes.name("a")

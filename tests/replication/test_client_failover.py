@@ -82,7 +82,7 @@ def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
     client = pair.client()
     till = client.publisher("till", store=MemoryPublishStore())
     pair.admins["a"].admin.downgrade_replication("b")
-    eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
+    eventually(lambda: any("downgraded" in why for why in client._connection._failover._barriers.values()))
     pair.kill("a")
 
     till.publish("orders", b"1")
@@ -101,7 +101,7 @@ def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
     client = pair.client(failover="warn")
     till = client.publisher("till", store=MemoryPublishStore())
     pair.admins["a"].admin.downgrade_replication("b")
-    eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
+    eventually(lambda: any("downgraded" in why for why in client._connection._failover._barriers.values()))
     pair.kill("a")
 
     with caplog.at_level(logging.WARNING, "ampsq"):

@@ -151,7 +151,7 @@ def test_a_subscription_to_records_looks_anew_where_the_log_was_trimmed_meanwhil
     eventually(lambda: len(homes.bodies("b", "positions")) == 5, 30)
     removed = []
     eventually(lambda: removed.append(b.admin.trim("positions", age="0s").removed) or sum(removed) == 5, 30)
-    client._fail_over(client._instances[1], is_careful=False)
+    client._connection.fail_over(client._connection.instances[1], is_careful=False)
 
     assert told(changes, 2) == [("publish", "1", 4), ("publish", "3", 5)]
 
@@ -195,8 +195,8 @@ class History:
         for _ in range(8):
             self.happen()
             self.read(self._chance.randrange(8))
-            elsewhere = [home for home in client._instances if home.instance != client.instance]
-            client._fail_over(self._chance.choice(elsewhere), is_careful=False)
+            elsewhere = [home for home in client._connection.instances if home.instance != client.instance]
+            client._connection.fail_over(self._chance.choice(elsewhere), is_careful=False)
         self._fabric.run()
         self.read(1_000, 0.05)
 
@@ -210,7 +210,7 @@ def test_wherever_a_reader_goes_on_it_gets_each_message_once(fabric, seed):
     history.happen()
     place, before = history.place()
     with Client(history.urls, heartbeat="10s") as client:
-        client._failover.stop()
+        client._connection._failover.stop()
         with client.subscribe_topic(history.topic, bookmark=place) as messages:
             history.wander(client, messages)
 

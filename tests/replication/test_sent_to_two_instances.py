@@ -40,7 +40,7 @@ class Two:
 
     def client(self, names="ab"):
         client = Client(self.addresses(names), heartbeat="10s")
-        client._failover.stop()
+        client._connection._failover.stop()
         return client
 
     def send(self, short, *numbers, topic="orders", publisher="till"):
@@ -54,8 +54,8 @@ class Two:
 
 
 def move(client, short):
-    (there,) = [each for each in client._instances if each.instance.endswith(f"-{short}")]
-    client._fail_over(there, is_careful=False)
+    (there,) = [each for each in client._connection.instances if each.instance.endswith(f"-{short}")]
+    client._connection.fail_over(there, is_careful=False)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_so_does_an_asyncio_client(two):
                 found = [(await messages.get(5)).data for _ in range(3)]
                 two.send("b", 2, 3, 4)
                 two.sites["b"].publish("orders", "9")
-                await client._fail_over(client._instances[1], is_careful=False)
+                await client._connection.fail_over(client._connection.instances[1], is_careful=False)
                 async for message in messages:
                     found.append(message.data)
                     if message.data == 9:

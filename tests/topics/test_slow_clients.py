@@ -70,11 +70,11 @@ def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
     with other.subscribe_topic("orders", bookmark="epoch", sub_id="audit") as messages:
         assert messages.get(0.1) is None
         until(lambda: states(client) == {"orders": "durable"})
-        (reported,) = other._reporting._readers
+        (reported,) = other._connection.parts.reporting._readers
     assert client.admin.readers() == []
     # Given a report that was under way as it was closed
     reported.last = None
-    other._reporting._report(reported, other._reporting._store)
+    other._connection.parts.reporting._report(reported, other._connection.parts.reporting._store)
     assert client.admin.readers() == []
 
 
