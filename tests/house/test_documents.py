@@ -134,6 +134,22 @@ def test_the_program_of_the_page_on_traces_prints_its_spans(tmp_path):
     assert (done.returncode, done.stdout) == (0, "publish orders\nprocess work\n"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            "coming-from-amps.md",
+            "[{'id': 1, 'qty': 7}]\n{'id': 1, 'qty': 5}\n{'id': 1, 'qty': 5} {'id': 1, 'qty': 7}\n",
+        ),
+        ("coming-from-others.md", "job 1\njob 2\n0\n"),
+    ],
+)
+def test_the_programs_for_users_of_other_products_do_what_they_say(tmp_path, page, said):
+    done = run([sys.executable, "-c", blocks(page, "python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
 def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
     shop, two, to_two = blocks("tutorial.md", "yaml")
     handler, program = blocks("tutorial.md", "python")
