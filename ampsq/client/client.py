@@ -77,8 +77,8 @@ class Client:
         transport: whose limits of slow clients count for its subscriptions to topics (docs/slow-clients.md); default
             ``*``, those of the instance.
         failover: of a client with addresses of several instances (each has the name behind ``#``,
-            docs/replication.md): where what it was told may be missing at the next one, ``refuse`` (default) stays, and
-            goes on when its own is back; ``warn`` goes on there, and logs a warning.
+            docs/replication.md): where messages that it published or was given may be missing at the next one,
+            ``refuse`` (default) stays, and goes on when its own is back; ``warn`` goes on there, and logs a warning.
         unknown: refused, with the call that has it.
 
     Raises:
@@ -362,7 +362,7 @@ class Client:
                 kept here until it is persisted, and sent again after whatever fails. The path of a file, which
                 survives this process, a `FilePublishStore` or a `MemoryPublishStore`.
             persisted: with a store, where a message must be before it lets go of it: ``memory`` of the server,
-                ``fsync`` its disk, or ``replicas=<n>``.
+                ``fsync`` its disk, which it flushes each second or at once, or ``replicas=<n>``.
             ack_conflation: with a store, how often `on_persisted` is called and persisted messages leave the store.
             on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
             on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
@@ -454,8 +454,10 @@ class Client:
                 `bookmark` also a queue, whose underlying topics are read without taking anything from it.
             bookmark: where to begin: ``now`` (or ``0|1|``), ``epoch`` (or ``0``), ``most_recent`` (with `sub_id`), a
                 bookmark or ``publisher|sequence`` (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``);
-                several, of which the earliest counts; or ranges of two such places, as in ``[epoch:now)``. Default
-                ``now``, with `sub_id` ``most_recent``.
+                several, of which the earliest counts; or ranges of two such places, as in ``[epoch:now)``. A datetime
+                has a time zone; a text without one is UTC. ``most_recent`` is behind what was handled under this
+                `sub_id`, and the first time the beginning of the log. Default ``now``, with `sub_id`
+                ``most_recent``.
             filter: only messages that this expression matches (docs/expressions.md); default all. Other messages are
                 read and skipped here. A body that is not JSON matches no filter.
             on_message: called with each message in a thread of the subscription's own; the message is handled when it

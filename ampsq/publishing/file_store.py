@@ -57,8 +57,10 @@ class FilePublishStore(PublishStore):
         messages: as of `PublishStore`.
         size: as of `PublishStore`.
         timeout: as of `PublishStore`.
-        fsync: flush the disk before `Client.publish` returns, so that what it took survives a crash of the machine.
+        fsync: flush the disk before `Publisher.publish` returns, so that what it took survives a crash of the machine.
             Default False: it survives the process, as what any program has written does.
+
+    What is in the file is sent when a publisher of the same name is opened with it.
 
     Raises:
         PublishStoreError: the file cannot be written, or is none of ours.
