@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageTypeName
     from ampsq.client.client import Client
+    from ampsq.transport.store import Connection
 
 __all__ = ["Hostile", "hostile_bodies"]
 
@@ -76,22 +77,18 @@ class Hostile(Stage):
     @contextlib.contextmanager
     def _each_call(self, client: Client) -> Iterator[list[float]]:
         """Gives a list of the seconds that the server worked in each call that is waited for."""
-        store, spent = client._store, [0.0]  # noqa: SLF001  (no option asks for it)
+        pool, spent = client._store._connections, [0.0]  # noqa: SLF001  (no option asks for it)
         # Each request: what is refused as too much to read is sent again in parts.
-        send = store._send  # noqa: SLF001
+        take = pool.take
 
-        def measured(*request: Any, **how: Any) -> Any:
-            began = self._worked()
-            try:
-                return send(*request, **how)
-            finally:
-                spent.append(self._worked() - began)
+        def measured() -> Any:
+            return _Measured(take(), self._worked, spent)
 
-        vars(store)["_send"] = measured
+        vars(pool)["take"] = measured
         try:
             yield spent
         finally:
-            del vars(store)["_send"]
+            del vars(pool)["take"]
 
     def _worked(self) -> float:
         """Seconds that the server's main thread has worked."""
@@ -100,6 +97,21 @@ class Hostile(Stage):
         if f"{user}_main_thread" in info:
             user, system = f"{user}_main_thread", f"{system}_main_thread"
         return float(info[user]) + float(info[system])
+
+
+class _Measured:
+    """A connection, taken for one request; when it is given back, what the server worked is noted."""
+
+    def __init__(self, connection: Connection, worked: Callable[[], float], spent: list[float]) -> None:
+        self._connection, self._worked, self._spent = connection, worked, spent
+        self._began = worked()
+
+    def release(self) -> None:
+        self._connection.release()
+        self._spent.append(self._worked() - self._began)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 def _publish(client: Client, bodies: list[bytes]) -> None:

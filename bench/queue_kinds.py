@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

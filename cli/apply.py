@@ -115,7 +115,7 @@ def compare_file(settings: CommandSettings, definitions: Loaded, *, prune: bool)
     """What applying a file would change; nothing is written, and no instance is made."""
     from ampsq.catalog.compare import compare
     from ampsq.cli.open_instance import find_instance
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
     with _server_of(settings) as url:
         instance_address = find_instance(url, settings.instance).instance_address

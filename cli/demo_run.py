@@ -21,7 +21,7 @@ from ampsq.protocol.reads.subscribers import (
     subscription_facts,
     subscription_names,
 )
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ from ampsq.protocol.reads.server import ping
 from ampsq.protocol.schema import INSTANCES
 from ampsq.server import supervisor
 from ampsq.server.embedded import acquire
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,7 +29,7 @@ def names(*kinds: DefinitionKind | Literal["instances"]) -> Callable[[click.Cont
     """
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        import_module("ampsq.transport.runner")
+        import_module("ampsq.transport.store")
         found: list[str] = []
         # A thread that the process does not wait for: connecting may take longer than anybody waits.
         asking = threading.Thread(target=_ask, args=(ctx, kinds, found), daemon=True)
@@ -45,7 +45,7 @@ def _ask(ctx: click.Context, kinds: tuple[DefinitionKind | Literal["instances"],
     from ampsq.protocol.reads.definitions import definition_names
     from ampsq.protocol.reads.instances import read_instances
     from ampsq.transport.instances import parse_instances
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
     url = _address(ctx)
     if url is None:

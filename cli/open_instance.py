@@ -18,7 +18,7 @@ from ampsq.base.values import parse_name
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.transport.instances import parse_instances
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.jobs import StagedRows
     from ampsq.transport.pipeline import Pipeline
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["commit", "discard"]
 

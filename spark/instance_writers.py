@@ -21,7 +21,7 @@ from ampsq.protocol.schema import BYTES
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
     from ampsq.transport.pipeline import Pipeline
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["InstanceWriter", "Job", "SequencedWriter", "StagedWriter", "drain"]
 

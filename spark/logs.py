@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.stores import SparkInstance
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["InstanceLog", "InstanceOrigin", "Logs"]
 

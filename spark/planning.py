@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ampsq.spark.logs import InstanceLog, Logs
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.read_positions import Offsets, ReadPlace
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = [
     "LogRange",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ampsq.protocol.entries import RawEntry
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["QueuePart", "QueueStreamOptions", "QueueStreamReader"]
 

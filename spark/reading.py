@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ampsq.spark.logs import InstanceLog
     from ampsq.spark.read_options import ReadOptions
     from ampsq.transport.pipeline import Pipeline
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Hold", "LogPart", "hold_call", "read_part"]
 

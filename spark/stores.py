@@ -9,7 +9,7 @@ from zlib import crc32
 
 from ampsq.base.addresses import redacted
 from ampsq.protocol.reads.instance import is_opened
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from scene import Journal
 from ampsq import Client
 from ampsq.coordinator import Coordinator
 from ampsq.operations.roles import rules
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 # How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.
 hypothesis.settings.register_profile("ampsq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

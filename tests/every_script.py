@@ -66,7 +66,7 @@ from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 PLAIN = Envelope.of(None, None, None, None)
 

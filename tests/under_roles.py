@@ -56,10 +56,10 @@ from ampsq.replication.link import Link
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.server import embedded
 from ampsq.topics.reader_reports import Reporting
-from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
+from ampsq.transport.async_store import AsyncConnectionPool, AsyncStore
 from ampsq.transport.failover import Failover
 from ampsq.transport.pipeline import AsyncPipeline, Pipeline
-from ampsq.transport.runner import AsyncStore, Store
+from ampsq.transport.store import ConnectionPool, Store
 
 #: Where to keep which rights were used (`rights`); None: nowhere.
 RIGHTS = os.environ.get("AMPSQ_RIGHTS")
@@ -248,20 +248,20 @@ def _several(kind):
     """Let the connections of a store be those of several users, one pool each."""
     plainly, made, taken, closed = kind.__init__, kind._made, kind.take, kind.close
 
-    def begin(self, route):
-        plainly(self, route)
+    def begin(self, route, key):
+        plainly(self, route, key)
         self._forced, self._roles, self._role = _making.get(), {}, TESTS
 
     def of_role(self):
         role = _role_of(self)
         found = self._roles.get(role)
         if found is None:
-            found = self._roles[role] = kind(self._route)
+            found = self._roles[role] = kind(self.route, self.key)
             found._role = role
         return found
 
     def take(self):
-        place = self._route.current
+        place = self.route.current
         # A server on a port has no users of ours: there everything is on the same connections, as without roles.
         is_guarded = place is None or behind(place.url) is not None
         chosen = of_role(self) if self._role == TESTS and is_guarded else self
@@ -273,7 +273,7 @@ def _several(kind):
         known = behind(place.url)
         # An address with a user of its own keeps it.
         if known is not None and pool.connection_kwargs.get("username", TESTS) == TESTS:
-            user = TESTS if self._role == TESTS else known.user(self._role, self._route.instance)
+            user = TESTS if self._role == TESTS else known.user(self._role, self.route.instance)
             pool.connection_kwargs |= {"username": user, "password": PASSWORD}
         return pool
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import ReplicationReport
     from ampsq.topics.retention import TopicState, Trimmed
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Admin"]
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import ReplicationReport
     from ampsq.topics.retention import TopicState, Trimmed
-    from ampsq.transport.runner import AsyncStore
+    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncAdmin"]
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from ampsq.topics.message import AsyncTopicMessage
     from ampsq.topics.subscription import AsyncTopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.runner import AsyncStore
     from ampsq.views.subscription import AsyncRowSubscription
 
 __all__ = ["AsyncClient"]

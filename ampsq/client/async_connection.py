@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from ampsq.base.cancellation import run_to_end
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, AsyncInstanceConnection
 from ampsq.client.publisher_core import Publishers
@@ -16,7 +17,6 @@ from ampsq.queues.async_subscription import AsyncSubscription
 from ampsq.records.subscription import AsyncRecordSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import AsyncTopicSubscription
-from ampsq.transport.connection_pool import run_to_end
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
 from ampsq.views.subscription import AsyncRowSubscription
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import AsyncListeners
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
-    from ampsq.transport.runner import AsyncStore
     from ampsq.views.upkeep import Follower
 
 __all__ = ["AsyncClientConnection"]

@@ -6,13 +6,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from ampsq.base.cancellation import run_to_end
 from ampsq.base.values import Interval
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
 from ampsq.publishing.receipts import AsyncDeletionReceipt, AsyncReceipt, Receipts, Sequences
 from ampsq.records.deletion import check_choice, delete_by_key, deletion_calls
-from ampsq.transport.connection_pool import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.queues.async_subscription import AsyncSubscription
-    from ampsq.transport.runner import AsyncStore
+    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncPublisher"]
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription import TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
     from ampsq.views.subscription import RowSubscription
 
 __all__ = ["Client"]

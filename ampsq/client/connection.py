@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
     from ampsq.views.upkeep import Follower
 
 __all__ = ["ClientConnection"]

@@ -11,9 +11,10 @@ from ampsq.client.session import Session
 from ampsq.definitions.transport import parse_transport
 from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
+from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.instances import parse_policy
 from ampsq.transport.route import Route, parse_heartbeat
-from ampsq.transport.runner import AsyncStore, Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.queues.subscription import Subscription
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Publisher"]
 

@@ -20,7 +20,7 @@ from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.server import ping
 from ampsq.transport.route import Route
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

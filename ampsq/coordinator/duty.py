@@ -9,7 +9,7 @@ from ampsq.protocol.reads.instance import catalog_version
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 
 __all__ = ["Definitions", "Duty"]

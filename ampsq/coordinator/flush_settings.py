@@ -10,7 +10,7 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.server import ON_REWRITE, configuration, information
 
 if TYPE_CHECKING:
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["FlushSettings"]
 

@@ -12,7 +12,7 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.duties import scan_logs
 
 if TYPE_CHECKING:
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["ForeignEntries"]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.transport.runner import Store
     from ampsq.transport.server_wait import ServerWait
+    from ampsq.transport.store import Store
 
 __all__ = ["Links"]
 

@@ -20,7 +20,7 @@ from ampsq.protocol.reads.subscribers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["LostClients"]
 

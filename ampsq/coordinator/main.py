@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.coordinator.duty import Duty
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Coordinator"]
 

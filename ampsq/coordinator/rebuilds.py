@@ -13,7 +13,7 @@ from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.duties import rebuilds
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

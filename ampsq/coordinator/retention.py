@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.calls.retention import Pin
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Retention"]
 

@@ -10,7 +10,7 @@ from ampsq.base.errors import ServerFull
 from ampsq.protocol.calls import queues as calls
 
 if TYPE_CHECKING:
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["SweepDue"]
 

@@ -10,7 +10,7 @@ from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import definitions as define_calls
 
 if TYPE_CHECKING:
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["WantedNames"]
 

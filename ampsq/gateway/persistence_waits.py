@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.server import Server
     from ampsq.protocol.request import Flow
     from ampsq.publishing.persistence_level import PersistenceLevel
-    from ampsq.transport.runner import AsyncStore
+    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["Persisting"]
 

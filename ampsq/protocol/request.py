@@ -1,7 +1,7 @@
 """Requests as values, and client code as coroutines that await them: what is shared by all ways of waiting.
 
 A `Call` says what to run, whether repeating it is harmless, and how to read the reply. A `Flow` is a coroutine that
-awaits calls; `ampsq.transport.runner` runs it, synchronously or with asyncio. A flow awaits steps and other flows, and
+awaits calls; `ampsq.transport.store` runs it, synchronously or with asyncio. A flow awaits steps and other flows, and
 nothing else: asyncio's objects mean nothing to the synchronous runner. So modules with flows do not import asyncio, and
 asyncio code awaits a flow only through ``AsyncStore.run(flow)``.
 """

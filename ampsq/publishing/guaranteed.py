@@ -43,7 +43,7 @@ from ampsq.publishing.published_runs import PublishedRuns, find_published
 from ampsq.publishing.session import Identity, PublishSession, RunRefused, refuse_lacking
 from ampsq.publishing.settlements import Settlements
 from ampsq.transport.connection_state import ConnectionState
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

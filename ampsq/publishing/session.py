@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.flush_watch import FlushWatch
     from ampsq.publishing.memory_store import PublishStore, StoreEntry
     from ampsq.publishing.persistence_level import PersistenceLevel
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Identity", "PublishSession", "RunRefused", "StoreAnswer", "StoreRun", "refuse_lacking"]
 

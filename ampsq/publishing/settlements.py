@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.calls.queues import Verb
     from ampsq.publishing.memory_store import PublishStore
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Settlements"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
     from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import SubscriptionCore
-    from ampsq.transport.runner import AsyncStore
+    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncSubscription", "Subscribing"]
 

@@ -23,12 +23,12 @@ from ampsq.protocol.keepalive import HEARTBEAT, attach
 from ampsq.queues.registration import SESSION_TIMEOUT
 from ampsq.transport.connection_state import ConnectionState
 from ampsq.transport.errors import translate_error
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
-    from ampsq.transport.connection_pool import Connection
     from ampsq.transport.route import Route
+    from ampsq.transport.store import Connection
 
 __all__ = ["Keepalive"]
 

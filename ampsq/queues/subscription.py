@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
     from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import SubscriptionCore
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Subscription"]
 

@@ -12,7 +12,7 @@ from ampsq.publishing.flush_watch import FlushWatch
 
 if TYPE_CHECKING:
     from ampsq.transport.pipeline import PinnedPipeline
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["DurabilityGate"]
 

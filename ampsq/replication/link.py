@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.links import SentPlaces
     from ampsq.protocol.calls.replication import JournalRow, Now
     from ampsq.protocol.calls.requests import InstanceRequest
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Link", "LinkProgress"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["LinkEnd", "LinkRunner", "read_peer"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.replication import Applied, EntryRun, JournalRow, Now
     from ampsq.protocol.request import Call
     from ampsq.replication.selection import EntrySelector, SourceEntryCopy
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["LinkPage", "LinkSender", "RoundResult"]
 

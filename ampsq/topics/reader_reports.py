@@ -15,7 +15,7 @@ from ampsq.base.errors import AmpsqError
 from ampsq.definitions.transport import parse_transport
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.topics.slow_reader import LimitedReader, spool_folder
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.readers import Report

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ampsq.topics.failover import FailoverPlan
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.pipeline import AsyncPipeline, Pipeline
-    from ampsq.transport.runner import AsyncStore, Store
+    from ampsq.transport.store import Store
 
 __all__ = ["AsyncTopicSubscription", "TopicSubscription"]
 

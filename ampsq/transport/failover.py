@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ampsq.base.errors import AmpsqError
 from ampsq.transport.errors import describe_failure
 from ampsq.transport.instances import barriers_to_failover
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,62 +7,75 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-import hiredis
 import redis
 
-from ampsq.base.errors import DefinitionError, Rejected, ServerFull, TooMuchToRead, Unavailable
-from ampsq.base.values import shown
+from ampsq.base.errors import Rejected, ServerFull, TooMuchToRead, Unavailable
 from ampsq.protocol.reads.server import load_script
 from ampsq.transport.errors import is_slot_moving, translate_error
 
 if TYPE_CHECKING:
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.request import Call
-    from ampsq.transport.connection_pool import AsyncConnection, Connection
     from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["REFUSALS", "AsyncCallRunner", "AsyncPipeline", "CallRunner", "PinnedPipeline", "Pipeline", "pack_request"]
+__all__ = [
+    "REFUSALS",
+    "AsyncCallRunner",
+    "AsyncLentConnection",
+    "AsyncPipeline",
+    "CallRunner",
+    "LentConnection",
+    "PinnedPipeline",
+    "Pipeline",
+]
 
 T = TypeVar("T")
 #: Say that one call did nothing, and nothing of the others in flight.
 REFUSALS: Final = (Rejected, ServerFull)
-#: Characters of a refused text that an error shows.
-_SHOWN: Final = 60
-#: What a request is made of.
-_SENT: Final = (str, bytes, int, float)
 
 
-def pack_request(call: Call[Any], key: str, *, whole: bool) -> bytes:
-    """The request as it travels: hiredis packs it in one go, where redis-py would look at every argument first.
+class LentConnection(Protocol):
+    """A connection, as far as a channel needs it."""
 
-    Raises:
-        DefinitionError: a name or another text has halves of characters (surrogates), as bytes of an argument that are
-            not UTF-8 become.
-    """
-    words: Any = tuple(call.arguments)
-    if call.script is not None:
-        how = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
-        words = (*how, 1, key, *words)
-    try:
-        return bytes(hiredis.pack_command(words))
-    except UnicodeEncodeError as error:
-        raise DefinitionError(
-            f"{error.object[:_SHOWN]!r} is not a text in UTF-8; allowed: names and texts that are"
-        ) from error
-    except TypeError as error:
-        wrong = next((word for word in words if type(word) not in _SENT), words)
-        raise DefinitionError(
-            f"{shown(wrong)} cannot be sent to a server; allowed: a text, bytes, or a number"
-        ) from error
+    server: ServerAddress
+
+    def send(self, call: Call[Any]) -> None:
+        """Send a call."""
+
+    def read(self, blocks: float) -> Any:
+        """Read a reply, which the server may hold back for so many seconds."""
+
+    def drop(self) -> None:
+        """Close it; it can still be given back."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class AsyncLentConnection(Protocol):
+    """The same for asyncio."""
+
+    server: ServerAddress
+
+    async def send(self, call: Call[Any]) -> None:
+        """Send a call."""
+
+    async def read(self, blocks: float) -> Any:
+        """Read a reply, which the server may hold back for so many seconds."""
+
+    async def drop(self) -> None:
+        """Close it; it can still be given back."""
+
+    async def release(self) -> None:
+        """Give it back."""
 
 
 class CallRunner(Protocol):
     """A store, as far as a channel needs it: the way to the server, a connection, and single calls."""
 
     route: Route
-    key: str
 
-    def take_connection(self) -> Connection:
+    def take_connection(self) -> LentConnection:
         """Give a connection of one's own."""
 
     def call(self, call: Call[T]) -> T:
@@ -73,9 +86,8 @@ class AsyncCallRunner(Protocol):
     """The same for asyncio."""
 
     route: Route
-    key: str
 
-    async def take_connection(self) -> AsyncConnection:
+    async def take_connection(self) -> AsyncLentConnection:
         """Give a connection of one's own."""
 
     async def call(self, call: Call[T]) -> T:
@@ -167,7 +179,7 @@ class Pipeline(_CallsInFlight):
     def __init__(self, store: CallRunner, *, follows: bool = True) -> None:
         super().__init__(store.route, follows=follows)
         self._store = store
-        self._connection: Connection | None = None
+        self._connection: LentConnection | None = None
 
     def post(self, call: Call[Any]) -> None:
         """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
@@ -188,7 +200,7 @@ class Pipeline(_CallsInFlight):
                 self._refused.append(call)
                 return
         try:
-            self._connection.send(pack_request(call, self._store.key, whole=False))
+            self._connection.send(call)
         except (redis.RedisError, OSError) as error:
             raise self._failed(error, call) from error
         except BaseException:
@@ -206,7 +218,7 @@ class Pipeline(_CallsInFlight):
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = self._connection.read(call.blocks + self._route.heartbeat if call.blocks else None)
+            reply = self._connection.read(call.blocks)
         except redis.ResponseError as error:
             ours = self._judge(error, self._connection.server)
             if ours is None:
@@ -234,7 +246,7 @@ class Pipeline(_CallsInFlight):
                 self._refused.extend(waiting)
                 return
 
-    def _send_again(self, connection: Connection, error: redis.ResponseError) -> Any:
+    def _send_again(self, connection: LentConnection, error: redis.ResponseError) -> Any:
         """After a refusal: all of it in order, unless something behind it ran."""
         if self._has_run_ahead(connection):
             ours = self._out_of_turn(error, connection.server)
@@ -243,13 +255,13 @@ class Pipeline(_CallsInFlight):
             raise ours from error
         return self._run(self._hold_back())
 
-    def _has_run_ahead(self, connection: Connection) -> bool:
+    def _has_run_ahead(self, connection: LentConnection) -> bool:
         """Read the replies of all behind the refused call; whether one of these has done something."""
         has_run = False
         for call in islice(self._sent, 1, None):
             answer: redis.ResponseError | None = None
             try:
-                connection.read(call.blocks + self._route.heartbeat if call.blocks else None)
+                connection.read(call.blocks)
             except redis.ResponseError as error:
                 answer = error
             except (redis.RedisError, OSError) as error:
@@ -342,7 +354,7 @@ class AsyncPipeline(_CallsInFlight):
     def __init__(self, store: AsyncCallRunner, *, follows: bool = True) -> None:
         super().__init__(store.route, follows=follows)
         self._store = store
-        self._connection: AsyncConnection | None = None
+        self._connection: AsyncLentConnection | None = None
         # Kept, or nobody would: an event loop forgets tasks.
         self._closing: asyncio.Task[None] | None = None
 
@@ -365,7 +377,7 @@ class AsyncPipeline(_CallsInFlight):
                 self._refused.append(call)
                 return
         try:
-            await self._connection.send(pack_request(call, self._store.key, whole=False))
+            await self._connection.send(call)
         except (redis.RedisError, OSError) as error:
             raise await self._failed(error, call) from error
         except BaseException:
@@ -383,7 +395,7 @@ class AsyncPipeline(_CallsInFlight):
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = await self._connection.read(call.blocks + self._route.heartbeat if call.blocks else None)
+            reply = await self._connection.read(call.blocks)
         except redis.ResponseError as error:
             ours = self._judge(error, self._connection.server)
             if ours is None:
@@ -411,7 +423,7 @@ class AsyncPipeline(_CallsInFlight):
                 self._refused.extend(waiting)
                 return
 
-    async def _send_again(self, connection: AsyncConnection, error: redis.ResponseError) -> Any:
+    async def _send_again(self, connection: AsyncLentConnection, error: redis.ResponseError) -> Any:
         """After a refusal: all of it in order, unless something behind it ran."""
         if await self._has_run_ahead(connection):
             ours = self._out_of_turn(error, connection.server)
@@ -420,13 +432,13 @@ class AsyncPipeline(_CallsInFlight):
             raise ours from error
         return await self._run(self._hold_back())
 
-    async def _has_run_ahead(self, connection: AsyncConnection) -> bool:
+    async def _has_run_ahead(self, connection: AsyncLentConnection) -> bool:
         """Read the replies of all behind the refused call; whether one of these has done something."""
         has_run = False
         for call in islice(self._sent, 1, None):
             answer: redis.ResponseError | None = None
             try:
-                await connection.read(call.blocks + self._route.heartbeat if call.blocks else None)
+                await connection.read(call.blocks)
             except redis.ResponseError as error:
                 answer = error
             except (redis.RedisError, OSError) as error:

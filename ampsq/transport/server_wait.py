@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ampsq.base.errors import AmpsqError
 from ampsq.protocol.reads.server import ping
 from ampsq.transport.route import Route
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

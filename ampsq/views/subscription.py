@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.protocol.context import InstanceContext
-    from ampsq.transport.runner import AsyncStore, Store
+    from ampsq.transport.async_store import AsyncStore
+    from ampsq.transport.store import Store
     from ampsq.views.upkeep import Follower
 
 __all__ = ["AsyncRowSubscription", "RowSubscription"]

@@ -26,7 +26,7 @@ from ampsq.catalog import apply
 from ampsq.definitions.action import DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.protocol.schema import key
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 DEFINED = Instance(topics="defined")
 SENTENCE = (

@@ -9,7 +9,7 @@ from scene import pick_up
 
 from ampsq import Action, Queue, Topic
 from ampsq.base.errors import AmpsqError, DefinitionError, UnknownQueue
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import ampsq
 from ampsq import Action, Queue
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.server.embedded import acquire
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 SHORT = ("--interval", "0.1s")
 

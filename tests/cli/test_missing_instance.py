@@ -9,7 +9,7 @@ import pytest
 import ampsq
 from ampsq.cli.main import COMMANDS
 from ampsq.server.embedded import acquire
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 #: Commands that work without an instance, make it, or tell of it as of everything else (the doctor's own tests).
 WITHOUT = {"up", "demo", "apply", "coordinator", "doctor", "acl", "bench", "completion", "version"}

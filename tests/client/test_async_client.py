@@ -14,7 +14,7 @@ from ampsq.client.admin import Admin
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.coordinator.actions import Actions
 from ampsq.protocol.schema import key
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 class Awaited:

@@ -14,7 +14,7 @@ from ampsq import Action, Client, ConflatedTopic, Do, Instance, On, Queue, Topic
 from ampsq.base.errors import ServerFull, Unavailable
 from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.protocol.schema import key
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 _numbers = itertools.count(1)
 

@@ -417,7 +417,7 @@ class Campaign:
     # --- what must be
 
     def _pools(self):
-        at = self._client._store._connections._at
+        at = self._client._store._connections.used
         return [at[1]] if at is not None else []
 
     async def _connections_answer(self):

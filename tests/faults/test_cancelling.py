@@ -13,8 +13,8 @@ from observing import eventually
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
+from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.route import ServerAddress
-from ampsq.transport.runner import AsyncStore
 
 WORK = Queue(name="work", lease_period="1h", max_per_subscription_backlog=50)
 PING = ["PING"]
@@ -94,11 +94,11 @@ def test_closing_a_client_that_is_cancelled_still_closes_all_of_it(valkey, insta
         await client.publish_many("work", range(20))
         taken = await opened[0].get(5)
         store, keepalive = client._store, client._connection.parts.keepalive
-        pool = store._connections._at[1]
+        pool = store._connections.used[1]
         await Moment(at, again).run(client.close())
         assert taken is not None
         assert not keepalive._thread.is_alive()
-        assert store._connections._at is None
+        assert store._connections.used is None
         return [each.is_connected for each in (*pool._available_connections, *pool._in_use_connections)]
 
     assert not any(asyncio.run(work()))
@@ -146,7 +146,7 @@ def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(val
             assert await Moment(1).run(subscription.close()) == []
             await asyncio.wait([reader])
             await asyncio.sleep(0.05)
-            pool = client._store._connections._at[1]
+            pool = client._store._connections.used[1]
             return subscription._pipeline._connection, pool._in_use_connections
 
     assert asyncio.run(work()) == (None, set())
@@ -169,7 +169,7 @@ def test_closing_a_store_that_is_cancelled_closes_its_connections(valkey, instan
     async def work():
         store = AsyncStore(valkey.url, instance)
         await asyncio.gather(*(store.call(command(PING, bool)) for _ in range(5)))
-        pool = store._connections._at[1]
+        pool = store._connections.used[1]
         await cancelled_at_once(store.close())
         return [each.is_connected for each in pool._available_connections]
 
@@ -180,7 +180,7 @@ def test_connections_to_a_server_that_is_left_are_closed_also_by_who_is_cancelle
     async def work():
         store = AsyncStore(valkey.url, instance)
         await asyncio.gather(*(store.call(command(PING, bool)) for _ in range(5)))
-        former, pool = store._connections._at[1], store._connections
+        former, pool = store._connections.used[1], store._connections
         # The same server after a reconnect.
         await cancelled_at_once(pool.pool(ServerAddress(valkey.url)))
         await store.close()

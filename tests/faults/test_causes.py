@@ -21,9 +21,9 @@ from ampsq import AsyncClient, Client
 from ampsq.base import errors
 from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
 from ampsq.protocol.request import command
+from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.errors import translate_connect_error
 from ampsq.transport.route import Route
-from ampsq.transport.runner import AsyncStore
 
 pytestmark = pytest.mark.slow
 

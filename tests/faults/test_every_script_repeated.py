@@ -18,7 +18,7 @@ from every_script import WORK, Work
 
 from ampsq.base.errors import Rejected, Unavailable
 from ampsq.protocol import scripts
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Connection, ConnectionPool, Store
 
 #: Where the second run of a script may write a later moment, and nothing else: keys, as regular expressions.
 MAY_BE_LATER = {
@@ -72,6 +72,32 @@ class Ledger:
         self.twice, self.once, self.faults = set(), set(), []
 
 
+class DoubtingPool(ConnectionPool):
+    """Connections that lose the replies that their store drops."""
+
+    store = None
+
+    def take(self):
+        taken = super().take()
+        given = DoubtingConnection(taken.server, taken.pool, taken.raw, taken.owner)
+        given.store = self.store
+        return given
+
+
+class DoubtingConnection(Connection):
+    store = sent = None
+
+    def send(self, call, *, whole=False):
+        self.sent = call
+        super().send(call, whole=whole)
+
+    def read(self, blocks=0.0):
+        reply = super().read(blocks)
+        if self.store.dropped(self.sent, reply):
+            raise redis.ConnectionError("the test dropped this reply")
+        return reply
+
+
 class Doubting(Store):
     """A store that drops the first reply of every script."""
 
@@ -80,6 +106,8 @@ class Doubting(Store):
         self._alone = threading.RLock()
         self._ledger, self._look = ledger, lambda: snapshot(self)
         self._dropping, self._dropped, self._takes = False, None, 0
+        self._connections = DoubtingPool(self.route, self.key)
+        self._connections.store = self
 
     def call(self, call):
         # Actions have threads of their own for what takes long: nothing may change between the two looks.
@@ -113,13 +141,17 @@ class Doubting(Store):
         self._takes += name == "take"
         return name == "take" and self._takes % 2 == 0
 
-    def _send(self, line, call, *, whole):
-        reply = super()._send(line, call, whole=whole)
-        if self._dropping and call.script is not None:
-            self._dropping = False
-            self._dropped = (reply, self._look())
-            raise redis.ConnectionError("the test dropped this reply")
-        return reply
+    def take_connection(self):
+        """A pipeline loses nothing: nobody would ask a second time."""
+        return ConnectionPool.take(self._connections)
+
+    def dropped(self, sent, reply):
+        """Note what came of a call, and say whether its reply is to be lost."""
+        if not self._dropping or sent is None or sent.script is None:
+            return False
+        self._dropping = False
+        self._dropped = (reply, self._look())
+        return True
 
     def _compare(self, name, first, second):
         later = MAY_BE_LATER.get(name)

@@ -17,7 +17,7 @@ from ampsq.coordinator import Coordinator
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.discovery import slot_of
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from ampsq.operations.doctor.examination import examine
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.schema import INSTANCES
 from ampsq.transport.discovery import slot_of
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.slow
 #: Seconds for opening a client: what the list is asked for and what everything else takes on a busy machine.

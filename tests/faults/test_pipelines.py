@@ -11,10 +11,11 @@ import redis
 
 from ampsq.base.errors import Rejected, Unavailable, UnknownTopic
 from ampsq.protocol.request import command, script_call
+from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.errors import translate_error
 from ampsq.transport.pipeline import AsyncPipeline, PinnedPipeline, Pipeline
 from ampsq.transport.route import Route
-from ampsq.transport.runner import AsyncStore, Store
+from ampsq.transport.store import Store
 
 E = redis.exceptions
 ASK = "3941 127.0.0.1:17901"
@@ -31,10 +32,10 @@ class Fake:
         self.server, self.replies = server, deque(replies)
         self.sent, self.is_dropped, self.is_back = [], False, False
 
-    def send(self, request):
-        self.sent.append(request)
+    def send(self, call):
+        self.sent.append(call)
 
-    def read(self, _seconds=None):
+    def read(self, _blocks):
         reply = self.replies.popleft()
         if isinstance(reply, Exception):
             raise reply
@@ -48,11 +49,11 @@ class Fake:
 
 
 class AsyncFake(Fake):
-    async def send(self, request):
-        super().send(request)
+    async def send(self, call):
+        super().send(call)
 
-    async def read(self, seconds=None):
-        return super().read(seconds)
+    async def read(self, blocks):
+        return super().read(blocks)
 
     async def drop(self):
         super().drop()
@@ -67,7 +68,7 @@ class FakeStore:
     made = Fake
 
     def __init__(self, *replies, alone=None):
-        self.route, self.key = Route("redis://127.0.0.1:1", "here"), "{here}"
+        self.route = Route("redis://127.0.0.1:1", "here")
         self.connections = [self.made(self.route.find(), each) for each in replies]
         self.waiting, self.alone, self.answer = deque(self.connections), [], alone or (lambda name: f"alone {name}")
 
@@ -140,8 +141,8 @@ def test_what_was_refused_is_sent_again_in_order(kind, number):
         assert await collect(pipeline, 3) == ["two", "three", "four"]
         assert pipeline.open_calls == 0
         assert store.alone == ["1"]
-        names = [request.split(b"\r\n")[-2] for request in store.connections[0].sent]
-        assert names == [b"1", b"2", b"3", b"2", b"3", b"4"]
+        names = [name_of(call) for call in store.connections[0].sent]
+        assert names == ["1", "2", "3", "2", "3", "4"]
 
     asyncio.run(main())
 
@@ -260,7 +261,7 @@ def test_where_no_connection_can_be_had_since_the_slot_moves_calls_wait_for_it(k
         # The third attempt to connect succeeds.
         await post(pipeline, write("3"))
         assert store.alone == []
-        assert [request.split(b"\r\n")[-2] for request in store.connections[0].sent] == [b"1", b"2", b"3"]
+        assert [name_of(call) for call in store.connections[0].sent] == ["1", "2", "3"]
 
     asyncio.run(main())
 

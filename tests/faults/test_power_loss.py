@@ -15,7 +15,7 @@ from ampsq import MemoryBookmarkStore, MemoryPublishStore, Queue, RedisBookmarkS
 from ampsq.base.errors import NameInUse, StaleLease
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import readers as reader_calls
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.slow
 

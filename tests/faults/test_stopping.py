@@ -20,7 +20,7 @@ from ampsq.base.shutdown import end_process_within
 from ampsq.gateway.users import Secret
 from ampsq.protocol.schema import key
 from ampsq.server.embedded import acquire, status
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.slow
 

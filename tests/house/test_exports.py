@@ -19,14 +19,14 @@ ROOT = Path(ampsq.__file__).parent
 BESIDE = ROOT.parent / "cli"
 
 #: Who may open connections: on which calls run, and to ask who serves an instance.
-OPENERS = {"ampsq.transport.connection_pool", "ampsq.transport.discovery"}
+OPENERS = {"ampsq.transport.async_store", "ampsq.transport.discovery", "ampsq.transport.store"}
 #: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
 REDIS = OPENERS | {
     "ampsq.base.addresses",
+    "ampsq.transport.attempts",
     "ampsq.transport.errors",
     "ampsq.transport.pipeline",
     "ampsq.transport.route",
-    "ampsq.transport.runner",
     "ampsq.queues.heartbeat",
     "ampsq.cli.demo_world",
 }
@@ -157,7 +157,7 @@ def test_what_a_module_exports_exists_and_is_sorted(name):
         "ampsq.base.errors",
         "ampsq.protocol.scripts",
         "ampsq.protocol.request",
-        "ampsq.transport.runner",
+        "ampsq.transport.store",
         "ampsq.protocol.calls.queues",
         "ampsq.protocol.calls.publish",
     ],

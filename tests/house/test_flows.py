@@ -14,7 +14,8 @@ import ampsq
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol.request import Call, ForeignStep, Pause
 from ampsq.topics.bookmark_store import BookmarkStore, MemoryBookmarkStore
-from ampsq.transport.runner import AsyncStore, Store
+from ampsq.transport.async_store import AsyncStore
+from ampsq.transport.store import Store
 
 ROOT = Path(ampsq.__file__).parents[1]
 #: What only asyncio's own code imports or says.

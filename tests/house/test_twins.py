@@ -16,12 +16,18 @@ ROOT = Path(__file__).parents[2] / "ampsq"
 
 
 class Twin(NamedTuple):
-    """A file, the one made from it, the words that change, and the calls that are awaited there."""
+    """A file, the one made from it, and what differs there.
+
+    `words` are names and phrases that change. `awaits` are calls that are awaited. `texts` are lines that say another
+    thing, for where asyncio waits in a way of its own. `without` names the methods that the other has no use for.
+    """
 
     source: str
     made: str
     words: dict[str, str]
     awaits: tuple[str, ...]
+    texts: dict[str, str]
+    without: tuple[str, ...] = ()
 
 
 TWINS = [
@@ -30,18 +36,92 @@ TWINS = [
         "client/async_admin.py",
         {"Admin": "AsyncAdmin", "Store": "AsyncStore", "a client": "an asyncio client"},
         ("self._store.run(", "self._store.call("),
-    )
+        {"ampsq.transport.store": "ampsq.transport.async_store"},
+    ),
+    Twin(
+        "transport/store.py",
+        "transport/async_store.py",
+        {
+            "Connection": "AsyncConnection",
+            "ConnectionPool": "AsyncConnectionPool",
+            "Iterator": "AsyncIterator",
+            "Pipeline": "AsyncPipeline",
+            "Store": "AsyncStore",
+            "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
+            "Stores for threads": "Stores for asyncio",
+            "waits for them in this thread; safe to share between threads": "waits for them; one event loop a store",
+        },
+        (
+            *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
+            *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
+            *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
+            *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
+            *("connection.on_connect(", "connection.send_command(", "connection.read_response("),
+            *("self.drop()", "self.pool.release("),
+        ),
+        {
+            "`ampsq.transport.async_store` is made from this file and differs": (
+                "This differs from `ampsq.transport.store`"
+            ),
+            "import functools\n": "import asyncio\nimport functools\n",
+            "import redis\n": (
+                "import redis\nimport redis.asyncio\nfrom redis.asyncio.retry import Retry\n"
+                "from redis.backoff import NoBackoff\n"
+            ),
+            "from ampsq.base.errors": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.errors",
+            "PinnedPipeline, Pipeline\n": "Pipeline\n",
+            "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
+            "time.sleep(": "await asyncio.sleep(",
+            "self._revive()": "await asyncio.to_thread(self._revive)",
+            "with self.pipeline()": "async with self.pipeline()",
+            "server = self.route.find()": (
+                "# Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"
+                "            server = await asyncio.to_thread(self.route.find)"
+            ),
+            "former[1].disconnect(inuse_connections=False)": (
+                "await run_to_end(former[1].disconnect(inuse_connections=False))"
+            ),
+            "used[1].disconnect()": "await run_to_end(used[1].disconnect())",
+            "        greet = functools": (
+                "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
+                '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
+                "        greet = functools"
+            ),
+            "            self._check(server, connection)\n": (
+                "            async with asyncio.timeout(self.route.heartbeat):\n"
+                "                await self._check(server, connection)\n"
+            ),
+            "connection.disconnect()": "await connection.disconnect(nowait=True)",
+            "        self.raw.send_packed_command(": (
+                "        async with asyncio.timeout(self.owner.route.heartbeat):\n"
+                "            await self.raw.send_packed_command("
+            ),
+            "        seconds = self.owner.route.heartbeat + blocks\n": "",
+            "        if blocks and not self.raw.can_read(timeout=seconds):\n"
+            '            raise redis.TimeoutError(f"no answer within {seconds:g} s")\n'
+            "        return self.raw.read_response()\n": (
+                "        async with asyncio.timeout(self.owner.route.heartbeat + blocks):\n"
+                "            return await self.raw.read_response()\n"
+            ),
+            "self.raw.disconnect()": "await self.raw.disconnect(nowait=True)",
+        },
+        ("redis", "pinned", "ask", "is_readable"),
+    ),
 ]
 
 
 def made(twin: Twin, text: str) -> str:
     """Return the text for asyncio; a method that awaits is an `async def`."""
     for call in twin.awaits:
-        text = text.replace(call, f"await {call}")
+        text = re.sub(rf"(?<![\w.]){re.escape(call)}", f"await {call}", text)
+    for line, other in twin.texts.items():
+        assert line in text, f"{twin.source} has no {line!r} any more"
+        text = text.replace(line, other)
     for word, other in twin.words.items():
         text = re.sub(rf"(?<![\w.]){re.escape(word)}\b", other, text)
-    methods = re.split(r"(?m)^(?=    (?:@|def ))", text)
-    text = "".join(re.sub(r"^    def ", "    async def ", each) if "await " in each else each for each in methods)
+    parts = re.split(r"(?m)^(?=    @|(?<!    @property\n)(?<!    @staticmethod\n)    def |@|class )", text)
+    kept = [part for part in parts if not any(re.search(rf"(?m)^    def {name}\(", part) for name in twin.without)]
+    text = "".join(re.sub(r"(?m)^    def ", "    async def ", each) if "await " in each else each for each in kept)
     head, quotes, rest = text.partition('"""\n\n')
     return f"{head}{quotes}# Made from {twin.source} by tests/house/test_twins.py --write.\n\n{rest}"
 

@@ -21,7 +21,7 @@ from real import Real, decoded, flat, grouped, messages_of, pairs_of, texts
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.protocol.schema import LEASES_ANCHOR
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 _instances = itertools.count(1)
 

@@ -15,7 +15,7 @@ from real import Real
 
 from ampsq.base.errors import RecordsBehind
 from ampsq.expressions import parse
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 _instances = itertools.count()
 IDS = st.sampled_from(["a", "b|c", "\\", 1, 2, 2.5, 12345678901234567890])

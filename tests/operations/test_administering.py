@@ -20,7 +20,7 @@ from ampsq.client.admin import Admin
 from ampsq.coordinator.actions import Actions
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.protocol.schema import key
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")
 

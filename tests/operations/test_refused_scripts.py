@@ -23,7 +23,7 @@ from ampsq.protocol.schema import KEYS, key
 from ampsq.protocol.script_rights import ADMINISTERING, CONSUMING, GUARDED_COMMANDS, GUARDED_KEYS
 from ampsq.protocol.scripts import names
 from ampsq.transport.errors import translate_error
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")
 

@@ -15,7 +15,7 @@ from ampsq.operations.roles import ROLES, rules
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import KEYS, keepalive_channel, key
 from ampsq.protocol.scripts import names
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")
 

@@ -21,7 +21,7 @@ from ampsq.gateway.users import Secret
 from ampsq.operations.roles import rules
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.route import Route
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 SECRET = "hunt/er2@:#?x"  # noqa: S105 - what is looked for
 QUOTED = quote(SECRET, safe="")

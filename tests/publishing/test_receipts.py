@@ -13,7 +13,8 @@ from ampsq import AsyncClient, Bookmark, MemoryPublishStore, Queue, Topic
 from ampsq.base.errors import Closed, DefinitionError, NotPersisted
 from ampsq.protocol.schema import key
 from ampsq.publishing import published_runs
-from ampsq.transport.runner import AsyncStore, Store
+from ampsq.transport.async_store import AsyncStore
+from ampsq.transport.store import Store
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.files.config import load
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 RINGS = AddressSetting(match="ring.#", default_ring_size=3, auto_create_queues=True)
 

@@ -18,7 +18,7 @@ from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.schema import keepalive_channel
 from ampsq.queues.subscription_core import SubscriptionCore
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 class Moody:

@@ -17,7 +17,7 @@ from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import COMPILED, key
 from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 def _decoded(reply):

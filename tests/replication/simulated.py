@@ -13,7 +13,7 @@ from ampsq.definitions.queue import Queue
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import COMPILED, key
 from ampsq.replication.selection import Peer
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 TOPIC, QUEUE = "orders", "work"
 LEASE = 2_000

@@ -16,7 +16,7 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.schema import key
 from ampsq.replication import link_runner
 from ampsq.replication.link_runner import LinkRunner
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 def links(client, direction="out"):

@@ -12,7 +12,7 @@ from ampsq.protocol.calls.jobs import commit_job
 from ampsq.protocol.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter, drain
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 from ampsq.coordinator import views as keeping
 from ampsq.protocol.reads import views as view_reads
 from ampsq.protocol.schema import key
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ampsq.protocol.reads.origin import read_origin
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Actions"]
 

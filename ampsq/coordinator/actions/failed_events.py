@@ -20,7 +20,7 @@ from ampsq.protocol.reads.clock import server_time
 
 if TYPE_CHECKING:
     from ampsq.coordinator.actions.follow import Followed
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["retry_failed"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.action import Action
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.reads.streams import Stream
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["Followed", "back_off"]
 

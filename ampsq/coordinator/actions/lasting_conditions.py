@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.action import Action
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["LastingConditions"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ampsq.coordinator.actions.event import ActionEvent
     from ampsq.coordinator.actions.steps import Performer
     from ampsq.definitions.action import Action
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["TRANSIENT", "Failure", "RunResult", "Runner", "named_topic", "publisher_of"]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.action_parts import Trigger
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.entries import RawEntry
-    from ampsq.transport.runner import Store
+    from ampsq.transport.store import Store
 
 __all__ = ["EventReader", "Slot", "SourceEntry", "place_of", "read_entries", "stream_of"]
 

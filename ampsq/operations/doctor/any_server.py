@@ -8,7 +8,7 @@ from ampsq.base.errors import NotPermitted, Unavailable
 from ampsq.protocol.reads.server import ask_role
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.route import Route
-from ampsq.transport.runner import Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

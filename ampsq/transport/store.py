@@ -1,0 +1,332 @@
+"""Stores for threads: they run flows and single calls on connections to where a route leads.
+
+`ampsq.transport.async_store` is made from this file and differs in how it waits, in nothing else. After a failure,
+`ampsq.transport.attempts` decides for both whether a call is sent again.
+
+redis-py repeats commands by itself, which runs a script twice: that is switched off. Every new connection is greeted:
+a replica, and a server that holds another incarnation of the instance, are never used.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import hiredis
+import redis
+
+from ampsq.base.errors import AmpsqError, Closed, TooMuchToRead, Unavailable
+from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post, run_in_parts
+from ampsq.transport.attempts import (
+    REDIRECTS,
+    SENT_AHEAD,
+    Attempts,
+    UpcomingCalls,
+    lost_in_cluster,
+    pool_options,
+    route_to,
+    unsendable,
+    with_raw_reply,
+)
+from ampsq.transport.errors import translate_connect_error
+from ampsq.transport.pipeline import REFUSALS, PinnedPipeline, Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ampsq.protocol.request import Flow, Step
+    from ampsq.transport.route import Route, ServerAddress
+
+__all__ = ["Connection", "ConnectionPool", "Store"]
+
+T = TypeVar("T")
+
+
+class Store:
+    """Runs calls and waits for them in this thread; safe to share between threads.
+
+    Args:
+        where: an address or several, as `ampsq.base.addresses` reads them; or a route that others use too.
+        instance: the instance whose keys the scripts work on.
+        retry_timeout: seconds for which a harmless call is repeated while the server cannot be reached.
+        revive: called before a call is repeated: what can bring the server back.
+    """
+
+    def __init__(
+        self,
+        where: str | Sequence[str] | Route,
+        instance: str,
+        *,
+        retry_timeout: float = 15.0,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
+        self.route = route_to(where, instance)
+        self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
+        self._closed = False
+        self.key = "{" + instance + "}"
+        self._connections = ConnectionPool(self.route, self.key)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = flow.send(None)
+            while True:
+                try:
+                    result = self.call(step) if isinstance(step, Call) else self._step(step)
+                except (AmpsqError, ForeignStep) as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            # Interrupted, it learns at once that the step was not answered.
+            flow.close()
+
+    def _step(self, step: Step) -> Any:
+        if isinstance(step, Post):
+            return step.pipeline.post(step.call)
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        if isinstance(step, Collect):
+            return step.pipeline.collect()
+        raise ForeignStep(step)
+
+    def call(self, call: Call[T]) -> T:
+        """Send one call and read its reply; raises `AmpsqError`s only."""
+        if self._closed:
+            raise Closed("this client was closed")
+        began = time.monotonic()
+        attempts: Attempts | None = None
+        try:
+            while True:
+                connection = None
+                try:
+                    connection = self._connections.take()
+                    try:
+                        connection.send(call, whole=attempts is not None and attempts.whole)
+                        reply = connection.read(call.blocks)
+                    except redis.ResponseError:
+                        raise
+                    except BaseException:
+                        # A reply that nobody read would be taken for the answer to the next request.
+                        connection.drop()
+                        raise
+                    finally:
+                        connection.release()
+                    return call.read(reply)
+                except (redis.RedisError, OSError, Unavailable) as error:
+                    server = connection.server if connection else None
+                    attempts = attempts or Attempts(call, self.route, self.retry_timeout, began)
+                    aside = attempts.detour(error, server)
+                    if aside is not None:
+                        return call.read(self._call_aside(aside, call))
+                    pause = attempts.after(error, server)
+                if pause:
+                    time.sleep(pause)
+                    if self._revive is not None:
+                        self._revive()
+        except TooMuchToRead as refusal:
+            return self.run(run_in_parts(call, refusal))
+
+    def _call_aside(self, route: Route, call: Call[Any]) -> Any:
+        """Run a call about a key that another node of the cluster has."""
+        other = Store(route, "", retry_timeout=self.retry_timeout)
+        try:
+            return other.call(with_raw_reply(call))
+        finally:
+            other.close()
+
+    @property
+    def redis(self) -> redis.Redis:
+        """A client of redis-py's on the connections of the server that is used now; for tools and tests."""
+        return redis.Redis(connection_pool=self._connections.pool(self.route.current or self.route.find()))
+
+    def take_connection(self) -> Connection:
+        """Take a connection of one's own, to be given back; raises `Unavailable`."""
+        return self._connections.take()
+
+    def pipeline(self, *, follows: bool = True) -> Pipeline:
+        """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
+        return Pipeline(self, follows=follows)
+
+    def pinned(self) -> PinnedPipeline:
+        """Open a channel whose calls run on one connection or not at all."""
+        return PinnedPipeline(self)
+
+    def stream(self, calls: Iterable[Call[T]]) -> Iterator[T | AmpsqError]:
+        """Send calls one after the other without waiting for each reply: one is answered while the next is made.
+
+        They run in order on one connection. A call that the server refuses gives its error in the place of its reply:
+        whoever gives the calls should give no more then; those on their way are still answered. What `calls` raises is
+        raised when all before are answered. A lost connection ends the stream; calls already sent may have taken
+        effect. Calls that are repeated after a lost reply are not sent ahead: one that overtook another would make it
+        look recorded. Nor is anything sent behind one that may have to be made in parts.
+        """
+        upcoming = UpcomingCalls(calls)
+        with self.pipeline() as pipeline:
+            for call in upcoming:
+                if call.repeatable or not call.is_sent_ahead:
+                    reply: T = self.call(call)
+                    yield reply
+                    continue
+                pipeline.post(call)
+                if pipeline.open_calls > SENT_AHEAD:
+                    yield self._answer(pipeline)
+            while pipeline.open_calls:
+                yield self._answer(pipeline)
+        upcoming.raise_failure()
+
+    @staticmethod
+    def _answer(pipeline: Pipeline) -> Any:
+        try:
+            return pipeline.collect()
+        except REFUSALS as refusal:
+            pipeline.forget_refused()
+            return refusal
+
+    def close(self) -> None:
+        """Close the connections; a call after this raises `Closed`."""
+        self._closed = True
+        self._connections.close()
+
+
+class ConnectionPool:
+    """The connections of one store.
+
+    Args:
+        route: the way to the server.
+        key: what scripts are given as their key.
+    """
+
+    def __init__(self, route: Route, key: str) -> None:
+        self.route, self.key = route, key
+        #: The server that is used now, and redis-py's connections to it.
+        self.used: tuple[ServerAddress, redis.ConnectionPool] | None = None
+        # Held over a few assignments only.
+        self._changing = threading.Lock()
+
+    def take(self) -> Connection:
+        """Take a connection that stands and whose server was greeted.
+
+        Raises:
+            Unavailable: there is none, and why; nothing was sent.
+        """
+        moved: Exception | None = None
+        for _ in range(REDIRECTS):
+            current, used = self.route.current, self.used
+            server = self.route.find() if current is None else current
+            pool = used[1] if used is not None and used[0] is server else self.pool(server)
+            try:
+                return Connection(server, pool, pool.get_connection(), self)
+            except redis.exceptions.MovedError as error:
+                if not self.route.redirect(server, error):
+                    raise translate_connect_error(error, server.url) from error
+                moved = error
+            except (redis.RedisError, OSError, Unavailable) as error:
+                ours = translate_connect_error(error, server.url)
+                if isinstance(ours, Unavailable):
+                    self.route.failed(server, ours, connecting=True)
+                raise ours from error
+        raise lost_in_cluster(server) from moved
+
+    def pool(self, server: ServerAddress) -> redis.ConnectionPool:
+        """Return redis-py's connections to a server; those to another one, which was left, are closed."""
+        with self._changing:
+            former, used = None, self.used
+            if used is None or used[0] is not server:
+                former, used = used, (server, self._made(server))
+                self.used = used
+        if former is not None:
+            # Whoever comes next finds the new ones, and would never close these.
+            former[1].disconnect(inuse_connections=False)
+        return used[1]
+
+    def _made(self, server: ServerAddress) -> redis.ConnectionPool:
+        options = pool_options(server.url, self.route.heartbeat)
+        greet = functools.partial(self._greet, server)
+        return redis.ConnectionPool.from_url(server.url, **options, redis_connect_func=greet)
+
+    def _greet(self, server: ServerAddress, connection: Any) -> None:
+        try:
+            self._check(server, connection)
+        except BaseException:
+            connection.disconnect()
+            raise
+
+    def _check(self, server: ServerAddress, connection: Any) -> None:
+        connection.on_connect()
+        confirmed, questions = self.route.confirmed(), self.route.questions()
+        for question in questions:
+            connection.send_command(*question, check_health=False)
+        self.route.check_server(server, confirmed, [self._answer(connection) for _ in questions])
+
+    @staticmethod
+    def _answer(connection: Any) -> Any:
+        try:
+            return connection.read_response()
+        except redis.ResponseError as error:
+            return error
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._changing:
+            used, self.used = self.used, None
+        if used is not None:
+            used[1].disconnect()
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A connection in somebody's hands; to be given back, or dropped when a reply of it was not read."""
+
+    server: ServerAddress
+    pool: redis.ConnectionPool
+    raw: Any
+    owner: ConnectionPool
+
+    def send(self, call: Call[Any], *, whole: bool = False) -> None:
+        """Send a call; `whole`: with the text of its script, for a server that does not know it.
+
+        Raises:
+            DefinitionError: it cannot be packed; nothing was sent.
+        """
+        words: tuple[Any, ...] = tuple(call.arguments)
+        if call.script is not None:
+            script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
+            words = (*script, 1, self.owner.key, *words)
+        try:
+            # In one go, where redis-py would look at every argument first.
+            request = hiredis.pack_command(words)
+        except (UnicodeEncodeError, TypeError) as error:
+            raise unsendable(error, words) from error
+        self.raw.send_packed_command([request], check_health=False)
+
+    def read(self, blocks: float = 0.0) -> Any:
+        """Read a reply, which the server may hold back for so many seconds."""
+        seconds = self.owner.route.heartbeat + blocks
+        if blocks and not self.raw.can_read(timeout=seconds):
+            raise redis.TimeoutError(f"no answer within {seconds:g} s")
+        return self.raw.read_response()
+
+    def ask(self, *words: str) -> None:
+        """Send a command."""
+        self.raw.send_command(*words, check_health=False)
+
+    def is_readable(self) -> bool:
+        """Whether something came."""
+        return bool(self.raw.can_read(timeout=0))
+
+    def drop(self) -> None:
+        """Close it; it can still be given back."""
+        self.raw.disconnect()
+
+    def release(self) -> None:
+        """Give it back; one to a server that was left is closed."""
+        used = self.owner.used
+        if used is None or used[1] is not self.pool:
+            self.drop()
+        self.pool.release(self.raw)
