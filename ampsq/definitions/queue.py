@@ -116,9 +116,10 @@ class Queue(Definition):
             ``proportional``, but ``round-robin``, the only one allowed, for ``at-most-once``.
         leasing: who may acknowledge a leased message: everybody (``sublet``, default), or only the
             subscription that holds the lease (``strict``).
-        priority: an expression over the body, as in ``/price * /qty``; the message with the largest value is
-            delivered next, of equals the oldest. Read as an unsigned 64-bit number: a fraction is cut off, so for prices
-            multiply, as in ``/price * 100``; what is below 0 counts as 0; NULL and what is no number come last. Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
+        priority: an expression over the body, as in ``/price * /qty``; the message with the largest value is delivered
+            next, of equals the oldest. Read as an unsigned 64-bit number: a fraction is cut off, so for prices
+            multiply, as in ``/price * 100``; what is below 0 counts as 0; NULL and what is no number come last.
+            Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
         barrier_expression: an expression over the body that marks barriers. A barrier waits until every earlier
             message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
             room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor

@@ -45,9 +45,9 @@ class ReplayOptions(TypedDict, total=False):
         rate_max_gap: with a multiple of the recorded pace: the longest time between two messages that is kept.
         fully_durable: hand out only what cannot be lost any more, and all sync destinations have: True (``fsync``): on
             the server's disk; ``replicas=1``: acknowledged by so many replicas. Default False: at once.
-        bookmark_not_found: when a log does not have everything any more from the bookmark or time on from where it
-            is to be read: ``now`` (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
-            `BookmarkNotFound`.
+        bookmark_not_found: when a log does not have everything any more from the bookmark or time on from where it is
+            to be read: ``now`` (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``:
+            raise `BookmarkNotFound`.
         conflation: of messages with the same key only the latest: ``1s``: so long after the key's first change that was
             not handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. Not with
             `sub_id` or `rate`. A message without the key is handed out as it is (docs/slow-clients.md).
