@@ -76,7 +76,9 @@ class AsyncClient:
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise unknown_argument("AsyncClient", unknown, ("url", *AsyncClient.__init__.__kwdefaults__), ELSEWHERE)
+            raise unknown_argument(
+                "AsyncClient", unknown, ("url", *(AsyncClient.__init__.__kwdefaults__ or ())), ELSEWHERE
+            )
         listeners = AsyncListeners()
         options = ConnectionOptions.parse(
             listeners,

@@ -104,7 +104,7 @@ class Client:
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise unknown_argument("Client", unknown, ("url", *Client.__init__.__kwdefaults__), ELSEWHERE)
+            raise unknown_argument("Client", unknown, ("url", *(Client.__init__.__kwdefaults__ or ())), ELSEWHERE)
         options = ConnectionOptions.parse(
             Listeners(),
             retry_timeout=retry_timeout,
@@ -370,7 +370,7 @@ class Client:
         Raises:
             DefinitionError: an argument is wrong or goes only with a store, or this client has a publisher of the name.
             PublishStoreError: the store cannot be used. Unavailable: there is no server, or it lacks what the store's
-                publisher was told to be persisted.
+                publisher was told to be persisted; the client does not go to another instance for that.
             ServerUnsuitable: the server cannot say that it has messages as `persisted` asks.
         """
         self._connection.check_open()
