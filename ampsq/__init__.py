@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from ampsq.records.subscription import AsyncRecordSubscription, RecordSubscription
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
+    from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
-    from ampsq.topics.message import AsyncTopicMessage, TopicMessage
     from ampsq.topics.retention import TopicState, Trimmed
-    from ampsq.topics.subscription import AsyncTopicSubscription, TopicSubscription
+    from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
     from ampsq.views.subscription import AsyncRowSubscription, RowSubscription
     from ampsq.worker import Reject, Worker
@@ -165,8 +165,8 @@ _HOMES = {
     "AsyncRecordSubscription": "records.subscription",
     "AsyncRowSubscription": "views.subscription",
     "AsyncSubscription": "queues.async_subscription",
-    "AsyncTopicMessage": "topics.message",
-    "AsyncTopicSubscription": "topics.subscription",
+    "AsyncTopicMessage": "topics.async_subscription",
+    "AsyncTopicSubscription": "topics.async_subscription",
     "Bookmark": "base.bookmarks",
     "CheckReport": "operations.check.queue",
     "Client": "client.client",
@@ -227,7 +227,7 @@ _HOMES = {
     "Subscription": "queues.subscription",
     "SyncState": "publishing.sync_state",
     "Topic": "definitions.queue",
-    "TopicMessage": "topics.message",
+    "TopicMessage": "topics.subscription",
     "TopicState": "topics.retention",
     "TopicSubscription": "topics.subscription",
     "Transport": "definitions.transport",

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.base.values import Interval
-    from ampsq.topics.message import TopicMessage
-    from ampsq.topics.subscription import TopicSubscription
+    from ampsq.topics.subscription import TopicMessage, TopicSubscription
 
 __all__ = ["subscribe_topic"]
 

@@ -55,7 +55,9 @@ from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link import Link
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.server import embedded
+from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.reader_reports import Reporting
+from ampsq.topics.subscription import ManagedTopicSubscription
 from ampsq.transport.async_store import AsyncConnectionPool, AsyncStore
 from ampsq.transport.failover import Failover
 from ampsq.transport.pipeline import AsyncPipeline, Pipeline
@@ -75,6 +77,8 @@ HANDED_OUT = (
     *("AsyncRecordSubscription", "RowSubscription", "AsyncRowSubscription"),
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
+#: What those work on.
+MANAGED = (ManagedTopicSubscription, AsyncManagedTopicSubscription)
 #: What publishes under a name, and what that gives.
 PUBLISHERS = "Publisher", "AsyncPublisher", "Receipt", "AsyncReceipt", "DeletionReceipt", "AsyncDeletionReceipt"
 #: What an iteration over a subscription calls.
@@ -182,8 +186,7 @@ def _in_roles():
     seen = _clients_in_roles()
     _as(ClientConnection, _opening, {"_begin"})
     _as(AsyncClientConnection, _opening, {"_begin"})
-    for name in HANDED_OUT:
-        kind = _found(name)
+    for kind in (*(getattr(ampsq, name) for name in HANDED_OUT), *MANAGED):
         for owner in kind.__mro__[:-1]:
             if owner.__module__.startswith("ampsq") and owner not in seen:
                 seen.add(owner)
@@ -205,19 +208,6 @@ def _in_roles():
     _as(LinkRunner, "replicator", {"_reach"}, _making)
     _as(Link, _ends, variable=_acting)
     _as(DurabilityGate, "coordinator")
-
-
-def _found(name):
-    for module in ("subscription", "async_subscription", "message"):
-        found = getattr(__import__(f"ampsq.queues.{module}", fromlist=[name]), name, None)
-        if found is not None:
-            return found
-    for module in ("topics.subscription", "topics.message", "records.subscription",
-                   "views.subscription", "worker"):  # fmt: skip
-        found = getattr(__import__(f"ampsq.{module}", fromlist=[name]), name, None)
-        if found is not None:
-            return found
-    raise LookupError(name)
 
 
 def _ends(link):

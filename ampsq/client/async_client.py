@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from ampsq.queues.query import SowMessage
     from ampsq.records.subscription import AsyncRecordSubscription
     from ampsq.server.location import AppendFsync
-    from ampsq.topics.message import AsyncTopicMessage
-    from ampsq.topics.subscription import AsyncTopicSubscription
+    from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import ConnectionEvent
@@ -304,15 +303,12 @@ class AsyncClient:
 
         async def begin() -> AsyncTopicSubscription:
             try:
-                subscription = await connection.follow_topics(spec)
+                return await connection.follow_topics(spec, on_message)
             except ConflatedName as found:
                 if bookmark is not None or options:
                     raise
                 conflated = TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic)
-                subscription = await connection.follow_topics(conflated)
-            if on_message is not None:
-                subscription.run(on_message)
-            return subscription
+                return await connection.follow_topics(conflated, on_message)
 
         return Subscribing(begin(), shown(name))
 

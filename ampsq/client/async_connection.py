@@ -15,8 +15,8 @@ from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.queues.async_subscription import AsyncSubscription
 from ampsq.records.subscription import AsyncRecordSubscription
+from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
-from ampsq.topics.subscription import AsyncTopicSubscription
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
 from ampsq.views.subscription import AsyncRowSubscription
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
+    from ampsq.topics.async_subscription import AsyncTopicMessage
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import AsyncListeners
@@ -88,7 +89,7 @@ class AsyncClientConnection:
         self._failover: Failover | None = None
         self._publishers: Publishers[AsyncStore] | None = None
         self.subscriptions: list[AsyncSubscription] = []
-        self._topic_subscriptions: list[AsyncTopicSubscription] = []
+        self._topic_subscriptions: list[AsyncManagedTopicSubscription] = []
         self._record_subscriptions: list[AsyncRecordSubscription] = []
         self._row_subscriptions: list[AsyncRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
@@ -228,7 +229,7 @@ class AsyncClientConnection:
     @property
     def all_subscriptions(
         self,
-    ) -> list[AsyncSubscription | AsyncTopicSubscription | AsyncRecordSubscription | AsyncRowSubscription]:
+    ) -> list[AsyncSubscription | AsyncManagedTopicSubscription | AsyncRecordSubscription | AsyncRowSubscription]:
         """All that are open."""
         return [
             *self.subscriptions,
@@ -278,13 +279,22 @@ class AsyncClientConnection:
         """Return the subscriptions whose acknowledgements a publisher keeps."""
         return [subscription for each, subscription in self._acknowledging if each is core.guaranteed]
 
-    async def follow_topics(self, spec: TopicSubscriptionSpec) -> AsyncTopicSubscription:
-        """Begin a subscription to topics."""
-        reading = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
-        subscription = AsyncTopicSubscription(reading, self.store, self._topic_subscriptions.remove)
-        await subscription.open()
-        self._topic_subscriptions.append(subscription)
-        return subscription
+    async def follow_topics(
+        self, spec: TopicSubscriptionSpec, on_message: Callable[[AsyncTopicMessage], object] | None
+    ) -> AsyncTopicSubscription:
+        """Begin a subscription to topics.
+
+        Args:
+            spec: what is asked for.
+            on_message: called with each message, if it is there.
+        """
+        core = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
+        managed = AsyncManagedTopicSubscription(core, self.store, self._topic_subscriptions.remove)
+        await managed.open()
+        self._topic_subscriptions.append(managed)
+        if on_message is not None:
+            managed.run(on_message)
+        return AsyncTopicSubscription(managed)
 
     async def follow_records(self, following: RecordSubscriptionCore) -> AsyncRecordSubscription:
         """Begin a subscription to records."""

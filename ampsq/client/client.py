@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription import Subscription
     from ampsq.records.subscription import RecordSubscription
     from ampsq.server.location import AppendFsync
-    from ampsq.topics.message import TopicMessage
-    from ampsq.topics.subscription import TopicSubscription
+    from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
     from ampsq.transport.store import Store
@@ -473,15 +472,13 @@ class Client:
         self._connection.check_open()
         check_handler(on_message, awaits=False)
         try:
-            subscription = self._connection.follow_topics(TopicSubscriptionSpec.of(name, filter, bookmark, options))
+            spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)
+            return self._connection.follow_topics(spec, on_message)
         except ConflatedName as found:
             if bookmark is not None or options:
                 raise
             spec = TopicSubscriptionSpec.of(name, filter, None, {}, conflated=found.topic)
-            subscription = self._connection.follow_topics(spec)
-        if on_message is not None:
-            subscription.run(on_message)
-        return subscription
+            return self._connection.follow_topics(spec, on_message)
 
     def ack(
         self,

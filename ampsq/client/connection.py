@@ -13,12 +13,14 @@ from ampsq.client.publisher_core import Publishers
 from ampsq.queues.subscription import Subscription
 from ampsq.records.subscription import RecordSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
-from ampsq.topics.subscription import TopicSubscription
+from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
 from ampsq.views.subscription import RowSubscription
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ampsq.client.instance_connection import ConnectionOptions
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.client.session import Session
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
+    from ampsq.topics.subscription import TopicMessage
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
@@ -69,7 +72,7 @@ class ClientConnection:
             is_careful=options.policy == "refuse",
         )
         self.subscriptions: list[Subscription] = []
-        self._topic_subscriptions: list[TopicSubscription] = []
+        self._topic_subscriptions: list[ManagedTopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
         self._row_subscriptions: list[RowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
@@ -167,7 +170,7 @@ class ClientConnection:
     # -- subscriptions
 
     @property
-    def all_subscriptions(self) -> list[Subscription | TopicSubscription | RecordSubscription | RowSubscription]:
+    def all_subscriptions(self) -> list[Subscription | ManagedTopicSubscription | RecordSubscription | RowSubscription]:
         """All that are open."""
         return [
             *self.subscriptions,
@@ -217,12 +220,22 @@ class ClientConnection:
         """Return the subscriptions whose acknowledgements a publisher keeps."""
         return [subscription for each, subscription in list(self._acknowledging) if each is core.guaranteed]
 
-    def follow_topics(self, spec: TopicSubscriptionSpec) -> TopicSubscription:
-        """Begin a subscription to topics."""
-        reading = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
-        subscription = TopicSubscription(reading, self.store, self._topic_subscriptions.remove)
-        self._topic_subscriptions.append(subscription)
-        return subscription
+    def follow_topics(
+        self, spec: TopicSubscriptionSpec, on_message: Callable[[TopicMessage], object] | None
+    ) -> TopicSubscription:
+        """Begin a subscription to topics.
+
+        Args:
+            spec: what is asked for.
+            on_message: called with each message, if it is there.
+        """
+        core = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
+        managed = ManagedTopicSubscription(core, self.store, self._topic_subscriptions.remove)
+        managed.open()
+        self._topic_subscriptions.append(managed)
+        if on_message is not None:
+            managed.run(on_message)
+        return TopicSubscription(managed)
 
     def follow_records(self, following: RecordSubscriptionCore) -> RecordSubscription:
         """Begin a subscription to records."""

@@ -15,7 +15,7 @@ from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
 from ampsq.gateway.json_messages import leased_frame, loaded, message_frame, problem_of
 from ampsq.protocol.schema import BATCH
 from ampsq.queues.message import AsyncMessage
-from ampsq.topics.message import AsyncTopicMessage
+from ampsq.topics.async_subscription import AsyncTopicMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ampsq.gateway.frames import Ack, Expire, Handled, Order
     from ampsq.queues.async_subscription import AsyncSubscription
-    from ampsq.topics.subscription import AsyncTopicSubscription
+    from ampsq.topics.async_subscription import AsyncTopicSubscription
 
     Sending = Callable[[dict[str, Any]], Awaitable[None]]
 

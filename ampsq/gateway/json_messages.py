@@ -27,7 +27,7 @@ from ampsq.gateway.entitlements import NotEntitled
 if TYPE_CHECKING:
     from ampsq.queues.message import AsyncMessage
     from ampsq.queues.query import SowMessage
-    from ampsq.topics.message import AsyncTopicMessage
+    from ampsq.topics.async_subscription import AsyncTopicMessage
 
 __all__ = ["Problem", "body_of", "dumped", "leased_frame", "loaded", "message_frame", "problem_of"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ampsq.gateway.rules import Bounds
     from ampsq.queues.async_subscription import Subscribing
     from ampsq.records.subscription import AsyncRecordSubscription
-    from ampsq.topics.subscription import AsyncTopicSubscription
+    from ampsq.topics.async_subscription import AsyncTopicSubscription
 
 __all__ = ["Streams"]
 

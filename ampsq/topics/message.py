@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.message_types import JSON
 from ampsq.expressions import Document
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ampsq.topics.durable_subscription import Received
     from ampsq.topics.merge import Entry
 
-__all__ = ["AsyncTopicMessage", "TopicMessage", "TopicMessageView", "document_of"]
+__all__ = ["TopicMessageView", "document_of"]
 
 _SHOWN: Final = 80
 
@@ -40,16 +40,16 @@ def document_of(entry: Entry, origin: str, instance: str, message_type: MessageT
 
 
 class TopicMessageView:
-    """What a message of a topic is; what is done with it is in `TopicMessage` and `AsyncTopicMessage`."""
+    """What a message of a topic is; `TopicMessage` and `AsyncTopicMessage` can be acknowledged."""
 
-    __slots__ = ("_fields", "_id", "_subscription", "received", "topic")
+    __slots__ = ("_fields", "_id", "_managed", "_received", "topic")
 
-    def __init__(self, entry: Entry, received: Received | None, subscription: Any) -> None:
+    def __init__(self, entry: Entry, received: Received | None, managed: Any) -> None:
         #: The topic that it was published to.
         self.topic, self._id, self._fields = entry
-        #: What a durable subscription notes of it.
-        self.received = received
-        self._subscription = subscription
+        # What a durable subscription notes of it.
+        self._received = received
+        self._managed = managed
 
     @property
     def raw(self) -> bytes:
@@ -61,17 +61,17 @@ class TopicMessageView:
     def data(self) -> Any:
         """The body decoded by the topic's message type, or the bytes as they are where it cannot be."""
         body = body_of(self._fields)
-        return decode_body(self.raw) if body is None else decode_body(body, self._subscription.type_of(self.topic))
+        return decode_body(self.raw) if body is None else decode_body(body, self._managed.core.type_of(self.topic))
 
     @property
     def message_type(self) -> str:
         """The message type of its topic."""
-        return str(self._subscription.type_of(self.topic).name)
+        return str(self._managed.core.type_of(self.topic).name)
 
     @property
     def bookmark(self) -> Bookmark:
         """Its public identity, the same on every instance, for ever; a subscription may begin behind it."""
-        return bookmark_of(self.topic, self._subscription.origin, self._id.decode(), source_in(self._fields))
+        return bookmark_of(self.topic, self._managed.core.origin, self._id.decode(), source_in(self._fields))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -87,46 +87,3 @@ class TopicMessageView:
     def __repr__(self) -> str:
         text = repr(self.data)
         return f"<{type(self).__name__} {self.bookmark}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}>"
-
-
-class MessageHandler(Protocol):
-    """A subscription, as far as its messages need it."""
-
-    def acknowledge(self, message: TopicMessage, *, wait: bool) -> None:
-        """See `TopicMessage.ack`."""
-
-
-class AsyncMessageHandler(Protocol):
-    """The same of the asyncio client."""
-
-    async def acknowledge(self, message: AsyncTopicMessage, *, wait: bool) -> None:
-        """See `TopicMessage.ack`."""
-
-
-class TopicMessage(TopicMessageView):
-    """A message of a `TopicSubscription`."""
-
-    __slots__ = ()
-
-    _subscription: MessageHandler
-
-    def ack(self, *, wait: bool = False) -> None:
-        """Note that it was handled, so that a durable subscription does not get it again; elsewhere nothing.
-
-        Args:
-            wait: False (default) writes it down with others, while messages are asked for within the client's
-                `ack_timeout`, and when the subscription waits or is closed. True writes it down now.
-        """
-        self._subscription.acknowledge(self, wait=wait)
-
-
-class AsyncTopicMessage(TopicMessageView):
-    """A message of an `AsyncTopicSubscription`."""
-
-    __slots__ = ()
-
-    _subscription: AsyncMessageHandler
-
-    async def ack(self, *, wait: bool = False) -> None:
-        """Note that it was handled; see `TopicMessage.ack`."""
-        await self._subscription.acknowledge(self, wait=wait)

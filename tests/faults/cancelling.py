@@ -422,13 +422,14 @@ class Campaign:
 
     async def _connections_answer(self):
         """No reply is left unread, and no connection is in nobody's hands."""
-        users = [*self._subscriptions, *([] if self._reader is None else [self._reader])]
-        held = [each._pipeline._connection for each in users if each._pipeline._connection is not None]
+        pipelines = [each._pipeline for each in self._subscriptions]
+        pipelines += [] if self._reader is None else [self._reader._managed.pipeline]
+        held = [each._connection for each in pipelines if each._connection is not None]
         for pool in self._pools():
             if len(pool._in_use_connections) != len(held):
                 raise Failed(f"{len(pool._in_use_connections)} connections in use, {len(held)} in somebody's hands")
             idle = [each for each in pool._available_connections if each.is_connected]
-            unasked = [each._pipeline for each in users if not each._pipeline.open_calls]
+            unasked = [each for each in pipelines if not each.open_calls]
             for raw in idle + [each._connection.raw for each in unasked if each._connection is not None]:
                 word = b"%d" % self._chance.getrandbits(60)
                 await raw.send_command("ECHO", word, check_health=False)

@@ -30,6 +30,50 @@ class Twin(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+#: What every subscription has: a lock, a pipeline that is closed behind whoever is cancelled, and users who wait.
+_OF_SUBSCRIPTIONS: dict[str, str] = {
+    "import threading\n": "",
+    "threading.Lock()": "asyncio.Lock()",
+    "self._lock.acquire(timeout=": "await acquire(self._lock, timeout=",
+    "time.sleep(": "await asyncio.sleep(",
+    "-> Callable[[], None]:": "-> Callable[[], Awaitable[None]]:",
+    "def __iter__": "def __aiter__",
+    "Callable, Iterator\n": "AsyncIterator, Awaitable, Callable\n",
+    "    def __enter__(self) -> Self:\n": "    async def __aenter__(self) -> Self:\n",
+    "    def __exit__(": "    def __aexit__(",
+}
+#: Only what reads with a pipeline of its own is closed under its lock.
+_CLOSED_BEHIND = {
+    "        finally:\n            self._end(self)\n": (
+        "        except asyncio.CancelledError:\n"
+        "            self.pipeline.close_behind(self._lock)\n"
+        "            raise\n"
+        "        finally:\n"
+        "            # Also when it was cancelled.\n"
+        "            self._end(self)\n"
+    ),
+}
+_WORDS_OF_SUBSCRIPTIONS = {
+    "Iterator": "AsyncIterator",
+    "Pipeline": "AsyncPipeline",
+    "Store": "AsyncStore",
+    "Threads may share it": "Tasks may share it",
+    "iterate over one, or call": "iterate over one with ``async for``, or await",
+    "iterate over it, or call": "iterate over it with ``async for``, or await",
+}
+_AWAITED_OF_SUBSCRIPTIONS = (
+    *(
+        "self._store.run(",
+        "store.run(",
+        "self.pipeline.close(",
+        "pipeline.close(",
+        "self._managed.close(",
+        "self.close(",
+    ),
+    *("self._managed.get(", "self._next(", "self._fetch(", "self._read("),
+)
+
+
 TWINS = [
     Twin(
         "client/admin.py",
@@ -107,7 +151,55 @@ TWINS = [
         },
         ("redis", "pinned", "ask", "is_readable"),
     ),
+    Twin(
+        "topics/subscription.py",
+        "topics/async_subscription.py",
+        {
+            **_WORDS_OF_SUBSCRIPTIONS,
+            "Client.subscribe_topic": "AsyncClient.subscribe_topic",
+            "ManagedTopicSubscription": "AsyncManagedTopicSubscription",
+            "TopicMessage": "AsyncTopicMessage",
+            "TopicSubscription": "AsyncTopicSubscription",
+            "in a thread": "in a task",
+            "threads never get": "tasks never get",
+        },
+        (
+            *_AWAITED_OF_SUBSCRIPTIONS,
+            *("self._attend(", "self._attend_aside(", "self._step(", "self._save(", "self.flush(", "self._handle("),
+            *("self._managed.acknowledge(", "self._managed.flush("),
+        ),
+        {
+            **_OF_SUBSCRIPTIONS,
+            **_CLOSED_BEHIND,
+            "a `TopicSubscription`": "an `TopicSubscription`",
+            "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
+            "the next message.\n\n": "the next message. Cancelling it loses no message.\n\n",
+            "import logging\n": "import asyncio\nimport logging\n",
+            "TYPE_CHECKING, Self": "TYPE_CHECKING, Any, Self",
+            "import MOVING, STEP, ": "import MOVING, STEP, acquire, ",
+            "from ampsq.topics.message": "from ampsq.queues.handlers import call_handler\nfrom ampsq.topics.message",
+            "threading.current_thread()": "asyncio.current_task()",
+            "threading.Thread | None": "asyncio.Task[Any] | None",
+            "with self._lock": "async with self._lock",
+            "with self._saving:": "async with self._saving:",
+            "for handed in": "async for handed in",
+            "        self._is_moving = False\n\n    def __repr__": (
+                "        self._is_moving = False\n"
+                "        self._task: asyncio.Task[None] | None = None\n\n    def __repr__"
+            ),
+            "threading.Thread(target=self._run, args=(on_message,)": (
+                "self._task = asyncio.create_task(self._run(on_message)"
+            ),
+            ", daemon=True).start()": ")",
+            "            on_message(message)\n": "            await call_handler(on_message, message)\n",
+            "            return lambda: None\n": "            return partial(asyncio.sleep, 0)\n",
+        },
+    ),
 ]
+
+
+#: What makes a method a coroutine.
+_AWAITS = re.compile(r"(?m)\bawait |^ +async (for|with) ")
 
 
 def made(twin: Twin, text: str) -> str:
@@ -121,7 +213,7 @@ def made(twin: Twin, text: str) -> str:
         text = re.sub(rf"(?<![\w.]){re.escape(word)}\b", other, text)
     parts = re.split(r"(?m)^(?=    @|(?<!    @property\n)(?<!    @staticmethod\n)    def |@|class )", text)
     kept = [part for part in parts if not any(re.search(rf"(?m)^    def {name}\(", part) for name in twin.without)]
-    text = "".join(re.sub(r"(?m)^    def ", "    async def ", each) if "await " in each else each for each in kept)
+    text = "".join(re.sub(r"(?m)^    def ", "    async def ", each) if _AWAITS.search(each) else each for each in kept)
     head, quotes, rest = text.partition('"""\n\n')
     return f"{head}{quotes}# Made from {twin.source} by tests/house/test_twins.py --write.\n\n{rest}"
 

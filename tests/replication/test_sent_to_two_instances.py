@@ -254,7 +254,7 @@ def test_the_place_goes_past_what_was_handled_under_the_other_origin(two, kind, 
         for each in taken:
             each.ack()
         messages.flush()
-        assert messages._reading._handling.open_messages == 0
+        assert messages._managed.core._handling.open_messages == 0
     with two.client("ba") as client, client.subscribe_topic("orders", **wish_of(store)) as messages:
         assert not rest_of(messages)
         two.send("b", 5)

@@ -80,7 +80,7 @@ def test_a_range_is_not_completed_before_what_was_read_of_it_is_handed_out(addre
     with Client(addresses) as client:
         publish(client, "orders-2", "orders-3")
         with client.subscribe_topic("^orders", bookmark="[epoch:now]") as messages:
-            messages._reading._version_vector._stretches.clear()
+            messages._managed.core._version_vector._stretches.clear()
             fail(times=1)
             with pytest.raises(Unavailable):
                 messages.get("5s")

@@ -160,7 +160,7 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_closed(e
 
 def left_alone(subscription, client, redis, topic="orders"):
     """As if a subscription had not been heard of for longer than its logs were held for it."""
-    subscription._reading._reader._held = float("-inf")
+    subscription._managed.core._reader._held = float("-inf")
     redis.delete(key(client.instance, "holds", topic))
 
 

@@ -1,0 +1,357 @@
+"""Subscriptions to topics and their messages: iterate over one with ``async for``, or await `get`.
+
+`AsyncTopicSubscription` and `AsyncTopicMessage` are what an application has in hand. Both work on
+`AsyncManagedTopicSubscription`, which has what the client needs besides, to go on at another instance.
+"""
+
+# Made from topics/subscription.py by tests/house/test_twins.py --write.
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
+from ampsq.base.waiting import MOVING, STEP, acquire, time_limit, wait_of
+from ampsq.queues.handlers import call_handler
+from ampsq.topics.message import TopicMessageView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from datetime import timedelta
+
+    from ampsq.protocol.context import ClientContext
+    from ampsq.topics.durable_subscription import Received
+    from ampsq.topics.failover import FailoverPlan
+    from ampsq.topics.reader_reports import Reporting
+    from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
+    from ampsq.transport.pipeline import AsyncPipeline
+    from ampsq.transport.store import AsyncStore
+
+__all__ = ["AsyncManagedTopicSubscription", "AsyncTopicMessage", "AsyncTopicSubscription"]
+
+_log = logging.getLogger("ampsq")
+
+
+class AsyncTopicMessage(TopicMessageView):
+    """A message of an `AsyncTopicSubscription`."""
+
+    __slots__ = ()
+
+    _managed: AsyncManagedTopicSubscription
+
+    async def ack(self, *, wait: bool = False) -> None:
+        """Note that it was handled, so that a durable subscription does not get it again; elsewhere nothing.
+
+        Args:
+            wait: False (default) writes it down with others, while messages are asked for within the client's
+                `ack_timeout`, and when the subscription waits or is closed. True writes it down now.
+        """
+        await self._managed.acknowledge(self._received, wait=wait)
+
+
+class AsyncManagedTopicSubscription:
+    """One subscription to topics with what moves it; `AsyncTopicSubscription` is what an application sees of it.
+
+    Args:
+        core: the subscription as its client knows it.
+        store: runs its flows.
+        end: called when it is closed.
+
+    Attributes:
+        core: as it was given.
+        pipeline: what it reads with; another one at another instance.
+    """
+
+    def __init__(
+        self, core: TopicSubscriptionCore, store: AsyncStore, end: Callable[[AsyncManagedTopicSubscription], None]
+    ) -> None:
+        self.core, self._store, self._end = core, store, end
+        self.pipeline = store.pipeline(follows=not core.is_fully_durable)
+        # Whoever reads has it.
+        self._lock = asyncio.Lock()
+        # What was handled is written down in the order in which it was.
+        self._saving = asyncio.Lock()
+        # Between leaving an instance and going on at another one.
+        self._is_moving = False
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncTopicSubscription {self.core}>"
+
+    async def open(self) -> None:
+        """Begin; see `TopicSubscriptionCore.open`."""
+        try:
+            await self._store.run(self.core.open(self.pipeline))
+        except BaseException:
+            await self.pipeline.close()
+            raise
+
+    async def get(self, timeout: timedelta | float | str | None) -> AsyncTopicMessage | None:  # noqa: ASYNC109
+        """Wait for the next message; see `AsyncTopicSubscription.get`."""
+        owner = asyncio.current_task()
+        self.core.asks(owner)
+        handed = await self._next(owner, time_limit(timeout))
+        return None if handed is None else AsyncTopicMessage(handed[0], handed[1], self)
+
+    async def _next(self, owner: asyncio.Task[Any] | None, until: float) -> Handed | None:
+        core = self.core
+        while True:
+            if await acquire(self._lock, timeout=wait_of(until)):
+                try:
+                    if core.is_due:
+                        await self._attend()
+                    taken = core.take(owner) or await self._fetch(owner, until)
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
+                    taken = None
+                finally:
+                    self._lock.release()
+                if taken is not None:
+                    return taken
+            if core.completed or time.monotonic() >= until:
+                return None
+            if self._is_moving:
+                await asyncio.sleep(MOVING)
+
+    async def _fetch(self, owner: asyncio.Task[Any] | None, until: float) -> Handed | None:
+        if self.core.closed:
+            raise Closed("this subscription was closed")
+        await self._save()
+        await self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
+        return self.core.take(owner)
+
+    async def _attend(self) -> None:
+        """Do what is to be done from time to time; whoever holds the lock."""
+        await self._save()
+        await self._store.run(self.core.attend(self.pipeline))
+
+    async def messages(self) -> AsyncIterator[AsyncTopicMessage]:
+        """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
+        async for handed in self._handed():
+            yield AsyncTopicMessage(handed[0], handed[1], self)
+            if handed[1] is not None:
+                self._returned(handed[1])
+
+    async def _handed(self) -> AsyncIterator[Handed]:
+        core, buffer = self.core, self.core.buffer
+        while not (core.closed or core.completed):
+            if core.is_due:
+                await self._attend_aside()
+            if core.is_unpaced and not core.is_paused and not core.is_full:
+                try:
+                    # Taking from a deque is atomic: tasks never get the same message.
+                    handed: Handed | None = buffer.popleft()
+                except IndexError:
+                    handed = await self._step()
+            else:
+                handed = await self._step()
+            if handed is not None:
+                yield handed
+
+    async def _attend_aside(self) -> None:
+        """Do what is due, unless somebody else has the lock, who does it."""
+        if await acquire(self._lock, timeout=0):
+            try:
+                await self._attend()
+            except Unavailable:
+                if not self._is_moving:
+                    raise
+            finally:
+                self._lock.release()
+
+    async def _step(self) -> Handed | None:
+        try:
+            return await self._next(None, time.monotonic() + STEP)
+        except Closed:
+            return None
+
+    def _returned(self, received: Received) -> None:
+        """Whoever iterates asks for the next message."""
+        if self.core.auto_ack:
+            self.core.handle(received)
+
+    def run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
+        """Call a function with each message, in a task, until the subscription is closed or completed."""
+        self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.core.id}")
+
+    async def _run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
+        while not (self.core.closed or self.core.completed):
+            try:
+                async for handed in self._handed():
+                    await self._handle(on_message, handed)
+            except BookmarkNotFound:
+                _log.exception("%r ends", self)
+                return
+            except (SlowClient, NameInUse) as error:
+                _log.error("%r ends: %s", self, error)
+                return
+            except AmpsqError as error:
+                _log.warning("%r: %s; trying again", self, error)
+                await asyncio.sleep(STEP)
+
+    async def _handle(self, on_message: Callable[[AsyncTopicMessage], object], handed: Handed) -> None:
+        message = AsyncTopicMessage(handed[0], handed[1], self)
+        try:
+            await call_handler(on_message, message)
+        except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
+            _log.exception("handler of %r failed; it does not count as handled", message)
+            return
+        if handed[1] is not None:
+            self._returned(handed[1])
+
+    async def acknowledge(self, received: Received | None, *, wait: bool) -> None:
+        """Note that a message was handled; see `AsyncTopicMessage.ack`."""
+        self.core.handle(received)
+        if wait:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write down now what was handled."""
+        while True:
+            try:
+                return await self._save()
+            except Unavailable:
+                if not self._is_moving:
+                    raise
+            await asyncio.sleep(MOVING)
+
+    async def _save(self) -> None:
+        async with self._saving:
+            await self._store.run(self.core.save())
+
+    # -- at another instance
+
+    async def prepare_failover(
+        self,
+        store: AsyncStore,
+        client: ClientContext,
+        reporting: Reporting,
+    ) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; gives what lets it go on there, after `suspend`."""
+        if self.core.is_over:
+            return partial(asyncio.sleep, 0)
+        pipeline = store.pipeline(follows=not self.core.is_fully_durable)
+        try:
+            arrival = await store.run(self.core.prepare_failover(client, reporting, pipeline))
+        except BaseException:
+            await pipeline.close()
+            raise
+        return partial(self._resume_at, arrival, pipeline, store)
+
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
+        self._is_moving = not self.core.is_over
+
+    async def _resume_at(self, arrival: FailoverPlan, pipeline: AsyncPipeline, store: AsyncStore) -> None:
+        async with self._lock, self._saving:
+            await self.pipeline.close()
+            self.pipeline, self._store = pipeline, store
+            self.core.resume_at(arrival)
+            self._is_moving = False
+
+    # -- the end
+
+    async def close(self) -> None:
+        """End it; see `AsyncTopicSubscription.close`."""
+        if self.core.closed:
+            return
+        self.core.closed = True
+        try:
+            async with self._lock:
+                await self.pipeline.close()
+                try:
+                    async with self._saving:
+                        await self._store.run(self.core.close(self.pipeline))
+                finally:
+                    await self.pipeline.close()
+        except asyncio.CancelledError:
+            self.pipeline.close_behind(self._lock)
+            raise
+        finally:
+            # Also when it was cancelled.
+            self._end(self)
+
+
+class AsyncTopicSubscription:
+    """Messages of topics, in order, from a place on and then live: iterate over it with ``async for``, or await `get`.
+
+    Made by `AsyncClient.subscribe_topic`. Tasks may share it: each message goes to one of them.
+    """
+
+    def __init__(self, managed: AsyncManagedTopicSubscription) -> None:
+        self._managed = managed
+
+    def __repr__(self) -> str:
+        return repr(self._managed)
+
+    @property
+    def id(self) -> str:
+        """Its name: `sub_id` of a durable one."""
+        return self._managed.core.id
+
+    @property
+    def origin(self) -> str:
+        """Where the messages of this instance come from: its name and its incarnation."""
+        return self._managed.core.origin
+
+    @property
+    def completed(self) -> bool:
+        """Whether the end of the ranges that were asked for was handed out; False for ever of what has no end."""
+        return self._managed.core.completed
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The topics of which something that was asked for had been trimmed; see `bookmark_not_found`."""
+        return self._managed.core.missed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was told to pause."""
+        return self._managed.core.is_paused
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`. It goes on at the same place, and keeps it while messages are asked for."""
+        self._managed.core.is_paused = True
+
+    def resume(self) -> None:
+        """Hand out again."""
+        self._managed.core.resume()
+
+    async def get(self, timeout: timedelta | float | str | None = None) -> AsyncTopicMessage | None:  # noqa: ASYNC109
+        """Wait for the next message. Cancelling it loses no message.
+
+        Args:
+            timeout: how long; default until there is one or the subscription is closed.
+
+        Returns:
+            The message; None when the time is over, or `completed`.
+
+        Raises:
+            Closed: the subscription is closed.
+            Unavailable: the server was away longer than the client's `retry_timeout`; call again to go on.
+            SlowClient: it was beyond the limits of its transport (docs/slow-clients.md), and stays disconnected.
+            NameInUse: it is durable, and another one began under its `sub_id`; it stays ended.
+        """
+        return await self._managed.get(timeout)
+
+    def __aiter__(self) -> AsyncIterator[AsyncTopicMessage]:
+        return self._managed.messages()
+
+    async def flush(self) -> None:
+        """Write down now what was handled."""
+        await self._managed.flush()
+
+    async def close(self) -> None:
+        """End it: what was handled is written down; the message handed out last counts as such if `ack` was called."""
+        await self._managed.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
