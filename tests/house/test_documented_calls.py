@@ -14,8 +14,8 @@ from ampsq.definitions.definition import CheckedModel
 from ampsq.topics.subscription_spec import ReplayOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The reference is written from the code, and decisions say what was so when they were made.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "measured").glob("*.md"))]
+#: The reference is written from the code; decisions and answers of readers say what was so when they were made.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "measured" / "reference-tasks.md"]
 COMING = [ROOT / "docs" / "coming-from-amps.md", ROOT / "docs" / "coming-from-others.md"]
 COMMANDS = {path for path, _ in commands()}
 
@@ -53,10 +53,11 @@ def arguments_of(function):
 
 def called(node):
     """What a call calls of the public API; None where it is something else."""
-    if isinstance(node.func, ast.Attribute):
+    is_exported = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "ampsq"
+    if isinstance(node.func, ast.Attribute) and not is_exported:
         owner = owner_of(node.func.value)
         return getattr(owner, node.func.attr, None) if owner is not None else None
-    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    name = node.func.attr if is_exported else node.func.id if isinstance(node.func, ast.Name) else ""
     found = getattr(ampsq, name) if name in ampsq.__all__ else None
     # Errors take what they say
     return None if inspect.isclass(found) and issubclass(found, Exception) else found
@@ -83,6 +84,8 @@ def test_every_call_that_a_page_names_is_there(page):
 def test_a_call_that_is_not_there_or_has_another_argument_is_seen():
     owners = [owner_of(ast.parse(text).body[0].value) for text in ("client", "client.admin", "message", "other")]
     assert owners == [Client, Admin, Message, None]
+    calls = [called(ast.parse(text).body[0].value) for text in ("ampsq.Client()", "Client()", "client.ack()", "f()")]
+    assert calls == [Client, Client, Client.ack, None]
     assert not hasattr(Client, "queue_stats")
     assert "publisher" not in arguments_of(Client)
     assert "sub_id" in arguments_of(Client.subscribe_topic)
