@@ -70,6 +70,7 @@ class Worker:
         stop_timeout: how long running handlers may take to end once the worker is stopped; what then still runs is
             left, and its messages come back.
         cancel_delay: after an exception, how long the message stays away.
+        client: one to use, which stays open; default one of the worker's own, as `url` and the others say.
 
     Attributes:
         processed, failed, rejected: messages so far, barriers included, whose handler returned, raised, raised

@@ -62,6 +62,7 @@ _INTERNAL: Final = {
     ),
     *("Topic.stored", "ConflatedTopic.filter_with", "Queue.domain", "Queue.feeds_from", "GroupLocalQueue.domain"),
     *("AddressSetting.matches", "View.feeds_from", "Definition.title"),
+    *("Destination.topic_for", "Destination.leads_to", "Destination.passes", "ReplicatedTopic.matches"),
 }
 #: What users make themselves; everything else is made by a call that gives it.
 _MADE_BY_USERS: Final = {
@@ -451,7 +452,16 @@ class Writer:
         fields = {element: field for element, field in kind.model_fields.items() if element not in inherited}
         if fields:
             text += "\n| element | type | default | meaning |\n|---|---|---|---|\n"
-        for element, field in fields.items():
+        # An element that files and arguments call otherwise than the model, as `match` of an address setting.
+        renamed = dict(
+            zip(
+                [element for element in fields if element not in said],
+                [element for element in said if element not in kind.model_fields],
+                strict=False,
+            )
+        )
+        for field_name, field in fields.items():
+            element = renamed.get(field_name, field_name)
             typed = type_text(field.annotation).replace("|", "\\|")
             text += f"| `{element}` | `{typed}` | {_default(field)} | {self._cell(said.get(element, ''))} |\n"
         return text

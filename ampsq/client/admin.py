@@ -263,7 +263,15 @@ class Admin:
         )
 
     def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
+        """Say why a message is where it is; nothing is changed.
+
+        Args:
+            queue: the queue.
+            bookmark: the message; default the head of the queue, which is to be delivered next.
+
+        Raises:
+            UnknownQueue: there is none of that name. DefinitionError: it is no bookmark.
+        """
         return self._store.run(explain(self._session, queue, bookmark))
 
     def history(self, bookmark: Bookmark | str) -> History:

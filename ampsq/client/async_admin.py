@@ -265,7 +265,15 @@ class AsyncAdmin:
         )
 
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
+        """Say why a message is where it is; nothing is changed.
+
+        Args:
+            queue: the queue.
+            bookmark: the message; default the head of the queue, which is to be delivered next.
+
+        Raises:
+            UnknownQueue: there is none of that name. DefinitionError: it is no bookmark.
+        """
         return await self._store.run(explain(self._session, queue, bookmark))
 
     async def history(self, bookmark: Bookmark | str) -> History:

@@ -123,6 +123,9 @@ class CheckedModel(BaseModel):
 class Definition(CheckedModel):
     """What all definitions share: they have a name and are stored as compact JSON.
 
+    Attributes:
+        name: under which it is defined, once of its kind.
+
     Raises:
         DefinitionError: the elements do not make a definition; the text lists every fault.
     """

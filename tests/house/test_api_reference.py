@@ -67,6 +67,19 @@ def test_every_type_of_a_signature_is_explained(page):
     assert {name for text in calls for name in re.findall(r"\b[A-Z]\w+", text)} - known == set()
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_element_and_argument_of_a_page_is_explained(page):
+    assert re.findall(r"^\| `.*\| +\|$", PAGES[page], re.MULTILINE) == []
+    for part in re.split(r"^#+ ", PAGES[page], flags=re.MULTILINE):
+        if "**Args**" in part:
+            call = re.search(r"```python\n(?:from .*\n\n)?(.*?)```", part, re.DOTALL)[1]
+            items = re.search(r"\*\*Args\*\*\n\n(.*?)(?=\n\n|\Z)", part, re.DOTALL)[1]
+            told = {
+                name for names in re.findall(r"^- (`.*?`): ", items, re.MULTILINE) for name in re.findall(r"\w+", names)
+            }
+            assert told == set(re.findall(r"(?:^ +|[(,] ?)\**(\w+):", call, re.MULTILINE)), call
+
+
 class _Seen(Exception):
     """A program that goes on until it is stopped has printed what was waited for."""
 
