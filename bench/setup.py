@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.client.client import Client
-from ampsq.protocol.reads.logs import log_key
+from ampsq.protocol.reads.streams import log_key
 from ampsq.protocol.schema import INSTANCES
 
 if TYPE_CHECKING:

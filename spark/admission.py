@@ -68,6 +68,7 @@ async def _end(wanted: LogRange, share: int) -> Id:
     # Few, or what was deleted there counts for more than what is left.
     left, ended = min(share, _FEW), False
     while left > 0 and not ended:
-        place, number, ended = await log_index.skip_entries(log.topic, place, last, left)
-        left -= number
+        skipped = await log_index.skip_entries(log.topic, place, last, left)
+        place, ended = skipped.last, skipped.ended
+        left -= skipped.number
     return min(place, last) if place > after else last

@@ -54,7 +54,7 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
     """
     by_instance = {store.instance: store for store in stores}
     by_attempt = {lane[:2] for lane in lanes}
-    if stores[0].call(last_epoch(stores[0].instance, job))[0] < epoch:
+    if stores[0].call(last_epoch(stores[0].instance, job)).epoch < epoch:
         # What is decided cannot be taken back: so what another instance lost is noticed before.
         for name, share in _by_instance(lanes).items():
             by_instance[name].call(keep_stages(job, _KEPT, share))

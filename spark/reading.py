@@ -14,7 +14,7 @@ from ampsq.base.errors import Unavailable
 from ampsq.base.log_positions import Id, id_text, next_id
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls.retention import hold
-from ampsq.protocol.reads.logs import read_log
+from ampsq.protocol.reads.streams import entries_behind, log_of
 from ampsq.spark.columns import PageColumns
 from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
@@ -136,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _page(part: LogPart, after: str, count: int) -> Call[list[RawEntry]]:
-    return read_log(part.log.address.instance, part.log.topic, after, count, id_text(part.last))
+    return entries_behind(part.log.address.instance, log_of(part.log.topic), after, count, until=id_text(part.last))
 
 
 def _next_count(page: list[RawEntry]) -> int:

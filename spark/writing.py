@@ -124,11 +124,12 @@ class _Writing:
             commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
             return
         for store in stores:
-            last, highest = store.call(last_epoch(store.instance, done[0].job))
-            if last > done[0].epoch:
-                raise EpochPast(job=done[0].job, epoch=done[0].epoch, last=last)
-            if last == done[0].epoch and highest >= len(messages):
-                raise RowsDiffer(job=done[0].job, epoch=done[0].epoch, partitions=len(messages), recorded=highest + 1)
+            job, epoch = done[0].job, done[0].epoch
+            last = store.call(last_epoch(store.instance, job))
+            if last.epoch > epoch:
+                raise EpochPast(job=job, epoch=epoch, last=last.epoch)
+            if last.epoch == epoch and last.partition >= len(messages):
+                raise RowsDiffer(job=job, epoch=epoch, partitions=len(messages), recorded=last.partition + 1)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         done = [message for message in messages if isinstance(message, TaskCommit)]

@@ -401,7 +401,7 @@ def destinations(work):
     work.apply(Instance(group="NYC"), Destination(name="nyc-2", sync_type="sync", topics="orders"))
     mark = work.store.call(replication_calls.set_mark())
     assert work.store.call(replication_calls.lacking_destinations(mark, {})) == ["nyc-2"]
-    assert work.store.call(replication_calls.behind_since("nyc-2", ["log orders"]))[0] is not None
+    assert work.store.call(replication_calls.behind_since("nyc-2", ["log orders"])).oldest is not None
     work.store.call(replication_calls.report_sent("nyc-2", {"marked": mark}))
     assert work.store.call(replication_calls.lacking_destinations(mark, {})) == []
     work.store.call(replication_calls.downgrade("nyc-2", enabled=True))

@@ -11,7 +11,7 @@ from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
 from ampsq.catalog.definition_checks import naming_definition
 from ampsq.definitions.queue import Queue, Topic
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.reads.logs import has_log
+from ampsq.protocol.reads.streams import log_of, stream_exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,7 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
         with naming_definition(definition):
             if isinstance(definition, Topic) and definition.name in catalog.topics:
                 former = Topic.stored(definition.name, catalog.topics[definition.name])
-                if former.type != definition.type and (await has_log(catalog.instance, definition.name)):
+                if former.type != definition.type and (await stream_exists(catalog.instance, log_of(definition.name))):
                     raise MessageTypeFixed(topic=definition.name)
             elif isinstance(definition, Queue) and definition.name in catalog.queues:
                 known = Queue.from_json(catalog.queues[definition.name])

@@ -11,8 +11,8 @@ from ampsq.expressions.unparse import show
 from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import body_in, headers_in, read_entry
 from ampsq.protocol.reads.clock import server_time
-from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import find_bookmark
+from ampsq.protocol.reads.streams import find_entry, log_of
 from ampsq.protocol.reads.subscribers import queue_members, subscription_deadline, subscription_facts
 from ampsq.queues.browse import Walker
 from ampsq.queues.query import SowMessage, parse_query_filter
@@ -172,7 +172,7 @@ async def read_body(context: InstanceContext, text: Bookmark | str, message_type
     named = await find_bookmark(context.origin, text)
     entry: RawEntry | None = None
     if named.id:
-        entry = await read_log_entry(context.instance, named.bookmark.topic, named.id)
+        entry = await find_entry(context.instance, log_of(named.bookmark.topic), named.id)
     if entry is None:
         return Body(named.bookmark, None, 0, {})
     fields, _ = read_entry(entry[1])

@@ -131,8 +131,8 @@ class Retention:
 
     @staticmethod
     def _journal(store: Store, catalog: Catalog, name: str) -> tuple[int, bool]:
-        place, removed = store.call(trim_journal_step(catalog, name))
-        return removed, place is not None
+        step = store.call(trim_journal_step(catalog, name))
+        return step.removed, step.next is not None
 
     def _tell(self, name: str, pin: Pin | None, *, ended: bool) -> None:
         """Say once that a message is kept beyond the retention for long, and that it is not any more."""

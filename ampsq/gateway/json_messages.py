@@ -48,7 +48,7 @@ class Problem(Exception):
     text: str
     after: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as JSON has it."""
         return {"type": "error", "error": self.error, "text": self.text}
 

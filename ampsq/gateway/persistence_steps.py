@@ -12,7 +12,7 @@ from ampsq.protocol.request import Collect, Post
 from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 
 if TYPE_CHECKING:
-    from ampsq.protocol.request import Call
+    from ampsq.protocol.request import AnyPipeline, Call
     from ampsq.publishing.flush_watch import FlushWatch
     from ampsq.publishing.persistence_level import PersistenceLevel
 
@@ -54,7 +54,7 @@ class PersistenceSteps:
         flushed: what watches the server flush; None until somebody waits for that.
     """
 
-    def __init__(self, channel: Any, instance: str) -> None:
+    def __init__(self, channel: AnyPipeline, instance: str) -> None:
         self._channel, self._instance = channel, instance
         self._acknowledged = SyncAcknowledgement(instance)
         self.flushed: FlushWatch | None = None
@@ -94,6 +94,6 @@ class PersistenceSteps:
         return bool(count >= number)
 
 
-async def _asked(channel: Any, call: Call[Any]) -> Any:
+async def _asked(channel: AnyPipeline, call: Call[Any]) -> Any:
     await Post(channel, call)
     return await Collect(channel)

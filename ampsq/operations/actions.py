@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import check_text, list_of
@@ -59,7 +59,7 @@ class ActionState:
     error: str
     sources: dict[str, int]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         figures = {name: getattr(self, name) for name in ("name", "waiting", "done", "failed", "error", "sources")}
         return {**figures, "definition": self.definition.elements()}
@@ -91,7 +91,7 @@ class FailedEvent:
     next: str
     variables: dict[str, str]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 

@@ -79,7 +79,7 @@ class _Rebuild:
     def __init__(self, recheck: Recheck, starts: Cursors) -> None:
         self.recheck, self.ledger, self.queue = recheck, recheck.ledger, recheck.queue
         self.starts = dict(starts)
-        self.ends: dict[str, tuple[str, int]] = {}
+        self.ends: dict[str, check_calls.LogEnd] = {}
         self.is_ring = False
         self.owner = secrets.token_hex(6)
         self.pages: list[_Page] = []
@@ -89,10 +89,11 @@ class _Rebuild:
 
     async def pause(self, *, changed: bool) -> None:
         """Take the queue out of the logs."""
-        self.is_ring, ends = await check_calls.pause_queue(
+        paused = await check_calls.pause_queue(
             self.queue, self.owner, _PERIOD, list(self.starts.items()), changed=changed
         )
-        self.ends = dict(zip(self.starts, ends, strict=True))
+        self.is_ring = paused.is_ring
+        self.ends = dict(zip(self.starts, paused.ends, strict=True))
         await self.recheck.catch_up()
 
     async def walk(self) -> None:
@@ -166,16 +167,14 @@ class _Rebuild:
         while at < len(refs) or not refs:
             claims = self.ledger.claims(refs[at : at + _BATCH])
             boundary = self.boundary.decode()
-            done, kept_out = await check_calls.rebuild(
-                self.queue, self.owner, _PERIOD, self.ledger.after, boundary, claims
-            )
-            self.kept_out += kept_out
-            if done < 0:
+            step = await check_calls.rebuild(self.queue, self.owner, _PERIOD, self.ledger.after, boundary, claims)
+            self.kept_out += step.kept_out
+            if step.done < 0:
                 await self._read_on()
             elif not refs:
                 return
             else:
-                at += done
+                at += step.done
 
     async def finish(self, *, filtered: bool) -> None:
         """Take in what was settled meanwhile, and let the queue read its logs again."""

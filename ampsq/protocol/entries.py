@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "MessageTimes",
     "PublishedFields",
     "PublisherNumber",
     "RawEntry",
@@ -24,7 +25,6 @@ __all__ = [
     "headers_in",
     "headers_of",
     "is_message",
-    "life_in",
     "number_in",
     "own_fields",
     "path_in",
@@ -33,6 +33,7 @@ __all__ = [
     "read_publication",
     "read_same_entry",
     "source_in",
+    "times_in",
     "with_source",
 ]
 
@@ -118,11 +119,18 @@ def is_message(flat: Sequence[bytes]) -> bool:
     return len(flat) == 2 or flat[0] != _BODY or _ADDRESSED not in flat[2::2]  # noqa: PLR2004
 
 
-def life_in(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
-    """Return the lifetime of a message and the time when it is due, both in ms; 0 for what it does not say."""
+class MessageTimes(NamedTuple):
+    """The lifetime of a message, and the time when it is due, both in ms; 0 for what it does not say."""
+
+    expiration: int
+    due: int
+
+
+def times_in(fields: Mapping[bytes, bytes]) -> MessageTimes:
+    """Read the lifetime and the due time of a message."""
     if _BODY not in fields:
-        return 0, 0
-    return int(fields.get(_EXPIRATION, 0)), int(fields.get(_DUE, 0))
+        return MessageTimes(0, 0)
+    return MessageTimes(int(fields.get(_EXPIRATION, 0)), int(fields.get(_DUE, 0)))
 
 
 def path_in(flat: Sequence[bytes]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ampsq.base.errors import TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.protocol import scripts
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "AnyPipeline",
     "Call",
     "CallParts",
     "Collect",
@@ -110,19 +111,33 @@ class Call(_Awaited, Generic[T]):
         def __await__(self) -> Generator[Any, Any, T]: ...
 
 
+class AnyPipeline(Protocol):
+    """A pipeline, synchronous or asyncio's, as flows see it: they hand it to the runner, which knows which it is."""
+
+    @property
+    def open_calls(self) -> int:
+        """Calls that were posted and whose replies were not collected."""
+
+    def post(self, call: Call[Any]) -> Any:
+        """Send a call, without waiting for its reply."""
+
+    def collect(self) -> Any:
+        """Read the reply of the earliest call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Post(_Awaited):
     """A flow's request to send a call now and to read its reply later, by `Collect`."""
 
-    pipeline: Any
+    pipeline: AnyPipeline
     call: Call[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Collect(_Awaited):
-    """A flow's request for the reply of the earliest call that was posted on a channel."""
+    """A flow's request for the reply of the earliest call that was posted on a pipeline."""
 
-    pipeline: Any
+    pipeline: AnyPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +152,8 @@ Step = Call[Any] | Post | Collect | Pause
 Flow = Coroutine[Step, Any, T]
 
 
-async def ask(pipeline: Any, call: Call[T]) -> T:
-    """Run a call on a channel that runs nothing else meanwhile."""
+async def ask(pipeline: AnyPipeline, call: Call[T]) -> T:
+    """Run a call on a pipeline that runs nothing else meanwhile."""
     await Post(pipeline, call)
     reply: T = await Collect(pipeline)
     return reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.base.errors import FlushingUnknown, ServerUnsuitable
 from ampsq.protocol.reads.server import flush_facts
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.protocol.reads.server import FlushFacts, Server
+    from ampsq.protocol.request import AnyPipeline
 
 __all__ = ["FlushWatch"]
 
@@ -81,7 +82,7 @@ class FlushWatch:
         self._last = _Moment(0.0, 0.0)
         self._forks = -1
 
-    async def read_info(self, pipeline: Any) -> float:
+    async def read_info(self, pipeline: AnyPipeline) -> float:
         """Ask the server, unless it was asked a moment ago; gives `until`.
 
         Args:
@@ -121,7 +122,7 @@ class FlushWatch:
         due = self._calm[0].answered + PERIOD
         return min(max(due - self._clock(), _SOON), _LATER)
 
-    async def wait(self, pipeline: Any, moment: float, until: float) -> bool:
+    async def wait(self, pipeline: AnyPipeline, moment: float, until: float) -> bool:
         """Wait until all that was answered before a moment is flushed; whether it is.
 
         Args:

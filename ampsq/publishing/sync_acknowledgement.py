@@ -7,7 +7,7 @@ for it any more.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.reads.destinations import await_news, has_sync, news_end
@@ -15,6 +15,8 @@ from ampsq.protocol.request import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ampsq.protocol.request import AnyPipeline
 
 __all__ = ["SCRIPTS", "SyncAcknowledgement"]
 
@@ -36,11 +38,11 @@ class SyncAcknowledgement:
         self._instance = instance
         self.lacking: list[str] = []
 
-    async def is_needed(self, pipeline: Any) -> bool:
+    async def is_needed(self, pipeline: AnyPipeline) -> bool:
         """Whether there is any sync destination at all."""
         return await ask(pipeline, has_sync(self._instance))
 
-    async def wait(self, pipeline: Any, mark: str, wanted: Mapping[str, str], until: float) -> bool:
+    async def wait(self, pipeline: AnyPipeline, mark: str, wanted: Mapping[str, str], until: float) -> bool:
         """Wait until all of them have something, or are downgraded; whether it is so.
 
         Args:

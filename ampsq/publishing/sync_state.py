@@ -58,7 +58,7 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
     for name, since in sorted(states.items()):
         if name not in catalog.destinations:
             continue
-        oldest, now = await replication_calls.behind_since(name, _carried(catalog, name))
+        waiting = await replication_calls.behind_since(name, _carried(catalog, name))
         peer = name_of(await read_peer(instance, name))
         # Where the other side makes the link, that side speaks for it.
         link = links.outgoing.get(name) or links.incoming.get(peer)
@@ -68,8 +68,8 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
         found[name] = SyncState(
             name,
             datetime.fromtimestamp(since / 1000, UTC) if since is not None else None,
-            max(now - oldest, 0) if oldest is not None else 0,
-            link is not None and is_up and now - link.at <= _SAID_LATELY,
+            max(waiting.now - waiting.oldest, 0) if waiting.oldest is not None else 0,
+            link is not None and is_up and waiting.now - link.at <= _SAID_LATELY,
             f"{link.state}: {link.reason}" if link is not None and not is_up else "",
             link is not None and link.is_final and addresses <= set(link.address.split(", ")),
         )

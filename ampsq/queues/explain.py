@@ -88,7 +88,7 @@ class Explanation:
     sentence: str
     facts: dict[str, Any] = field(hash=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {
             "queue": self.queue,

@@ -16,10 +16,10 @@ from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.entries import path_in, read_publication, source_in
 from ampsq.protocol.reads.journals import read_deliveries, read_journal
-from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.reads.origin import name_of
 from ampsq.protocol.reads.recovery_points import recorded_starts
+from ampsq.protocol.reads.streams import find_entry, log_of
 from ampsq.protocol.transitions import MessageEvent, MessageState
 from ampsq.queues.explain_snapshot import (
     ABSENT,
@@ -72,7 +72,7 @@ class HistoryEvent:
     by: str = ""
     details: dict[str, Any] = field(default_factory=dict, hash=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {"at": self.at, "queue": self.queue, "event": self.event, "by": self.by, "details": self.details}
 
@@ -108,7 +108,7 @@ class History:
     events: tuple[HistoryEvent, ...]
     queues: tuple[QueueState, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {
             "bookmark": self.bookmark,
@@ -138,7 +138,7 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
     named = await find_bookmark(place.origin, text)
     bookmark, entry = named.bookmark, None
     if named.id:
-        entry = await read_log_entry(place.instance, bookmark.topic, named.id)
+        entry = await find_entry(place.instance, log_of(bookmark.topic), named.id)
     begun = _begun(named, entry[1]) if entry is not None else []
     # Another clock may be ahead: the publication comes first. It may have lived elsewhere before it came here.
     published, events = begun[:1], begun[1:]
@@ -251,7 +251,7 @@ def _settled(queue: str, entry: QueueEntry, number: int, *, with_returns: bool) 
     if entry.consumer_reason:
         details["consumer_reason"] = entry.consumer_reason
     if (attempts := entry.attempts_of(number)) is not None:
-        details["deliveries"], details["cancels"] = attempts
+        details |= attempts._asdict()
     yield HistoryEvent(at, queue, how, entry.by, details)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
 from ampsq.base.errors import BookmarkNotFound, NoRecords
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Topic
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
+    from ampsq.protocol.request import AnyPipeline
     from ampsq.queues.query import Query
     from ampsq.records.change import Command, Reason, RecordChange
     from ampsq.records.history import LoggedChange
@@ -110,7 +111,7 @@ class RecordSubscriptionCore:
         self._known: dict[bytes, Id] = {}
 
     @with_suggestions("topic")
-    async def open(self, pipeline: Any) -> None:
+    async def open(self, pipeline: AnyPipeline) -> None:
         """Query the records.
 
         Raises:
@@ -134,7 +135,7 @@ class RecordSubscriptionCore:
             return None
         return self._conflated.take(now)
 
-    async def fetch(self, pipeline: Any, wait: float) -> None:
+    async def fetch(self, pipeline: AnyPipeline, wait: float) -> None:
         """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
         if self._changes:
             return
@@ -145,7 +146,7 @@ class RecordSubscriptionCore:
         else:
             await self._gather(self._conflated, self._view.reader, pipeline, wait)
 
-    async def _gather(self, conflated: ConflatedChanges, reader: LogReader, pipeline: Any, wait: float) -> None:
+    async def _gather(self, conflated: ConflatedChanges, reader: LogReader, pipeline: AnyPipeline, wait: float) -> None:
         """Read up to the end of the log, for a bounded time, so that what is handed out is the latest."""
         started = now = time.monotonic()
         while True:
@@ -161,7 +162,7 @@ class RecordSubscriptionCore:
             if is_done or now >= until:
                 return
 
-    async def _read(self, pipeline: Any, wait: float) -> None:
+    async def _read(self, pipeline: AnyPipeline, wait: float) -> None:
         if self._view is None:
             return
         try:
@@ -176,14 +177,14 @@ class RecordSubscriptionCore:
                 self._tell(self._view, change, entry)
         await self._view.reader.read_ahead(pipeline)
 
-    async def close(self, pipeline: Any) -> None:
+    async def close(self, pipeline: AnyPipeline) -> None:
         """End it: the log is let go."""
         if self._view is not None:
             await self._view.reader.close(pipeline)
 
     # -- beginning
 
-    async def _begin(self, pipeline: Any) -> tuple[_View, dict[bytes, StoredRecord]]:
+    async def _begin(self, pipeline: AnyPipeline) -> tuple[_View, dict[bytes, StoredRecord]]:
         """Read all records that match, as they are at the place from where the reader goes on."""
         for attempt in range(_BEGINNINGS):
             topic: Topic | None = await read_topic(self._context.instance, self.topic)
@@ -207,7 +208,7 @@ class RecordSubscriptionCore:
         return view, records
 
     async def _begin_at(
-        self, bookmark: Bookmark | str | datetime, pipeline: Any
+        self, bookmark: Bookmark | str | datetime, pipeline: AnyPipeline
     ) -> tuple[_View, dict[bytes, StoredRecord]]:  # fmt: skip
         """Read all records that match as they were; the reader goes on from there."""
         topic: Topic | None = await read_topic(self._context.instance, self.topic)
@@ -227,7 +228,7 @@ class RecordSubscriptionCore:
         self._note(view, records)
         return view, records
 
-    async def _open(self, reader: LogReader, pipeline: Any) -> None:
+    async def _open(self, reader: LogReader, pipeline: AnyPipeline) -> None:
         await reader.open(pipeline)
         if self._version_vector is not None:
             self._version_vector = VersionVector(self._context.origin)
@@ -255,7 +256,7 @@ class RecordSubscriptionCore:
         )
 
     async def _roll_forward(
-        self, view: _View, pipeline: Any, records: dict[bytes, StoredRecord], place: Id, end: Id
+        self, view: _View, pipeline: AnyPipeline, records: dict[bytes, StoredRecord], place: Id, end: Id
     ) -> None:  # fmt: skip
         """Put what changed while the records were read into them."""
         while place < end:
@@ -313,7 +314,7 @@ class RecordSubscriptionCore:
             bookmark = bookmark_of(self.topic, self._context.origin, entry[1].decode(), source_in(entry[2]))
         return as_change(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
-    async def _look_anew(self, pipeline: Any) -> None:
+    async def _look_anew(self, pipeline: AnyPipeline) -> None:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""
         passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
         known, version_vector = self._known, self._version_vector
@@ -343,7 +344,7 @@ class RecordSubscriptionCore:
 
     # -- at another instance
 
-    async def prepare_failover(self, context: InstanceContext, pipeline: Any) -> Callable[[], None]:
+    async def prepare_failover(self, context: InstanceContext, pipeline: AnyPipeline) -> Callable[[], None]:
         """Begin at another instance, behind what was had; gives what lets it go on there.
 
         Args:

@@ -11,9 +11,9 @@ from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.base.log_positions import FIRST, id_text, parse_id, previous_id
 from ampsq.base.values import shown
 from ampsq.protocol.calls.records import catch_up_records, end_in, record_of
-from ampsq.protocol.entries import is_message, life_in
-from ampsq.protocol.reads.logs import has_log, read_log, read_log_facts
+from ampsq.protocol.entries import is_message, times_in
 from ampsq.protocol.reads.message_names import find_bookmark
+from ampsq.protocol.reads.streams import entries_behind, log_of, stream_exists, stream_facts
 from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.records.query import RecordKey, chosen, read_records
 
@@ -155,17 +155,17 @@ async def records_at(
 
 
 def _is_over(topic: Topic, record: StoredRecord, ms: int) -> bool:
-    own, due = life_in(record.message.fields)
-    life, begins = own or int(topic.expiration or 0), due or int(record.id.partition("-")[0])
+    times = times_in(record.message.fields)
+    life, begins = times.expiration or int(topic.expiration or 0), times.due or int(record.id.partition("-")[0])
     return life > 0 and begins + life <= ms
 
 
 async def _horizon(context: InstanceContext, topic: str) -> Id:
     """Up to where something of a log was removed; (0, 0): nothing was."""
     await catch_up_records(topic)
-    if not (await has_log(context.instance, topic)):
+    if not (await stream_exists(context.instance, log_of(topic))):
         return FIRST
-    facts = await read_log_facts(context.instance, topic)
+    facts = await stream_facts(context.instance, log_of(topic))
     if facts.added == facts.length:
         return FIRST
     if facts.first is None:
@@ -183,7 +183,7 @@ async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, h
     after, count = id_text(horizon) if horizon > FIRST else "", _FIRST_READ
     record_key = RecordKey(topic)
     while True:
-        entries = await read_log(context.instance, topic.name, after, count)
+        entries = await entries_behind(context.instance, log_of(topic.name), after, count)
         for stream_id, flat in entries:
             change = change_of(topic, record_key, context, stream_id, flat)
             is_behind = parse_id(stream_id) > moment.id

@@ -13,10 +13,10 @@ async def new_incarnation() -> str:
 
     Queues that several instances have are held until that has recovered; see `ampsq.replication.recovery`.
     """
-    word, origin, is_left = next_incarnation(), "", True
-    while is_left:
-        origin, is_left = await incarnation_calls.begin_incarnation(word)
-    return origin
+    word = next_incarnation()
+    while (step := await incarnation_calls.begin_incarnation(word)).has_more:
+        pass
+    return step.origin
 
 
 async def end_connections() -> None:

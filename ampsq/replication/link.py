@@ -18,13 +18,15 @@ from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import replication as links
 from ampsq.protocol.calls import requests as request_calls
 from ampsq.protocol.entries import read_same_entry
-from ampsq.protocol.reads.logs import has_log, read_log_entry, read_log_facts
 from ampsq.protocol.reads.streams import (
     Stream,
+    find_entry,
     journal_of,
     last_id,
     log_of,
     read_streams,
+    stream_exists,
+    stream_facts,
     wait_for_streams,
 )
 from ampsq.replication.durability_gate import DurabilityGate
@@ -246,12 +248,12 @@ class Link:
             return False
         if self._source.call(link_calls.removed_up_to(self._source.instance, topic)) >= last_there:
             return False
-        return self._source.call(read_log_entry(self._source.instance, topic, id_text(last_there))) is None
+        return self._source.call(find_entry(self._source.instance, log_of(topic), id_text(last_there))) is None
 
     def _last_of(self, topic: str) -> Id:
         """The last ID that a log of the source ever had."""
-        exists = self._source.call(has_log(self._source.instance, topic))
-        return self._source.call(read_log_facts(self._source.instance, topic)).last if exists else FIRST
+        exists = self._source.call(stream_exists(self._source.instance, log_of(topic)))
+        return self._source.call(stream_facts(self._source.instance, log_of(topic))).last if exists else FIRST
 
     def _last_in(self, stream: Stream) -> str:
         """The ID of the last entry that a stream of the source has."""
@@ -376,7 +378,7 @@ class Link:
     def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
         """A message under another bookmark than its entry's; without its fields where it was trimmed."""
         same = read_same_entry(flat)
-        found = self._source.call(read_log_entry(self._source.instance, topic, same.here))
+        found = self._source.call(find_entry(self._source.instance, log_of(topic), same.here))
         entry = split_entry(topic, stream_id, found[1] if found else [], self.carried.source)
         return entry._replace(origin=same.origin, id=same.id, path=same.path, is_same=True)
 
@@ -385,7 +387,7 @@ class Link:
         if known is None:
             here = self._source.call(links.read_received(self._source.instance))
             expression = self.carried.filters.get(topic)
-            former = here.get(f"log {topic}@{origin}", ("", NO_FILTER))[1]
+            former = here.get(f"log {topic}@{origin}", links.ReceivedStream("", NO_FILTER)).digest
             known = self._digests[topic, origin] = chain(former, expression.text if expression is not None else "")
         return known
 
@@ -432,8 +434,8 @@ class Link:
             self._destination.call(links.claim_messages(queue, request.offer, now=now))
             return False
         if request.wish is not None:
-            return self._destination.call(links.offer_messages(queue, request.by, request.wish, now=now))[1]
+            return self._destination.call(links.offer_messages(queue, request.by, request.wish, now=now)).asks_again
         grant = links.grant_ownership(
             queue, request.by, request.bookmarks, rooms=request.rooms, followed=request.followed, now=now
         )
-        return self._destination.call(grant)[1]
+        return self._destination.call(grant).asks_again

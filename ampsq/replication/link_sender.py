@@ -124,9 +124,7 @@ class LinkSender:
         if self.is_waiting:
             # The same again: what is there by now is passed over.
             self.is_waiting = False
-            received: dict[str, tuple[str, str]] = self._destination.call(
-                links.read_received(self._destination.instance)
-            )
+            received = self._destination.call(links.read_received(self._destination.instance))
             self.begin(received)
             for page in self._pages:
                 self._prepare(page)

@@ -31,10 +31,10 @@ async def assume_lost(instance: str, queue: str, limit: int) -> int:
     lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & linked]
     if not lost:
         return 0
-    number, _ = await replication_calls.assume_ownership(queue, limit, lost)
+    number = (await replication_calls.assume_ownership(queue, limit, lost)).number
     if number:
         _log.warning(
             "queue %s of %s: %d messages of %s, which is out of reach, are delivered here: proxied transfer is enabled",
             *(queue, instance, number, ", ".join(lost)),
         )
-    return int(number)
+    return number

@@ -8,7 +8,7 @@ more of the incarnation that is over (`close_incarnations`), then reads all that
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError
 from ampsq.catalog.destination_checks import sent_queue
@@ -42,7 +42,7 @@ class Recovery:
     waits_for: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 

@@ -88,7 +88,7 @@ class LinkStatus:
     disconnected_ago: float | None
     reason: str | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 
@@ -125,7 +125,7 @@ class QueueOwnership:
     proxied: bool
     carried_to: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 
@@ -150,7 +150,7 @@ class ReplicationReport:
     queues: tuple[QueueOwnership, ...]
     recovery: Recovery | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 
@@ -225,8 +225,8 @@ async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tupl
         place = sent.places.get(stream, "0-0")
         if await entries_behind(instance, Stream(kind, name), place, 1):
             number += await _number_behind(instance, Stream(kind, name), place)
-    oldest, now = await replication_calls.behind_since(definition.name, topics)
-    return number, 0.0 if oldest is None else max(now - oldest, 0) / 1000
+    waiting = await replication_calls.behind_since(definition.name, topics)
+    return number, 0.0 if waiting.oldest is None else max(waiting.now - waiting.oldest, 0) / 1000
 
 
 async def _number_behind(instance: str, stream: Stream, place: str) -> int:

@@ -15,6 +15,7 @@ from ampsq.topics.subscription_core import TopicSubscriptionCore
 
 if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
+    from ampsq.protocol.request import AnyPipeline
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.replay import LogReader
@@ -58,7 +59,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
         """Whether the end of what was asked for was handed out."""
         return not self._waiting and super().completed
 
-    async def open(self, pipeline: Any) -> None:
+    async def open(self, pipeline: AnyPipeline) -> None:
         """Begin; see `TopicSubscriptionCore.open`.
 
         Raises:
@@ -87,7 +88,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
             identifiers = json.loads(catalog.topics.get(topic, "{}")).get("key")
             self._keys[topic] = ConflationKey(identifiers) if identifiers else None
 
-    async def fetch(self, pipeline: Any, wait: float) -> None:
+    async def fetch(self, pipeline: AnyPipeline, wait: float) -> None:
         """Read what is there, up to the end, for a bounded time; see `TopicSubscriptionCore.fetch`."""
         if self._reader is None:
             return
@@ -112,7 +113,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
     def _has_more(self) -> bool:
         return self._reader is not None and self._reader.is_behind and not self._waiting.is_full
 
-    async def _look(self, pipeline: Any, wait: float) -> None:
+    async def _look(self, pipeline: AnyPipeline, wait: float) -> None:
         if self._reader is None:
             return
         if self._is_read:

@@ -86,10 +86,10 @@ class DurableClaim:
             return
         holder = await reader_calls.holder_of(session.instance, self._subscription)
         self._checked = time.monotonic()
-        if holder is None or holder[0] < self.claimed.session:
+        if holder is None or holder.session < self.claimed.session:
             await self._claim_again(session)
-        elif holder[0] > self.claimed.session:
-            raise NameInUse(subscription=self._subscription, by=holder[1])
+        elif holder.session > self.claimed.session:
+            raise NameInUse(subscription=self._subscription, by=holder.client)
 
     async def _claim_again(self, session: ClientContext) -> None:
         """The server lost that this one began."""

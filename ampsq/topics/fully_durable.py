@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.log_positions import FIRST, id_text
 from ampsq.base.values import shown
-from ampsq.protocol.reads.logs import last_ids, log_end
 from ampsq.protocol.reads.server import connected_replicas, examine_flushing, ping, wait_for_replicas, write_marker
+from ampsq.protocol.reads.streams import last_id, last_ids, log_of
 from ampsq.protocol.request import ask
 from ampsq.publishing.flush_watch import FlushWatch
 from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
@@ -19,8 +19,8 @@ from ampsq.publishing.sync_state import sync_states
 
 if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
-    from ampsq.protocol.reads.logs import LogPages
-    from ampsq.protocol.request import Call
+    from ampsq.protocol.reads.streams import LogPages
+    from ampsq.protocol.request import AnyPipeline, Call
     from ampsq.publishing.sync_state import SyncState
 
 __all__ = ["Durability"]
@@ -86,7 +86,7 @@ class Durability(Generic[Asked]):
         )
 
     async def read(
-        self, pipeline: Any, request: Asked, call: Call[LogPages], wait: float
+        self, pipeline: AnyPipeline, request: Asked, call: Call[LogPages], wait: float
     ) -> tuple[Asked, LogPages] | None:
         """Read pages of logs, and give it when it is durable; None when it is not within `wait` seconds: ask again.
 
@@ -116,7 +116,7 @@ class Durability(Generic[Asked]):
             raise
         return found
 
-    async def _ask(self, pipeline: Any, call: Call[LogPages]) -> LogPages:
+    async def _ask(self, pipeline: AnyPipeline, call: Call[LogPages]) -> LogPages:
         if self._flushed is None and not self._replicas:
             return await call
         reply = await ask(pipeline, call)
@@ -130,7 +130,7 @@ class Durability(Generic[Asked]):
         self._pending = self._reached = None
         self._on_disk = {}
 
-    async def _is_durable(self, pipeline: Any, reply: LogPages, until: float) -> bool:
+    async def _is_durable(self, pipeline: AnyPipeline, reply: LogPages, until: float) -> bool:
         if self._replicas:
             return await self._is_replicated(pipeline, until)
         if self._flushed is None:
@@ -143,7 +143,7 @@ class Durability(Generic[Asked]):
             ends: dict[str, Id] = {}
             for topic in lasts:
                 # One that somebody trimmed away has nothing that could be lost.
-                ends[topic] = await ask(pipeline, log_end(self._instance, topic))
+                ends[topic] = await ask(pipeline, last_id(self._instance, log_of(topic)))
             self._reached = time.monotonic(), ends
         moment, ends = self._reached
         if await self._flushed.wait(pipeline, moment, until):
@@ -154,7 +154,7 @@ class Durability(Generic[Asked]):
             self._tell("they are not on its disk")
         return False
 
-    async def _is_replicated(self, pipeline: Any, until: float) -> bool:
+    async def _is_replicated(self, pipeline: AnyPipeline, until: float) -> bool:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
             count = await ask(pipeline, wait_for_replicas(self._replicas, left))
@@ -165,7 +165,7 @@ class Durability(Generic[Asked]):
             if time.monotonic() >= until:
                 return False
 
-    async def _is_acknowledged(self, pipeline: Any, reply: LogPages, until: float) -> bool:
+    async def _is_acknowledged(self, pipeline: AnyPipeline, reply: LogPages, until: float) -> bool:
         if not (await self._acknowledged.is_needed(pipeline)):
             return True
         wanted = {f"log {topic}": id_text(last) for topic, last in last_ids(self._instance, reply).items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.protocol.entries import RawEntry
-    from ampsq.protocol.reads.logs import LogPages
+    from ampsq.protocol.reads.streams import LogPages
 
 __all__ = ["Entry", "MergedLog", "Merging", "Request"]
 
@@ -40,7 +40,7 @@ class MergedLog:
 
     Attributes:
         topic: the topic.
-        name: of its log, as `ampsq.protocol.reads.logs.log_key` gives it.
+        name: of its log, as `ampsq.protocol.reads.streams.log_key` gives it.
         spans: what is still to be read; empty: nothing.
         cursor: the last ID that was read, or from where on to read.
         known: up to where all that there is was read; None: up to the moment of the last page.

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import PublisherBookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
@@ -37,9 +37,9 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.clock import last_given_id, server_time
 from ampsq.protocol.reads.instance import catalog_version
-from ampsq.protocol.reads.logs import log_end, log_key, read_logs
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.reads.removed import removed_ids
+from ampsq.protocol.reads.streams import last_id, log_key, log_of, read_logs
 from ampsq.protocol.request import Collect, Pause, Post
 from ampsq.topics.merge import MergedLog, Merging
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.protocol.reads.logs import LogPages
-    from ampsq.protocol.request import Call
+    from ampsq.protocol.reads.streams import LogPages
+    from ampsq.protocol.request import AnyPipeline, Call
     from ampsq.topics.fully_durable import Durability
     from ampsq.topics.merge import Entry, Request
 
@@ -181,7 +181,7 @@ class LogReader:
 
     # -- topics
 
-    async def open(self, pipeline: Any) -> None:
+    async def open(self, pipeline: AnyPipeline) -> None:
         """Find the topics and the places to begin at.
 
         Raises:
@@ -237,7 +237,7 @@ class LogReader:
             self._clock = clock
         self._past = max(self._past, clock, (now - 1, _LAST))
 
-    async def _refresh(self, pipeline: Any) -> None:
+    async def _refresh(self, pipeline: AnyPipeline) -> None:
         """Take in topics that came."""
         self._checked = time.monotonic()
         version = await catalog_version(self._instance) or 0
@@ -246,7 +246,7 @@ class LogReader:
         catalog = await calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
-        lasts = await _each(self._shared(pipeline), [log_end(self._instance, log.topic) for log in came])
+        lasts = await _each(self._shared(pipeline), [last_id(self._instance, log_of(log.topic)) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
@@ -323,13 +323,13 @@ class LogReader:
             spans = [LogSpan(max(span.after, self._clock), span.last) for span in log.spans]
             log.begin([span for span in spans if span.last is None or span.after < span.last])
 
-    def _shared(self, pipeline: Any) -> Any:
+    def _shared(self, pipeline: AnyPipeline | None) -> AnyPipeline | None:
         """The channel, if other calls may be made on it: that it broke must not escape who waits there for the disk."""
         return pipeline if self._durability is None else None
 
     # -- holding
 
-    async def _hold(self, pipeline: Any, logs: Sequence[MergedLog]) -> None:
+    async def _hold(self, pipeline: AnyPipeline | None, logs: Sequence[MergedLog]) -> None:
         """Keep from being trimmed what is not read yet."""
         if not logs or not self.holds:
             return
@@ -358,7 +358,7 @@ class LogReader:
         """Whether it is time to hold the logs again."""
         return time.monotonic() >= self._held + _HOLD_AGAIN
 
-    async def hold(self, pipeline: Any) -> None:
+    async def hold(self, pipeline: AnyPipeline | None) -> None:
         """Hold the logs again; where that comes so late that they may have been trimmed, see whether they were."""
         now = time.monotonic()
         open_logs = [log for log in self._merging.logs.values() if log.spans]
@@ -367,7 +367,7 @@ class LogReader:
             await self._find(open_logs, begins=False)
         self._held = now
 
-    async def _attend(self, pipeline: Any) -> None:
+    async def _attend(self, pipeline: AnyPipeline) -> None:
         """Do what is to be done from time to time."""
         now = time.monotonic()
         if now >= self._checked + _CHECK:
@@ -375,12 +375,12 @@ class LogReader:
         if self.is_hold_due:
             await self.hold(pipeline)
 
-    async def close_keeping_logs(self, pipeline: Any) -> None:
+    async def close_keeping_logs(self, pipeline: AnyPipeline) -> None:
         """End, and hold the logs as long as for a reader that died; the channel is empty."""
         self._posted.clear()
         await self._hold(pipeline, [log for log in self._merging.logs.values() if log.spans])
 
-    async def close(self, pipeline: Any) -> None:
+    async def close(self, pipeline: AnyPipeline | None) -> None:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
         if self.holds:
@@ -388,7 +388,7 @@ class LogReader:
 
     # -- pages
 
-    async def read(self, pipeline: Any, wait: float = 0.0) -> list[Entry]:
+    async def read(self, pipeline: AnyPipeline, wait: float = 0.0) -> list[Entry]:
         """The next entries; possibly none although more come. What is given was read: it does not come again.
 
         Args:
@@ -416,7 +416,7 @@ class LogReader:
         """Whether everything is read that was asked for."""
         return self._final is not None and self._past >= self._final and self._merging.is_read
 
-    async def _next_page(self, pipeline: Any, wait: float) -> list[Entry]:
+    async def _next_page(self, pipeline: AnyPipeline, wait: float) -> list[Entry]:
         request: Request | None = None
         reply: LogPages | None = None
         while self._posted:
@@ -441,7 +441,7 @@ class LogReader:
     def _page(request: Request, wait: float) -> Call[LogPages]:
         return read_logs([(log.name, id_text(log.cursor)) for log in request.logs], request.count, wait)
 
-    async def read_ahead(self, pipeline: Any) -> None:
+    async def read_ahead(self, pipeline: AnyPipeline) -> None:
         """Ask for the next page already, if there is one: while what `read` gave is handled, it travels."""
         logs = self._merging.next_logs()
         if self._posted or self._durability is not None or all(log.known is None for log in logs):
@@ -454,7 +454,7 @@ class LogReader:
         self._posted.append(request)
 
 
-async def _each(pipeline: Any, wanted: Sequence[Call[T]]) -> list[T]:
+async def _each(pipeline: AnyPipeline | None, wanted: Sequence[Call[T]]) -> list[T]:
     """Run calls that may be repeated, many in one round trip."""
     replies: list[T] = []
     while len(replies) < len(wanted):

@@ -20,8 +20,8 @@ from ampsq.protocol.calls import retention as retention_calls
 from ampsq.protocol.calls.records import catch_up_records, count_records
 from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower
 from ampsq.protocol.entries import bookmark_of, source_in
-from ampsq.protocol.reads.logs import log_end, log_length, log_memory, read_first_entry, read_last_entry
 from ampsq.protocol.reads.message_names import name_message
+from ampsq.protocol.reads.streams import first_entry, last_entry, last_id, log_of, stream_length, stream_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.protocol.calls.retention import Pin, TrimStep
+    from ampsq.protocol.calls.retention import JournalTrimStep, Pin, TrimStep
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.request import Call
 
@@ -81,7 +81,7 @@ class TopicState:
     pinned: Bookmark | None = None
     state: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Give it as plain values, as JSON has them."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
@@ -112,7 +112,7 @@ class Trimmed:
     pinned: Bookmark | None = None
     state: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -190,8 +190,8 @@ def trim_step(
     return retention_calls.trim_log(catalog.version, topic, limits, after, passed, readers, dry_run=dry_run)
 
 
-def trim_journal_step(catalog: Catalog, queue: str, after: str = "") -> Call[tuple[str | None, int]]:
-    """Remove what a journal tells of messages that no log has any more, a part of it; gives `next` and the number."""
+def trim_journal_step(catalog: Catalog, queue: str, after: str = "") -> Call[JournalTrimStep]:
+    """Remove what a journal tells of messages that no log has any more, a part of it."""
     return retention_calls.trim_journal(queue, after, _readers(catalog, [queue]))
 
 
@@ -206,8 +206,8 @@ async def trim(instance: str, topic: str, age: timedelta | float | str | None, *
     if Topic.stored(topic, catalog.topics[topic]).key:
         # What was not put into the records yet is needed.
         await catch_up_records(topic)
-    length = await log_length(instance, topic)
-    used = await log_memory(instance, topic)
+    length = await stream_length(instance, log_of(topic))
+    used = await stream_memory(instance, log_of(topic))
     removed, kept, first = await _walk(instance, topic, limits, dry_run=dry_run)
     for queue in feeding(catalog, topic) if not dry_run else ():
         await _walk_journal(queue)
@@ -241,7 +241,7 @@ async def _walk(instance: str, topic: str, limits: RetentionLimits, *, dry_run: 
     place: str | None = LOG_START
     removed, kept, passed, races = 0, 0, 0, 0
     first: Pin | None = None
-    last = await log_end(instance, topic)
+    last = await last_id(instance, log_of(topic))
     while place is not None:
         try:
             step = await trim_step(catalog, topic, limits, after=place, passed=passed, dry_run=dry_run)
@@ -263,7 +263,7 @@ async def _walk_journal(queue: str) -> None:
     catalog = await calls.catalog()
     place: str | None = LOG_START
     while place is not None:
-        place, _ = await trim_journal_step(catalog, queue, place)
+        place = (await trim_journal_step(catalog, queue, place)).next
 
 
 # -- what is there
@@ -276,10 +276,10 @@ async def read_topics(instance: str, origin: str) -> dict[str, TopicState]:
 
 
 async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> TopicState:
-    length = await log_length(instance, name)
-    used = await log_memory(instance, name)
-    first = _name_of(name, origin, await read_first_entry(instance, name))
-    last = _name_of(name, origin, await read_last_entry(instance, name))
+    length = await stream_length(instance, log_of(name))
+    used = await stream_memory(instance, log_of(name))
+    first = _name_of(name, origin, await first_entry(instance, log_of(name)))
+    last = _name_of(name, origin, await last_entry(instance, log_of(name)))
     topic = Topic.stored(name, catalog.topics[name])
     state = TopicState(
         messages=length,
@@ -294,9 +294,8 @@ async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -
     found = await retention_calls.read_remembered_walk(instance, name) if topic.has_retention else None
     if found is None:
         return state
-    kept, pin = found
-    pinned = await name_message(name, pin.id)
-    return replace(state, kept=max(kept, 1), pinned_by=pin.by, pinned=pinned, state=pin.state)
+    pinned = await name_message(name, found.pin.id)
+    return replace(state, kept=max(found.kept, 1), pinned_by=found.pin.by, pinned=pinned, state=found.pin.state)
 
 
 def _name_of(topic: str, origin: str, entry: RawEntry | None) -> Bookmark | None:

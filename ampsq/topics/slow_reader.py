@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.errors import SlowClient, Unavailable
 from ampsq.base.log_positions import FIRST
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import Id, LogSpan
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.readers import ReaderOrder
-    from ampsq.protocol.request import Flow
+    from ampsq.protocol.request import AnyPipeline, Flow
     from ampsq.topics.merge import Entry
     from ampsq.topics.replay import LogReader
 
@@ -173,11 +173,11 @@ class LimitedReader:
         """See `LogReader`."""
         return self._reader.spans()
 
-    async def hold(self, pipeline: Any) -> None:
+    async def hold(self, pipeline: AnyPipeline) -> None:
         """See `LogReader`."""
         await self._reader.hold(pipeline)
 
-    async def read(self, pipeline: Any, wait: float = 0.0) -> list[Entry]:
+    async def read(self, pipeline: AnyPipeline, wait: float = 0.0) -> list[Entry]:
         """The next entries, of the spool while that has some.
 
         Raises:
@@ -208,7 +208,7 @@ class LimitedReader:
             self._reads_now = False
             self._having.release()
 
-    async def _discard(self, pipeline: Any) -> None:
+    async def _discard(self, pipeline: AnyPipeline) -> None:
         """Take in the replies of pages that were asked for ahead, and that the thread has read in their place."""
         while self._is_stale and pipeline.open_calls:
             try:
@@ -217,7 +217,7 @@ class LimitedReader:
                 break
         self._is_stale = False
 
-    async def read_ahead(self, pipeline: Any) -> None:
+    async def read_ahead(self, pipeline: AnyPipeline) -> None:
         """See `LogReader`."""
         if self._spool is None and self._having.acquire(blocking=False):
             try:
@@ -227,11 +227,11 @@ class LimitedReader:
             finally:
                 self._having.release()
 
-    async def close(self, pipeline: Any) -> None:
+    async def close(self, pipeline: AnyPipeline) -> None:
         """Let the logs go, remove the spool, and do not count any more."""
         await self._end(self._reader.close(pipeline))
 
-    async def close_keeping_logs(self, pipeline: Any) -> None:
+    async def close_keeping_logs(self, pipeline: AnyPipeline) -> None:
         """The same, with the logs held as long as for a reader that died, unless it was disconnected."""
         await self._end((self._reader.close_keeping_logs if self.refusal is None else self._reader.close)(pipeline))
 
@@ -354,7 +354,7 @@ class LimitedReader:
         """Of one that was disconnected: let the logs go."""
         await self._reader.close(None)
 
-    async def fill(self, pipeline: Any) -> bool:
+    async def fill(self, pipeline: AnyPipeline) -> bool:
         """Read a page in the consumer's place, into the spool; gives whether there is more to read at once.
 
         Args:

@@ -176,7 +176,7 @@ def _is_before(end: Vector | Id, origin: str, number: Id, here: bytes) -> bool:
 
 
 async def _received(instance: str) -> dict[str, Id]:
-    return {name: parse_id(last) for name, (last, _) in (await read_received(instance)).items()}
+    return {name: parse_id(stream.id) for name, stream in (await read_received(instance)).items()}
 
 
 async def shares_messages(instance: str, other: str, topics: Iterable[str]) -> bool:

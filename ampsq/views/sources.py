@@ -11,9 +11,8 @@ from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.records import is_end
 from ampsq.protocol.reads.definitions import read_definition
-from ampsq.protocol.reads.logs import read_log
 from ampsq.protocol.reads.queues import has_lost_events, read_availability_events
-from ampsq.protocol.reads.streams import events_of, log_of
+from ampsq.protocol.reads.streams import entries_behind, events_of, log_of
 from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.queues.browse import Walker
 
@@ -244,7 +243,7 @@ class RecordedMessages:
     async def _read_log(self, rows: Rows, topic: str) -> bool:
         """Read on in one log; False at its end."""
         number = min(max(BYTES // self._sizes[topic], 1), BATCH) if topic in self._sizes else _FIRST_READ
-        entries = await read_log(self._context.instance, topic, self._cursors[topic], number)
+        entries = await entries_behind(self._context.instance, log_of(topic), self._cursors[topic], number)
         total = 0
         for entry_id, flat in entries:
             total += sum(map(len, flat))

@@ -110,27 +110,27 @@ class _Retry:
     def _publish(self, event: ActionEvent, step: Do.publish) -> bool:
         """Publish and move on in one step; False when somebody else did."""
         publisher = f"action:{self._action.name}@{self._followed.origin}:failed:{self._number}:{event.step}"
-        letter = (named_topic(event, step), event.body(step.data), event.headers, publisher)
+        message = action_calls.EventMessage(named_topic(event, step), event.body(step.data), event.headers, publisher)
         event.step += 1
         try:
-            return self._write_with_topic(event, letter)
+            return self._write_with_topic(event, message)
         except Exception:
             # It is as it was, whatever refused: the topic too.
             event.step -= 1
             raise
 
-    def _write_with_topic(self, event: ActionEvent, letter: action_calls.Letter) -> bool:
+    def _write_with_topic(self, event: ActionEvent, message: action_calls.EventMessage) -> bool:
         try:
-            return self._write(event, letter)
+            return self._write(event, message)
         except UnknownTopic:
-            self._store.run(add_topic(letter[0]))
-            return self._write(event, letter)
+            self._store.run(add_topic(message.topic))
+            return self._write(event, message)
 
-    def _write(self, event: ActionEvent, letter: action_calls.Letter | None = None) -> bool:
+    def _write(self, event: ActionEvent, message: action_calls.EventMessage | None = None) -> bool:
         """Write where the event is; False when somebody else did."""
         meta = {name: self._facts[name] for name in ("error", "tries", "failed", "next", "by")}
         value = event.to_json(**meta)
-        call = action_calls.redo(self._action.name, str(self._number), self._revision, value, self._at, letter=letter)
+        call = action_calls.redo(self._action.name, str(self._number), self._revision, value, self._at, message=message)
         done = self._store.call(call)
         if not done and call.repeated:
             # Its first run may have done it; what is there says whose it is.

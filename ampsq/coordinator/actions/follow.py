@@ -208,19 +208,19 @@ class Followed:
         call = action_calls.set_aside(
             self.action.name, source.name, place.cursor, slot.place, known, str(failure.error), at, publishers
         )
-        answer, number = self._store.call(call)
-        if answer > _RECORDED:
+        answer = self._store.call(call)
+        if answer.outcome > _RECORDED:
             raise StepFailed(
                 f"{FAILED} events failed already, so that this one waits: {failure.error}; `ampsq actions retry` or "
                 "`drop` them"
             )
-        if answer == _RECORDED:
-            event.step = steps[number - 1] + 1
-        elif answer == _ASIDE and time.monotonic() >= self._say_at:
+        if answer.outcome == _RECORDED:
+            event.step = steps[answer.number - 1] + 1
+        elif answer.outcome == _ASIDE and time.monotonic() >= self._say_at:
             # The others are seen by `ampsq actions`.
-            _log.warning("event %d of action %s failed: %s", number, self.action.name, failure.error)
+            _log.warning("event %d of action %s failed: %s", answer.number, self.action.name, failure.error)
             self._say_at = time.monotonic() + _SAY_AGAIN
-        return answer
+        return answer.outcome
 
 
 def _topic(event: ActionEvent, step: object) -> str:

@@ -18,9 +18,8 @@ from ampsq.protocol.entries import body_in, bookmark_of, headers_in, publisher_i
 from ampsq.protocol.reads.actions import read_source_position
 from ampsq.protocol.reads.happenings import Happening, OverdueMatch
 from ampsq.protocol.reads.journals import QueueEntry
-from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import name_message
-from ampsq.protocol.reads.streams import Stream, entries_behind, entries_between
+from ampsq.protocol.reads.streams import Stream, entries_behind, entries_between, find_entry, log_of
 from ampsq.protocol.transitions import MessageEvent
 from ampsq.queues.dead_letters import embedded
 from ampsq.queues.returns import last_reason, read_returns
@@ -276,7 +275,7 @@ class EventReader:
         with self._store.pipeline() as pipeline:
             for ref in refs:
                 topic, stream_id = parse_ref(ref)
-                pipeline.post(read_log_entry(self._store.instance, topic, stream_id))
+                pipeline.post(find_entry(self._store.instance, log_of(topic), stream_id))
             while pipeline.open_calls:
                 found: RawEntry | None = pipeline.collect()
                 yield read_entry(found[1] if found else [])

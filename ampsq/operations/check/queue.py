@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import UnknownQueue
 from ampsq.base.values import check_text
@@ -91,7 +91,7 @@ class CheckReport:
         """Whether nothing was wrong."""
         return not self.differences
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {
             "queue": self.queue,

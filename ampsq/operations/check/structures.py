@@ -182,11 +182,10 @@ async def _check_indexes(recheck: Recheck) -> None:
         for source in ("index", "all"):
             cursor = "0"
             while True:
-                cursor, strangers, missing = await check_calls.check_index(
-                    recheck.queue, name, source, cursor, repair=recheck.repair
-                )
-                recheck.findings.add("index_stranger", strangers)
-                recheck.findings.add("index_missing", missing)
+                part = await check_calls.check_index(recheck.queue, name, source, cursor, repair=recheck.repair)
+                recheck.findings.add("index_stranger", part.strangers)
+                recheck.findings.add("index_missing", part.missing)
+                cursor = part.next
                 if cursor == "0":
                     break
 
@@ -212,10 +211,10 @@ async def _check_subscriptions(recheck: Recheck, holders: Counter[str]) -> None:
 async def _check_leased(recheck: Recheck, subscription: str, seen: int) -> None:
     """A subscription's number of leases; `seen` is what was seen on the way, of this queue alone."""
     for _ in range(_LOOKS):
-        noted, counted = await check_calls.check_leased(subscription, repair=recheck.repair)
-        if noted < 0 or noted == counted or (counted < 0 and noted == seen):
+        leases = await check_calls.check_leased(subscription, repair=recheck.repair)
+        if leases.noted < 0 or leases.noted == leases.counted or (leases.counted < 0 and leases.noted == seen):
             return
-        if counted >= 0:
+        if leases.counted >= 0:
             recheck.findings.add("leased_count")
             return
     recheck.findings.undecided.append(f"the number of leases of {subscription}: there are too many to count at once")

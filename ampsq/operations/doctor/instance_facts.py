@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.definitions.action_parts import Do, On
@@ -65,7 +65,7 @@ class Finding:
     why: str = ""
     mend: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 

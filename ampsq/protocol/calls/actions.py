@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
-    "Letter",
+    "EventMessage",
+    "SetAside",
     "SourcePosition",
     "advance",
     "count",
@@ -29,8 +30,26 @@ __all__ = [
     "track",
 ]
 
-#: What `retry_event` publishes: topic, body, headers (empty: none) and publisher.
-Letter = tuple[str, bytes, bytes, str]
+
+class EventMessage(NamedTuple):
+    """The message that `retry_event` publishes for an event; headers: empty for none."""
+
+    topic: str
+    body: bytes
+    headers: bytes
+    publisher: str
+
+
+class SetAside(NamedTuple):
+    """The outcome of `set_aside`.
+
+    Attributes:
+        outcome: 0: the action is elsewhere; 1: the event is aside; 2: a publisher has got it; 3: too many are aside.
+        number: the event's where it is aside, the publisher's place in the list where one has got it; else 0.
+    """
+
+    outcome: int
+    number: int
 
 
 class SourcePosition(NamedTuple):
@@ -55,15 +74,22 @@ def advance(action: str, source: str, expected: str, place: SourcePosition, done
 def set_aside(  # noqa: PLR0917  (in the order of the script's head)
     action: str, source: str, expected: str, place: SourcePosition, event: bytes, error: str, at: int,
     publishers: Sequence[tuple[str, str]],
-) -> Call[tuple[int, int]]:  # fmt: skip
-    """Put the event at an action's place among those that failed; what the two numbers mean is in the script's head."""
+) -> Call[SetAside]:  # fmt: skip
+    """Put the event at an action's place among those that failed."""
     values = [text for pair in publishers for text in pair]
     arguments: list[EncodableT] = [action, source, expected, *place, event, error, at, *values]
-    return script_call("set_event_aside", arguments, lambda reply: (int(reply[0]), int(reply[1])))
+    return script_call("set_event_aside", arguments, lambda reply: SetAside(int(reply[0]), int(reply[1])))
 
 
 def redo(
-    action: str, event: str, revision: int, value: bytes, at: int, *, count: str = "", letter: Letter | None = None
+    action: str,
+    event: str,
+    revision: int,
+    value: bytes,
+    at: int,
+    *,
+    count: str = "",
+    message: EventMessage | None = None,
 ) -> Call[bool]:
     """Write where a failed event is, publishing a message in the same step; False when somebody else did it before.
 
@@ -74,9 +100,9 @@ def redo(
         value: the event as it is then; empty: nothing is left to do.
         at: ms of the next try.
         count: the figure that rises when nothing is left to do.
-        letter: what is published.
+        message: what is published.
     """
-    sent = letter or ("", b"", b"", "")
+    sent = message or EventMessage("", b"", b"", "")
     return script_call("retry_event", ["", action, event, revision, value, at, count, *sent], bool, repeatable=True)
 
 

@@ -5,7 +5,7 @@ See `ampsq.protocol.calls.readers.note_place`, which writes them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.log_positions import StoredPosition, id_text, parse_id
 from ampsq.protocol.calls.readers import note_place
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.base.log_positions import Id, RunEnd, RunKey
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = ["PositionChange", "change_position", "read_position", "replace_position"]
@@ -63,7 +64,7 @@ def read_position(instance: str, subscription: str) -> Call[StoredPosition | Non
     return command(["HGETALL", key(instance, "bookmarks", subscription)], _position)
 
 
-def _position(reply: Any) -> StoredPosition | None:
+def _position(reply: RawHash) -> StoredPosition | None:
     found = texts(reply)
     if _FLOOR not in found:
         return None

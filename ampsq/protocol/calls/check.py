@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, VALUES, key
@@ -13,13 +13,21 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from ampsq.protocol.entries import RawEntry
+
 __all__ = [
     "NO_FILTER",
+    "CountStep",
     "Counts",
     "Entries",
+    "IndexPart",
+    "LeaseCount",
     "LivePart",
+    "LogEnd",
     "LogPage",
     "LogPoint",
+    "PausedQueue",
+    "RebuildStep",
     "RecheckReply",
     "Room",
     "TimetablePart",
@@ -46,12 +54,58 @@ __all__ = [
     "resume_queue",
 ]
 
-#: A message and how much the journal settles it, as far as it was read.
-Claims = "Sequence[tuple[bytes, int]]"
 #: The name of the index that has all messages of a queue that judges them.
 NO_FILTER: Final = str(VALUES["none"])
 #: Entries of a journal that one step reads: they have up to 500 refs each.
 _JOURNAL_STEP: Final = 100
+
+
+class CountStep(NamedTuple):
+    """One step of counting a log's entries: where the next begins (None: nowhere), and how many were counted."""
+
+    next: str | None
+    number: int
+
+
+class IndexPart(NamedTuple):
+    """A part of a filter's index: where the next begins ("0": nowhere), strangers, and messages that are missing."""
+
+    next: str
+    strangers: int
+    missing: int
+
+
+class LeaseCount(NamedTuple):
+    """A subscription's number of leases by its own note, and by counting; -1 where there is no telling."""
+
+    noted: int
+    counted: int
+
+
+class LogEnd(NamedTuple):
+    """The end of a topic's log: the ID of the last entry, and how many were ever added."""
+
+    last: str
+    added: int
+
+
+class PausedQueue(NamedTuple):
+    """A queue at the beginning of its rebuild: whether it is a ring, and the end of each topic's log."""
+
+    is_ring: bool
+    ends: list[LogEnd]
+
+
+class RebuildStep(NamedTuple):
+    """One step of a rebuild.
+
+    Attributes:
+        done: how many messages; -1: the journal is to be read on first.
+        kept_out: how many of them the queue's filter kept out.
+    """
+
+    done: int
+    kept_out: int
 
 
 class Entries(NamedTuple):
@@ -147,7 +201,7 @@ def journal_page(instance: str, queue: str, after: str) -> Call[Entries]:
     """Read a page of a queue's journal."""
     how, refs = FIELDS["how"].encode(), FIELDS["refs"].encode()
 
-    def read(reply: list[Any]) -> Entries:
+    def read(reply: list[RawEntry]) -> Entries:
         entries = []
         for _, flat in reply:
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -178,7 +232,7 @@ def recheck(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repa
         repair: mend what is found, one thing a message.
     """
 
-    def read(reply: list[Any]) -> RecheckReply:
+    def read(reply: tuple[int, bytes, *tuple[bytes, ...]]) -> RecheckReply:
         words = None if reply[0] < 0 else [word.decode() for word in reply[2:]]
         return RecheckReply(reply[1].decode(), words)
 
@@ -205,11 +259,12 @@ def check_live(queue: str, source: str, cursor: str, count: int, *, repair: bool
 def check_due(cursor: str, count: int, *, repair: bool) -> Call[TimetablePart]:
     """Look through a part of the timetable, about `count` entries."""
 
-    def read(reply: list[Any]) -> TimetablePart:
-        rows = [row.split(b" ") for row in reply[4 : 4 + reply[3]]]
+    def read(reply: tuple[bytes, int, int, int, *tuple[bytes, ...]]) -> TimetablePart:
+        following, strangers, missing, number, *rest = reply
+        rows = [row.split(b" ") for row in rest[:number]]
         counts = {row[0].decode(): (int(row[1]), int(row[2])) for row in rows}
-        refs = [(queue.decode(), ref) for queue, _, ref in (row.partition(b" ") for row in reply[4 + reply[3] :])]
-        return TimetablePart(reply[0].decode(), reply[1], reply[2], counts, refs)
+        refs = [(queue.decode(), ref) for queue, _, ref in (row.partition(b" ") for row in rest[number:])]
+        return TimetablePart(following.decode(), strangers, missing, counts, refs)
 
     return script_call("check_timetable", [cursor, count, int(repair)], read, repeatable=True)
 
@@ -224,10 +279,13 @@ def check_counts(queue: str, *, repair: bool) -> Call[Counts]:
     )
 
 
-def check_leased(subscription: str, *, repair: bool) -> Call[tuple[int, int]]:
-    """How many leases a subscription has by its own number, and by counting; -1 where there is no telling."""
+def check_leased(subscription: str, *, repair: bool) -> Call[LeaseCount]:
+    """Compare the number of leases that a subscription has noted with what it has."""
     return script_call(
-        "check_lease_count", [subscription, int(repair)], lambda reply: (int(reply[0]), int(reply[1])), repeatable=True
+        "check_lease_count",
+        [subscription, int(repair)],
+        lambda reply: LeaseCount(int(reply[0]), int(reply[1])),
+        repeatable=True,
     )
 
 
@@ -241,12 +299,12 @@ def check_room(queue: str, source: str, cursor: str, *, repair: bool) -> Call[Ro
     )
 
 
-def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool) -> Call[tuple[str, int, int]]:
-    """Look through a part of a filter's index, or of `all`: next cursor, strangers, messages that are missing."""
+def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool) -> Call[IndexPart]:
+    """Look through a part of a filter's index, or of `all`."""
     return script_call(
         "check_filter_index",
         ["", queue, name, source, cursor, int(repair)],
-        lambda reply: (reply[0].decode(), int(reply[1]), int(reply[2])),
+        lambda reply: IndexPart(reply[0].decode(), int(reply[1]), int(reply[2])),
         repeatable=True,
     )
 
@@ -302,12 +360,12 @@ def locate(topic: str, point: str) -> Call[LogPoint]:
     )
 
 
-def count(topic: str, after: str, until: str) -> Call[tuple[str | None, int]]:
-    """Count some entries of a log: where the next step begins (None: nowhere), and how many."""
+def count(topic: str, after: str, until: str) -> Call[CountStep]:
+    """Count some entries of a log."""
     return script_call(
         "count_entries",
         [topic, after, until],
-        lambda reply: (reply[0].decode() or None, int(reply[1])),
+        lambda reply: CountStep(reply[0].decode() or None, int(reply[1])),
         repeatable=True,
     )
 
@@ -319,15 +377,15 @@ def rebuilt_keys(instance: str, queue: str) -> list[str]:
 
 def pause_queue(
     queue: str, owner: str, period: int, cursors: Sequence[tuple[str, str]], *, changed: bool
-) -> Call[tuple[bool, list[tuple[str, int]]]]:
-    """Begin a rebuild; gives whether the queue is a ring, and the end of each topic's log: ID, entries ever added."""
+) -> Call[PausedQueue]:
+    """Begin a rebuild."""
     topics = [f"{topic} {cursor}" for topic, cursor in cursors]
     return script_call(
         "begin_rebuild",
         ["", queue, owner, period, int(changed), *topics],
-        lambda reply: (
+        lambda reply: PausedQueue(
             bool(reply[0]),
-            [(reply[i].decode(), int(reply[i + 1])) for i in range(1, len(reply), 2)],
+            [LogEnd(reply[i].decode(), int(reply[i + 1])) for i in range(1, len(reply), 2)],
         ),
         repeatable=True,
     )
@@ -335,12 +393,12 @@ def pause_queue(
 
 def rebuild(  # noqa: PLR0917  (in the order of the script's head)
     queue: str, owner: str, period: int, after: str, boundary: str, claims: Sequence[tuple[bytes, int]]
-) -> Call[tuple[int, int]]:
-    """Rebuild a step; gives how many were done (-1: read the journal on), and how many the queue's filter kept out."""
+) -> Call[RebuildStep]:
+    """Rebuild a step."""
     return script_call(
         "rebuild",
         ["", queue, owner, period, after, boundary, *_claimed(claims)],
-        lambda reply: (int(reply[0]), int(reply[2])),
+        lambda reply: RebuildStep(int(reply[0]), int(reply[2])),
         repeatable=True,
     )
 

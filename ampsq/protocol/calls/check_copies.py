@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import key
@@ -63,8 +63,9 @@ def has_links(instance: str) -> Call[bool]:
 def check_copies(topic: str, after: str, *, repair: bool) -> Call[CopyFaults]:
     """Look through a part of what is kept beside the log of a topic that has copies; "0-0": from the beginning on."""
 
-    def read(reply: list[Any]) -> CopyFaults:
-        return CopyFaults(reply[0].decode(), dict(zip(_COUNTED, reply[1:], strict=True)))
+    def read(reply: tuple[bytes, *tuple[int, ...]]) -> CopyFaults:
+        following, *counts = reply
+        return CopyFaults(following.decode(), dict(zip(_COUNTED, counts, strict=True)))
 
     return script_call("check_copies", ["", topic, after, int(repair)], read, repeatable=True)
 

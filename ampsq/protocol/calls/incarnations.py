@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.replies import text, texts
 from ampsq.protocol.request import Call, command, script_call
@@ -12,7 +12,10 @@ from ampsq.protocol.schema import FIELDS, key
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ampsq.protocol.replies import RawHash
+
 __all__ = [
+    "IncarnationStep",
     "RecoveryNotes",
     "begin_incarnation",
     "close_incarnations",
@@ -31,10 +34,20 @@ _FROM: Final = "from "
 _WITHOUT: Final = "without "
 
 
-def begin_incarnation(incarnation: str) -> Call[tuple[str, bool]]:
-    """Say that what was recorded so far is of the last incarnation, one step; gives the origin, and if more is left."""
+class IncarnationStep(NamedTuple):
+    """One step of beginning an incarnation: the instance's origin with it, and whether more steps are to be made."""
+
+    origin: str
+    has_more: bool
+
+
+def begin_incarnation(incarnation: str) -> Call[IncarnationStep]:
+    """Say that what was recorded so far is of the last incarnation, one step."""
     return script_call(
-        "begin_incarnation", ["", incarnation], lambda reply: (reply[0].decode(), bool(reply[1])), repeatable=True
+        "begin_incarnation",
+        ["", incarnation],
+        lambda reply: IncarnationStep(reply[0].decode(), bool(reply[1])),
+        repeatable=True,
     )
 
 
@@ -94,7 +107,7 @@ class RecoveryNotes:
 def read_recovery_notes(instance: str, word: str) -> Call[RecoveryNotes]:
     """Read what was noted under a word of recovery; what was noted under others counts for nothing."""
 
-    def read(reply: Any) -> RecoveryNotes:
+    def read(reply: RawHash) -> RecoveryNotes:
         notes = {name: note.partition(" ") for name, note in texts(reply).items()}
         known = {name: group for name, (of, _, group) in notes.items() if of == word}
         fetched = {name.removeprefix(_FROM): group for name, group in known.items() if name.startswith(_FROM)}

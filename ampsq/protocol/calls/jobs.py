@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.protocol.replies import pairs
 from ampsq.protocol.request import command, script_call
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = [
     "Committed",
+    "DecidedLane",
+    "JobProgress",
     "PartitionProgress",
     "StagedRows",
     "commit_job",
@@ -64,6 +67,20 @@ class Committed(NamedTuple):
 
     epoch: int
     lanes: list[StagedRows]
+
+
+class DecidedLane(NamedTuple):
+    """A lane, ``<instance>/<partition>``, and the attempt that counts in it."""
+
+    lane: str
+    attempt: str
+
+
+class JobProgress(NamedTuple):
+    """The last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
+
+    epoch: int
+    partition: int
 
 
 def write_rows(
@@ -126,21 +143,21 @@ def commit_job(job: str, epoch: int, lanes: Sequence[StagedRows]) -> Call[Commit
     return script_call("commit_job", ["", job, epoch, *values], read, repeatable=True)
 
 
-def decided(instance: str, job: str) -> Call[set[tuple[str, str]]]:
-    """Read the lanes of all instances that are committed and not recorded yet, each with the attempt that counts."""
+def decided(instance: str, job: str) -> Call[set[DecidedLane]]:
+    """Read the lanes of all instances that are committed and not recorded yet."""
 
-    def read(reply: Any) -> set[tuple[str, str]]:
-        return {(lane.decode(), noted.split()[0].decode()) for lane, noted in pairs(reply)}
+    def read(reply: RawHash) -> set[DecidedLane]:
+        return {DecidedLane(lane.decode(), noted.split()[0].decode()) for lane, noted in pairs(reply)}
 
     return command(["HGETALL", key(instance, "manifest", job)], read)
 
 
-def last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
-    """Read the last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
+def last_epoch(instance: str, job: str) -> Call[JobProgress]:
+    """Read how far a job has come."""
 
-    def read(reply: bytes | None) -> tuple[int, int]:
+    def read(reply: bytes | None) -> JobProgress:
         epoch, highest = (reply or b"-1 -1").split()[:2]
-        return int(epoch), int(highest) if highest.isdigit() else -1
+        return JobProgress(int(epoch), int(highest) if highest.isdigit() else -1)
 
     return command(["HGET", key(instance, "jobs"), job], read)
 

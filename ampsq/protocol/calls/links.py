@@ -13,6 +13,7 @@ from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
+    from ampsq.protocol.replies import RawHash
 
 __all__ = [
     "LinkReports",
@@ -115,7 +116,7 @@ def read_link_reports(instance: str) -> Call[LinkReports]:
     return command(["HGETALL", key(instance, "links")], _read_reports)
 
 
-def _read_reports(reply: Any) -> LinkReports:
+def _read_reports(reply: RawHash) -> LinkReports:
     reports = LinkReports({}, {})
     for name, text in sorted(texts(reply).items()):
         direction, _, other = name.partition(" ")
@@ -165,7 +166,7 @@ def read_sent_places(instance: str, destination: str) -> Call[SentPlaces]:
     return command(["HGETALL", key(instance, "sent", destination)], _read_sent)
 
 
-def _read_sent(reply: Any) -> SentPlaces:
+def _read_sent(reply: RawHash) -> SentPlaces:
     known = texts(reply)
     filters = {name.partition(" ")[2]: text for name, text in known.items() if name.startswith("filter ")}
     places = {name: text for name, text in known.items() if " " in name and not name.startswith("filter ")}

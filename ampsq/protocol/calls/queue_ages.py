@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ampsq.protocol.request import Call, script_call
 
@@ -39,7 +38,7 @@ class Ages:
 def measure_ages(queue: str) -> Call[Ages]:
     """Read how old the oldest of a queue's messages and leases are."""
 
-    def read(reply: list[Any]) -> Ages:
+    def read(reply: list[bytes | int]) -> Ages:
         now, *moments = (int(value) if value else None for value in reply[:4])
         message, leased, lease = (None if ms is None else max((now or 0) - ms, 0) / 1000 for ms in moments)
         return Ages(message, leased, lease, int(reply[4]), bool(reply[5]))

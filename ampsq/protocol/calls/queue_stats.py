@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.protocol.schema import COMPILED
 
@@ -91,6 +91,6 @@ class QueueStats:
         figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
         return f"QueueStats({figures})"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in sorted(self.__slots__)}

@@ -352,12 +352,19 @@ def catalog() -> Call[Catalog]:
     return script_call("read_catalog", [], _read_catalog, repeatable=True)
 
 
-def _read_catalog(reply: list[Any]) -> Catalog:
-    version, *flat, name, group, label, limit, defined_only = reply
+def _read_catalog(reply: tuple[int, *tuple[list[bytes], ...], bytes, bytes, bytes, int, int]) -> Catalog:
     kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
-    parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
-    texts = {"instance": name.decode(), "group": group.decode(), "label": label.decode()}
-    return Catalog(int(version), **parts, **texts, expression_limit=int(limit), defined_only=bool(defined_only))
+    parts = dict(zip(kinds, map(_pairs, reply[1:-5]), strict=True))
+    name, group, label = (text.decode() for text in reply[-5:-2])
+    return Catalog(
+        int(reply[0]),
+        **parts,
+        instance=name,
+        group=group,
+        label=label,
+        expression_limit=int(reply[-2]),
+        defined_only=bool(reply[-1]),
+    )
 
 
 def redrive(
@@ -515,7 +522,7 @@ def begin_walk(queue: str) -> Call[Walk]:
     return script_call("begin_browse", [queue], read, repeatable=True)
 
 
-def _browsed(flat: list[Any]) -> list[Browsed]:
+def _browsed(flat: Sequence[Any]) -> list[Browsed]:
     return [
         Browsed.of(flat[i], flat[i + 1], int(flat[i + 2]), flat[i + 3], (float(flat[i + 4]), flat[i + 5]))
         for i in range(0, len(flat), 6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.log_positions import FIRST, id_text, parse_id
 from ampsq.protocol.request import command, script_call
@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
     from ampsq.protocol.request import Call
 
-__all__ = ["Lag", "ReaderOrder", "Report", "claim", "holder_of", "lag", "leave_report", "note_place", "report"]
+__all__ = [
+    "DurableHolder",
+    "Lag",
+    "ReaderOrder",
+    "Report",
+    "claim",
+    "holder_of",
+    "lag",
+    "leave_report",
+    "note_place",
+    "report",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +70,20 @@ class ReaderOrder:
     limit: int
 
 
+class DurableHolder(NamedTuple):
+    """The session of a durable subscription that counts, and its client's name."""
+
+    session: int
+    client: str
+
+
 def lag(places: Iterable[tuple[str, Id]]) -> Call[list[Lag]]:
     """How far topics' logs go on behind IDs."""
     arguments = [text for topic, stream_id in places for text in (topic, id_text(stream_id))]
     return script_call("measure_lag", arguments, _read_lags, repeatable=True)
 
 
-def _read_lags(reply: Any) -> list[Lag]:
+def _read_lags(reply: Sequence[tuple[int, bytes, bytes, int, bytes]]) -> list[Lag]:
     return [
         Lag(added, parse_id(last), parse_id(first) if first else None, size, parse_id(removed))
         for added, last, first, size, removed in reply
@@ -92,7 +110,7 @@ def leave_report(reader: str) -> Call[ReaderOrder]:
     return script_call("report_reader", ["", reader, "*", "", 0, 0, 0, 0, "", ""], _read_order, repeatable=True)
 
 
-def _read_order(reply: Any) -> ReaderOrder:
+def _read_order(reply: tuple[bytes, bytes, int, int]) -> ReaderOrder:
     return ReaderOrder(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]))
 
 
@@ -113,14 +131,14 @@ def claim(subscription: str, client: str, former: int | None = None) -> Call[int
     )
 
 
-def holder_of(instance: str, subscription: str) -> Call[tuple[int, str] | None]:
-    """The session of a durable subscription that counts, and its client; None: nobody claimed it."""
+def holder_of(instance: str, subscription: str) -> Call[DurableHolder | None]:
+    """Read which session of a durable subscription counts; None: nobody claimed it."""
 
-    def read(reply: bytes | None) -> tuple[int, str] | None:
+    def read(reply: bytes | None) -> DurableHolder | None:
         if reply is None:
             return None
         number, _, client = reply.decode().partition(" ")
-        return int(number), client
+        return DurableHolder(int(number), client)
 
     return command(["HGET", key(instance, "bookmarks", subscription), FIELDS["session"]], read)
 

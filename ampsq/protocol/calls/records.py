@@ -109,9 +109,18 @@ class Deleted:
     repeated: bool
 
 
-def catch_up(topic: str) -> Call[tuple[bool, str]]:
-    """Let the records follow the log, one step; gives whether more is to be read, and the last ID that was."""
-    return script_call("catch_up_records", [topic], lambda reply: (bool(reply[0]), reply[1].decode()), repeatable=True)
+class CatchUpStep(NamedTuple):
+    """One step of records that follow their log: whether more is to be read, and the ID of the last entry that was."""
+
+    has_more: bool
+    last: str
+
+
+def catch_up(topic: str) -> Call[CatchUpStep]:
+    """Let the records follow the log, one step."""
+    return script_call(
+        "catch_up_records", [topic], lambda reply: CatchUpStep(bool(reply[0]), reply[1].decode()), repeatable=True
+    )
 
 
 def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()) -> Call[RecordPage]:
@@ -136,7 +145,7 @@ def count_records(instance: str, topic: str) -> Call[int]:
     return command(["HLEN", key(instance, "records", topic)], int)
 
 
-def _read_deleted(reply: list[Any]) -> Deleted:
+def _read_deleted(reply: tuple[bytes, int, int]) -> Deleted:
     return Deleted(reply[0].decode() or None, reply[1], bool(reply[2]))
 
 
@@ -179,10 +188,9 @@ async def catch_up_records(topic: str) -> str:
     Raises:
         NoRecords: the topic has no key.
     """
-    more, read_to = True, ""
-    while more:
-        more, read_to = await catch_up(topic)
-    return str(read_to)
+    while (step := await catch_up(topic)).has_more:
+        pass
+    return step.last
 
 
 async def call_caught_up(call: Call[T]) -> T:

@@ -6,11 +6,12 @@ See `ampsq.protocol.calls.queues`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.log_positions import parse_id
 from ampsq.protocol.reads.streams import Stream
+from ampsq.protocol.replies import texts
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, key
 
@@ -19,16 +20,23 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from ampsq.protocol.replies import RawHash
+
 __all__ = [
     "MARKED",
     "MARKS",
     "Applied",
+    "AppliedJournal",
+    "AssumedMessages",
     "EntryRun",
     "JournalPage",
     "JournalRow",
     "Now",
     "Offer",
+    "OldestUnacknowledged",
     "OwnerCounts",
+    "PassedOn",
+    "ReceivedStream",
     "RoomRequest",
     "apply",
     "apply_journal",
@@ -73,6 +81,46 @@ class Applied(NamedTuple):
     before: int
     doubled: int
     waits: bool
+
+
+class AppliedJournal(NamedTuple):
+    """The outcome of `apply_journal`: how many messages changed, and how many are still to come."""
+
+    changed: int
+    missing: int
+
+
+class PassedOn(NamedTuple):
+    """The outcome of a request for messages.
+
+    Attributes:
+        number: how many are owned by, or offered to, the origin that asked.
+        asks_again: whether it is to be asked again, since the queue is to be dispatched, read on or sorted first.
+    """
+
+    number: int
+    asks_again: bool
+
+
+class AssumedMessages(NamedTuple):
+    """The outcome of `assume_ownership`: how many messages this instance owns now, and how many others own still."""
+
+    number: int
+    left: int
+
+
+class OldestUnacknowledged(NamedTuple):
+    """The time of the oldest message that a destination has not acknowledged, None where it has all; and now; in ms."""
+
+    oldest: int | None
+    now: int
+
+
+class ReceivedStream(NamedTuple):
+    """Up to which ID an instance has a stream of another one, and the digest of the filters that it passed."""
+
+    id: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +273,8 @@ def apply(runs: Iterable[EntryRun], *, refill: bool = False, now: Now = "") -> C
 
 def apply_journal(
     queue: str, starts: str, rows: Iterable[tuple[JournalRow, str]], *, now: Now = ""
-) -> Call[tuple[int, int]]:
-    """Follow another instance's journal; gives how many messages changed and how many are still to come.
+) -> Call[AppliedJournal]:
+    """Follow another instance's journal.
 
     Args:
         queue: the queue.
@@ -235,7 +283,9 @@ def apply_journal(
         now: milliseconds; default the server's time.
     """
     arguments: list[EncodableT] = [now, queue, starts, *(value for row, path in rows for value in row.arguments(path))]
-    return script_call("apply_journal", arguments, _pair, repeatable=True)
+    return script_call(
+        "apply_journal", arguments, lambda reply: AppliedJournal(int(reply[0]), int(reply[1])), repeatable=True
+    )
 
 
 def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
@@ -245,10 +295,8 @@ def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
 
 def grant_ownership(
     queue: str, by: str, bookmarks: Sequence[bytes], *, rooms: EncodableT, followed: EncodableT = "", now: Now = ""
-) -> Call[tuple[int, bool]]:
+) -> Call[PassedOn]:
     """Make an origin that asked the owner of messages.
-
-    Gives how many it owns now, and whether to ask again, since the queue is to be dispatched and read on first.
 
     Args:
         queue: the queue.
@@ -262,10 +310,8 @@ def grant_ownership(
     return script_call("grant_messages", arguments, _offered, repeatable=True)
 
 
-def offer_messages(queue: str, by: str, wish: RoomRequest, *, now: Now = "") -> Call[tuple[int, bool]]:
+def offer_messages(queue: str, by: str, wish: RoomRequest, *, now: Now = "") -> Call[PassedOn]:
     """Let an owner offer what nobody there can take to an origin that has room.
-
-    Gives how many it offers, and whether to ask again, since the queue is to be dispatched, read on or sorted first.
 
     Args:
         queue: the queue.
@@ -292,15 +338,20 @@ def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
     return script_call("count_owners", [queue, limit], _counts, repeatable=True)
 
 
-def assume_ownership(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
-    """Own what somebody is free for in the place of owners out of reach; gives how many, and how many others own still.
+def assume_ownership(queue: str, limit: int, owners: Iterable[str]) -> Call[AssumedMessages]:
+    """Own what somebody is free for in the place of owners out of reach.
 
     Args:
         queue: the queue; proxied transfer is enabled.
         limit: of so many the owners are looked at.
         owners: names of instances, or origins.
     """
-    return script_call("assume_ownership", ["", queue, limit, *owners], _pair, repeatable=True)
+    return script_call(
+        "assume_ownership",
+        ["", queue, limit, *owners],
+        lambda reply: AssumedMessages(int(reply[0]), int(reply[1])),
+        repeatable=True,
+    )
 
 
 def set_proxied_transfer(queue: str, *, enabled: bool) -> Call[None]:
@@ -332,19 +383,16 @@ def lacking_destinations(after: str, wanted: Mapping[str, str]) -> Call[list[str
     )
 
 
-def behind_since(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
-    """Since when a destination has not acknowledged the oldest message that it is sent.
+def behind_since(destination: str, names: Iterable[str] = ()) -> Call[OldestUnacknowledged]:
+    """Read since when a destination has not acknowledged the oldest message that it is sent.
 
     Args:
         destination: its name.
         names: ``log <topic>`` of what it is to be sent, also where no link has said so yet.
-
-    Returns:
-        ms of that message, None where it has acknowledged everything; and ms now.
     """
 
-    def read(reply: Any) -> tuple[int | None, int]:
-        return (int(reply[0]) if reply[0] else None), int(reply[1])
+    def read(reply: list[bytes | int]) -> OldestUnacknowledged:
+        return OldestUnacknowledged(int(reply[0]) if reply[0] else None, int(reply[1]))
 
     return script_call("find_oldest_unacknowledged", ["", destination, *names], read, repeatable=True)
 
@@ -377,35 +425,30 @@ def begin_sending(destination: str, peer: str, version: int, places: Mapping[str
     return report_sent(destination, {FIELDS["peer"]: peer, FIELDS["catalog"]: str(version), **places})
 
 
-def read_received(instance: str) -> Call[dict[str, tuple[str, str]]]:
-    """Read what an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
+def read_received(instance: str) -> Call[dict[str, ReceivedStream]]:
+    """Read what an instance has of others, by ``<kind> <name>@<origin>``."""
     return command(["HGETALL", key(instance, "received")], _received)
 
 
-def _received(reply: Any) -> dict[str, tuple[str, str]]:
-    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+def _received(reply: RawHash) -> dict[str, ReceivedStream]:
     found = {}
-    for name, value in pairs:
-        stream_id, _, digest = value.decode().partition(" ")
-        found[name.decode()] = (stream_id, digest)
+    for name, value in texts(reply).items():
+        stream_id, _, digest = value.partition(" ")
+        found[name] = ReceivedStream(stream_id, digest)
     return found
 
 
-def _counts(reply: Any) -> OwnerCounts:
+def _counts(reply: list[bytes]) -> OwnerCounts:
     oldest = parse_id(parse_ref(reply[7].decode())[1])[0] if reply[7] else None
     owners = {name.decode(): int(number) for name, number in zip(reply[8::2], reply[9::2], strict=True)}
     elsewhere, owned, usual, came, went, proxied, deferred = (int(each) for each in reply[:7])
     return OwnerCounts(elsewhere, owned, usual, came, went, bool(proxied), deferred, oldest, owners)
 
 
-def _offered(reply: Any) -> tuple[int, bool]:
-    return int(reply[0]), bool(reply[1])
+def _offered(reply: list[int]) -> PassedOn:
+    return PassedOn(int(reply[0]), bool(reply[1]))
 
 
-def _pair(reply: Any) -> tuple[int, int]:
-    return int(reply[0]), int(reply[1])
-
-
-def _page(reply: Any) -> JournalPage:
+def _page(reply: tuple[bytes, list[list[bytes]], int]) -> JournalPage:
     rows = [JournalRow(row[0], row[1], tuple(row[2:9]), tuple(row[10:]), row[9].endswith(b"late")) for row in reply[1]]
     return JournalPage(reply[0].decode() or None, rows, bool(reply[2]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import FIELDS, key
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LOG_START",
     "DiscardStep",
+    "JournalTrimStep",
     "Pin",
+    "RememberedWalk",
     "RetentionLimits",
     "StreamFollower",
     "TrimStep",
@@ -120,6 +122,20 @@ class TrimStep:
     pin: Pin | None
 
 
+class JournalTrimStep(NamedTuple):
+    """One step of a walk over a journal: where the next begins (None: nowhere), and how many entries were removed."""
+
+    next: str | None
+    removed: int
+
+
+class RememberedWalk(NamedTuple):
+    """The walk that an instance remembers: how many messages it left standing, and the first of them."""
+
+    kept: int
+    pin: Pin
+
+
 class DiscardStep(NamedTuple):
     """The outcome of one step of a walk that lets queues lose messages.
 
@@ -163,20 +179,17 @@ def _flat(readers: Iterable[StreamFollower]) -> list[EncodableT]:
     return [text for reader in readers for text in reader]
 
 
-def _trim_step(reply: list[Any]) -> TrimStep:
+def _trim_step(reply: tuple[bytes, int, int, int, bytes, bytes]) -> TrimStep:
     place, kept, given_up, removed, stream_id, who = reply
     return TrimStep(place.decode() or None, kept, given_up, removed, Pin.parse(stream_id.decode(), who.decode()))
 
 
-def trim_journal(queue: str, after: str, readers: Iterable[StreamFollower]) -> Call[tuple[str | None, int]]:
-    """Remove what a journal tells of messages that no log has any more, a part of it.
-
-    Gives where the next step begins (None: nowhere), and how many entries were removed.
-    """
+def trim_journal(queue: str, after: str, readers: Iterable[StreamFollower]) -> Call[JournalTrimStep]:
+    """Remove what a journal tells of messages that no log has any more, a part of it."""
     return script_call(
         "trim_journal",
         ["", queue, after, *_flat(readers)],
-        lambda reply: (reply[0].decode() or None, reply[1]),
+        lambda reply: JournalTrimStep(reply[0].decode() or None, reply[1]),
         repeatable=not after,
     )
 
@@ -216,12 +229,12 @@ def forget_publishers(cursor: str) -> Call[str]:
     return script_call("forget_publishers", ["", cursor], lambda reply: str(reply.decode()), repeatable=True)
 
 
-def read_remembered_walk(instance: str, topic: str) -> Call[tuple[int, Pin] | None]:
-    """Read how many messages the walk that an instance remembers left standing, and the first of them; None: none."""
+def read_remembered_walk(instance: str, topic: str) -> Call[RememberedWalk | None]:
+    """Read the walk over a topic's log that an instance remembers; None where it left nothing standing."""
     return command(["HMGET", key(instance, "retention"), f"log {topic}", f"pin {topic}"], _remembered)
 
 
-def _remembered(reply: list[bytes | None]) -> tuple[int, Pin] | None:
+def _remembered(reply: list[bytes | None]) -> RememberedWalk | None:
     walk, pinned = ((text or b"").decode() for text in reply)
     found = Pin.parse(*pinned.split(" ", 1)) if pinned else None
-    return (int(walk.split(" ")[1]), found) if walk and found else None
+    return RememberedWalk(int(walk.split(" ")[1]), found) if walk and found else None

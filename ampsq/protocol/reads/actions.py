@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls.actions import SourcePosition
 from ampsq.protocol.replies import pairs
@@ -13,6 +13,7 @@ from ampsq.protocol.schema import FIELDS, key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -64,7 +65,7 @@ def read_progress(instance: str, action: str) -> Call[ActionProgress]:
     return command(["HGETALL", key(instance, "action", action)], _progress)
 
 
-def _progress(reply: Any) -> ActionProgress:
+def _progress(reply: RawHash) -> ActionProgress:
     fields = {name.decode(): value for name, value in pairs(reply)}
     read = {name.removeprefix(_READ): int(value) for name, value in fields.items() if name.startswith(_READ)}
     error = fields.get(FIELDS["error"], b"").decode(errors="replace")

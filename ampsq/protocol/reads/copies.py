@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.log_positions import id_text, parse_id
@@ -11,6 +11,8 @@ from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.base.log_positions import Id
     from ampsq.protocol.request import Call
 
@@ -50,7 +52,7 @@ class CopyRun:
         return (self.here[0], self.here[1] + steps) if steps < self.count else None
 
 
-def _runs(reply: Any) -> list[CopyRun]:
+def _runs(reply: Sequence[bytes]) -> list[CopyRun]:
     return [CopyRun.parse(member) for member in reply]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.log_positions import id_text, parse_id
 from ampsq.protocol.replies import last_id, streams, text, texts
@@ -12,6 +12,7 @@ from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
+    from ampsq.protocol.replies import RawHash, RawStreams
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -49,7 +50,7 @@ def read_sent(instance: str, destination: str) -> Call[SentPositions]:
     return command(["HGETALL", key(instance, "sent", destination)], _read_sent)
 
 
-def _read_sent(reply: Any) -> SentPositions:
+def _read_sent(reply: RawHash) -> SentPositions:
     known = texts(reply)
     logs = {name[4:]: parse_id(place) for name, place in known.items() if name.startswith("log ")}
     return SentPositions(known.get(FIELDS["peer"], ""), logs)
@@ -85,6 +86,6 @@ def await_news(instance: str, after: str, period: int) -> Call[str]:
     return command(asked, _last_news, blocks=period / 1000)
 
 
-def _last_news(reply: Any) -> str:
+def _last_news(reply: RawStreams) -> str:
     entries = next(iter(streams(reply).values()), None)
     return entries[-1][0].decode() if entries else ""

@@ -6,20 +6,22 @@ An entry tells of a batch of messages: what holds for all of them, and of each o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.protocol.replies import pairs
+from ampsq.protocol.replies import facts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ampsq.protocol.replies import RawFacts
     from ampsq.protocol.request import Call
 
 __all__ = [
     "REDRIVEN",
     "RETENTION",
+    "Attempts",
     "QueueEntry",
     "is_journal_whole",
     "read_deliveries",
@@ -37,6 +39,13 @@ _HOW, _REFS, _REASON, _BY, _SOURCE, _OWNER, _CAUSE, _CLIENT = (
 _ATTEMPTS, _RETURNS, _EPOCHS, _BOOKMARKS, _CONSUMER_REASON = (
     FIELDS[name].encode() for name in ("attempts", "returns", "epochs", "bookmarks", "consumer_reason")
 )
+
+
+class Attempts(NamedTuple):
+    """The number of times that a message was delivered, and the number of times that it was cancelled."""
+
+    deliveries: int
+    cancels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +151,10 @@ class QueueEntry:
         refs = text.split(b" ")
         return refs.index(ref) if ref in refs else -1
 
-    def attempts_of(self, number: int) -> tuple[int, int] | None:
+    def attempts_of(self, number: int) -> Attempts | None:
         """Of a message that expired how often it was delivered and cancelled; None where that is not told."""
         deliveries, _, cancels = self._word(_ATTEMPTS, number).partition(":")
-        return (int(deliveries), int(cancels)) if deliveries else None
+        return Attempts(int(deliveries), int(cancels)) if deliveries else None
 
     def returns_of(self, number: int) -> str:
         """The returns of one message, for `ampsq.queues.returns.read_returns`."""
@@ -204,6 +213,6 @@ def is_journal_whole(instance: str, queue: str) -> Call[bool]:
     return command(["XINFO", "STREAM", key(instance, "journal", queue)], _is_whole)
 
 
-def _is_whole(reply: Any) -> bool:
-    facts = dict(pairs(reply))
-    return bool(facts[b"length"] == facts[b"entries-added"])
+def _is_whole(reply: RawFacts) -> bool:
+    known = facts(reply)
+    return known[b"length"] == known[b"entries-added"]

@@ -6,7 +6,7 @@ What was deleted from the middle of a log is still counted: a difference of rank
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.log_positions import FIRST, Id, id_text, parse_id
 from ampsq.protocol.request import command, script_call
@@ -17,10 +17,35 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["complete", "cuts", "entry_at", "find_point", "index_step", "rank_of", "skip_entries"]
+__all__ = [
+    "IndexPoint",
+    "SkippedEntries",
+    "complete",
+    "cuts",
+    "entry_at",
+    "find_point",
+    "index_step",
+    "rank_of",
+    "skip_entries",
+]
 
 #: From so many entries a part on, a cut may be at the nearest point of the index: a tenth off, at most.
 _COARSE: Final = 10 * INDEX_STEP
+
+
+class IndexPoint(NamedTuple):
+    """A point of a log's index: an entry, and its rank."""
+
+    id: Id
+    rank: int
+
+
+class SkippedEntries(NamedTuple):
+    """Entries of a log that were gone over: the last one, how many, and whether there are no more."""
+
+    last: Id
+    number: int
+    ended: bool
 
 
 def index_step(topic: str) -> Call[bool]:
@@ -28,24 +53,24 @@ def index_step(topic: str) -> Call[bool]:
     return script_call("index_log", [topic], bool, repeatable=True)
 
 
-def find_point(topic: str, stream_id: Id) -> Call[tuple[Id, int]]:
-    """The last point of the index at an ID or before it, and its rank."""
+def find_point(topic: str, stream_id: Id) -> Call[IndexPoint]:
+    """Find the last point of the index at an ID or before it."""
     return script_call(
         "find_index_point",
         [topic, id_text(stream_id)],
-        lambda reply: (parse_id(reply[0]), int(reply[1])),
+        lambda reply: IndexPoint(parse_id(reply[0]), int(reply[1])),
         repeatable=True,
     )
 
 
-def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[tuple[Id, int, bool]]:
-    """Go over at most so many entries behind an ID, up to another (None: the end), a bounded part of them.
-
-    Gives the last one, how many, and whether there are no more.
-    """
+def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[SkippedEntries]:
+    """Go over at most so many entries behind an ID, up to another (None: the end), a bounded part of them."""
     arguments: list[EncodableT] = [topic, id_text(after), "+" if last is None else id_text(last), most]
     return script_call(
-        "skip_entries", arguments, lambda reply: (parse_id(reply[0]), int(reply[1]), bool(reply[2])), repeatable=True
+        "skip_entries",
+        arguments,
+        lambda reply: SkippedEntries(parse_id(reply[0]), int(reply[1]), bool(reply[2])),
+        repeatable=True,
     )
 
 
@@ -57,17 +82,13 @@ async def complete(topic: str) -> None:
 
 async def rank_of(topic: str, stream_id: Id) -> int:
     """How many entries were ever added to a log up to an ID; its index is complete."""
-    place, rank = await _point(topic, stream_id)
+    place, rank = await find_point(topic, stream_id)
     ended = place >= stream_id
     while not ended:
-        place, number, ended = await skip_entries(topic, place, stream_id, INDEX_STEP)
-        rank += number
+        skipped = await skip_entries(topic, place, stream_id, INDEX_STEP)
+        place, ended = skipped.last, skipped.ended
+        rank += skipped.number
     return rank
-
-
-async def _point(topic: str, stream_id: Id) -> tuple[Id, int]:
-    found: tuple[Id, int] = await find_point(topic, stream_id)
-    return found
 
 
 async def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Id:
@@ -80,14 +101,16 @@ async def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) 
         exact: False: the nearest point of the index before it will do.
     """
     index = key(instance, "index", topic)
-    found: list[Any] = await command(
+    found: list[bytes] = await command(
         ["ZRANGE", index, rank, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"], list
     )
-    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (await _point(topic, FIRST))
+    point = IndexPoint(parse_id(found[0]), int(float(found[1]))) if found else await find_point(topic, FIRST)
+    place, at = point
     ended = not exact
     while not ended and at < rank:
-        place, number, ended = await skip_entries(topic, place, None, rank - at)
-        at += number
+        skipped = await skip_entries(topic, place, None, rank - at)
+        place, ended = skipped.last, skipped.ended
+        at += skipped.number
     return place
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, ref_of, split_bookmarks
 from ampsq.protocol.calls.queues import catalog
@@ -57,6 +57,28 @@ class LocatedMessage(NamedTuple):
         )
 
 
+class _NumbersFound(NamedTuple):
+    """One step of looking for publishers' numbers in a log: where the next begins, "" for nowhere, and what was found.
+
+    Attributes:
+        next: an ID.
+        found: of each message its place among the wanted ones, its ID and its bookmark.
+    """
+
+    next: str
+    found: list[tuple[int, str, Bookmark]]
+
+    @classmethod
+    def of(cls, reply: tuple[bytes, *tuple[int | bytes, ...]]) -> _NumbersFound:
+        start, *flat = reply
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return cls(start.decode(), [(int(place), _text(at), Bookmark(_text(name))) for place, at, name in rows])
+
+
+def _text(part: int | bytes) -> str:
+    return part.decode() if isinstance(part, bytes) else str(part)
+
+
 def _find(bookmarks: Sequence[str]) -> Call[list[bytes]]:
     return script_call("find_bookmarks", list(bookmarks), list[bytes], repeatable=True)
 
@@ -65,9 +87,9 @@ def _name(refs: Sequence[str | bytes]) -> Call[list[bytes]]:
     return script_call("name_messages", list(refs), list[bytes], repeatable=True)
 
 
-def _find_numbers(topic: str, start: str, named: Sequence[PublisherBookmark]) -> Call[list[Any]]:
+def _find_numbers(topic: str, start: str, named: Sequence[PublisherBookmark]) -> Call[_NumbersFound]:
     names = [text for each in named for text in (str(each.sequence), each.publisher)]
-    return script_call("find_numbers", [topic, start, *names], list, repeatable=True)
+    return script_call("find_numbers", [topic, start, *names], _NumbersFound.of, repeatable=True)
 
 
 async def find_bookmarks(
@@ -109,10 +131,9 @@ async def _by_number(numbers: Sequence[PublisherBookmark], topics: Iterable[str]
             start = "+"
             left = [each for each in numbers[first : first + BATCH] if each not in known]
             while left and start:
-                start_text, *found = await _find_numbers(topic, start, left)
-                start = start_text.decode()
-                for place, stream_id, name in zip(found[::3], found[1::3], found[2::3], strict=True):
-                    known[left[place]] = LocatedMessage(Bookmark(name.decode()), stream_id.decode(), may_come=False)
+                start, found = await _find_numbers(topic, start, left)
+                for place, stream_id, name in found:
+                    known[left[place]] = LocatedMessage(name, stream_id, may_come=False)
                 left = [each for each in left if each not in known]
     return {each: known.get(each) or LocatedMessage(each, "", may_come=True) for each in numbers}
 

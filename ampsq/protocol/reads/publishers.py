@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.protocol.replies import texts
 from ampsq.protocol.request import command
@@ -11,6 +11,7 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -63,7 +64,7 @@ def read_last_messages(instance: str) -> Call[dict[str, LastMessage]]:
     return command(["HGETALL", key(instance, "publishers")], _last_messages)
 
 
-def _last_messages(reply: Any) -> dict[str, LastMessage]:
+def _last_messages(reply: RawHash) -> dict[str, LastMessage]:
     found = {}
     for name, value in texts(reply).items():
         sequence, stream_id, topic = value.split(" ", 2)
@@ -76,7 +77,7 @@ def read_sessions(instance: str) -> Call[dict[str, PublisherSession]]:
     return command(["HGETALL", key(instance, "sessions")], _sessions)
 
 
-def _sessions(reply: Any) -> dict[str, PublisherSession]:
+def _sessions(reply: RawHash) -> dict[str, PublisherSession]:
     found = {}
     for name, value in texts(reply).items():
         number, seen, client = value.split(" ", 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.log_positions import parse_id
 from ampsq.protocol.reads.streams import events_of, first_entry, stream_length
@@ -12,6 +12,7 @@ from ampsq.protocol.schema import EVENTS, FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -59,7 +60,7 @@ def read_timetable(instance: str, count: int) -> Call[list[DueEntry]]:
     return command(["ZRANGE", key(instance, "due"), 0, count - 1, "WITHSCORES"], _due)
 
 
-def _due(reply: Any) -> list[DueEntry]:
+def _due(reply: RawHash) -> list[DueEntry]:
     found = []
     for member, score in pairs(reply):
         kind, _, rest = member.decode(errors="replace").partition(" ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
@@ -41,7 +40,7 @@ class ReaderState:
     oldest: float | None
     reason: str | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)
 

@@ -107,9 +107,9 @@ async def count_between(topic: str, after: str, until: str) -> int:
     """Count the entries of a log behind an ID up to another, in bounded steps."""
     total, at = 0, after
     while after != until:
-        following, number = await check_calls.count(topic, at, until)
-        total += number
-        if following is None:
+        step = await check_calls.count(topic, at, until)
+        total += step.number
+        if step.next is None:
             break
-        at = following
+        at = step.next
     return total

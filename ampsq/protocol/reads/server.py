@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import NotPermitted, ScriptBug, ServerUnsuitable
+from ampsq.protocol.replies import texts
 from ampsq.protocol.request import Call, Pause, command
 from ampsq.protocol.schema import key
 from ampsq.protocol.scripts import script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ampsq.protocol.replies import RawHash
 
 __all__ = [
     "ON_REWRITE",
@@ -90,9 +93,8 @@ def _sections(text: bytes) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def _settings(reply: Any) -> dict[str, str]:
-    flat = [part.decode() for part in reply]
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def _settings(reply: RawHash) -> dict[str, str]:
+    return texts(reply)
 
 
 def kind_and_version(info: Mapping[str, str]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ it may be a later process, which does not know when it was sent first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.protocol.request import command
@@ -14,6 +14,8 @@ from ampsq.protocol.schema import FIELDS, VALUES, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from redis.typing import EncodableT
 
 __all__ = ["settled_by_others", "settled_here"]
 
@@ -50,7 +52,7 @@ async def settled_here(
     found = await _cancelled(instance, queue, by, refs, since) if verb == _CANCELLED else set()
     wanted, at, journal = refs - found, "+", key(instance, "journal", queue)
     while wanted:
-        asked: list[Any] = ["XREVRANGE", journal, at, since, "COUNT", _PAGE]
+        asked: list[EncodableT] = ["XREVRANGE", journal, at, since, "COUNT", _PAGE]
         entries: list[tuple[bytes, list[bytes]]] = await command(asked, list)
         for _, flat in entries:
             mine = wanted & _ended_by(dict(zip(flat[::2], flat[1::2], strict=True)), by, verb, since)
@@ -79,7 +81,7 @@ async def settled_by_others(instance: str, queue: str, by: str, refs: set[bytes]
     others: set[bytes] = set()
     mine: set[bytes] = set()
     for _ in range(_PAGES):
-        asked: list[Any] = ["XREVRANGE", journal, at, max(since - _MARGIN, 0), "COUNT", _PAGE]
+        asked: list[EncodableT] = ["XREVRANGE", journal, at, max(since - _MARGIN, 0), "COUNT", _PAGE]
         entries: list[tuple[bytes, list[bytes]]] = await command(asked, list)
         for _, flat in entries:
             entry = dict(zip(flat[::2], flat[1::2], strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.replies import pairs, text
 from ampsq.protocol.request import command
@@ -12,6 +12,7 @@ from ampsq.protocol.schema import FIELDS, keepalive_channel, key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -127,7 +128,7 @@ def count_listeners(instance: str, clients: Sequence[str]) -> Call[list[int]]:
     """Count for each client who listens on its keepalive channel: nobody where it is gone."""
     channels = [keepalive_channel(instance, client) for client in clients]
 
-    def read(reply: Any) -> list[int]:
+    def read(reply: RawHash) -> list[int]:
         counts = {name: int(number) for name, number in pairs(reply)}
         return [counts.get(channel.encode(), 0) for channel in channels]
 

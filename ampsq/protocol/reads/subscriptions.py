@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
@@ -39,7 +39,7 @@ def subscription_load(instance: str, subscription: str) -> Call[SubscriptionLoad
     )
 
 
-def _read_load(reply: list[Any]) -> SubscriptionLoad:
+def _read_load(reply: list[bytes | None]) -> SubscriptionLoad:
     queues, leased = reply
     return SubscriptionLoad((queues or b"").split(), int(leased or 0))
 

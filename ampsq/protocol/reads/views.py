@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.protocol.replies import text
+from ampsq.protocol.replies import pairs, text
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, key
 
 if TYPE_CHECKING:
+    from ampsq.protocol.replies import RawHash
     from ampsq.protocol.request import Call
 
 __all__ = ["MADE", "PENDING", "STATE", "kept_until", "read_rows", "view_state"]
@@ -18,6 +19,13 @@ __all__ = ["MADE", "PENDING", "STATE", "kept_until", "read_rows", "view_state"]
 STATE: Final = "state"
 MADE: Final = "made"
 PENDING: Final = "pending"
+
+
+class _RowPage(NamedTuple):
+    """A page of a view's hash: where the next begins (``0``: nowhere), and names and values."""
+
+    next: bytes
+    rows: dict[bytes, bytes]
 
 
 def view_state(instance: str, view: str) -> Call[str]:
@@ -37,17 +45,17 @@ async def read_rows(instance: str, view: str) -> dict[str, bytes]:
     rows: dict[bytes, bytes] = {}
     cursor = b"0"
     while True:
-        cursor, some = await _scan(instance, view, cursor)
-        rows.update(some)
+        page = await _scan(instance, view, cursor)
+        rows.update(page.rows)
+        cursor = page.next
         if cursor == b"0":
             break
     return {name.decode(): row for name, row in sorted(rows.items()) if name.startswith(b"[")}
 
 
-def _scan(instance: str, view: str, cursor: bytes) -> Call[tuple[bytes, dict[bytes, bytes]]]:
+def _scan(instance: str, view: str, cursor: bytes) -> Call[_RowPage]:
     return command(["HSCAN", key(instance, "view", view), cursor, "COUNT", BATCH], _page)
 
 
-def _page(reply: Any) -> tuple[bytes, dict[bytes, bytes]]:
-    following, flat = reply
-    return following, dict(zip(flat[::2], flat[1::2], strict=True))
+def _page(reply: tuple[bytes, RawHash]) -> _RowPage:
+    return _RowPage(reply[0], dict(pairs(reply[1])))
