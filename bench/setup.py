@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.client.client import Client
+from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.protocol.reads.streams import log_key
-from ampsq.protocol.schema import INSTANCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,10 +66,10 @@ class Stage:
 
     def remove(self, client: Client) -> None:
         """Leave nothing behind: unlink every key of the client's instance."""
+        client._store.call(unlist_instance(client.instance))  # noqa: SLF001  (nobody else needs it)
         client.close()
         for name in self.redis.scan_iter("{" + client.instance + "}:*", count=1000):
             self.redis.unlink(name)
-        self.redis.srem(INSTANCES, client.instance)
         # Freed in the background, by a thread that would take the processor from what is measured next.
         until = time.monotonic() + 10
         while time.monotonic() < until:

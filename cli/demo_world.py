@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from ampsq import Action, Queue, Topic
+from ampsq import Action, AmpsqError, Queue, Topic
 from ampsq.cli.demo_worker import Spec
+from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.protocol.reads.server import ping
-from ampsq.protocol.schema import INSTANCES
 from ampsq.server import supervisor
 from ampsq.server.embedded import acquire
 from ampsq.transport.store import Store
@@ -197,8 +197,8 @@ def _reach(url: str) -> None:
 
 def _tidy_up(url: str, instance: str) -> None:
     """Remove the instance from a server that is not ours."""
-    with contextlib.closing(Store(url, instance)) as store, contextlib.suppress(redis.RedisError):
-        store.redis.srem(INSTANCES, instance)
+    with contextlib.closing(Store(url, instance)) as store, contextlib.suppress(redis.RedisError, AmpsqError):
+        store.call(unlist_instance(instance))
         for name in store.redis.scan_iter(match="{" + instance + "}:*", count=1000):
             store.redis.unlink(name)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ampsq.protocol.limits import INDEX_STEP
 from ampsq.protocol.reads import log_index
-from ampsq.protocol.schema import INDEX_STEP
 from ampsq.spark.planning import count_of, shares
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from zlib import crc32
 from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls.jobs import PartitionProgress, StagedRows, stage_rows, write_rows
-from ampsq.protocol.schema import BYTES
+from ampsq.protocol.limits import BYTES
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from ampsq.base.values import parse_name
 from ampsq.definitions.definition import Fault
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 from ampsq.spark.options import Milliseconds, Options, Whole
 
 if TYPE_CHECKING:

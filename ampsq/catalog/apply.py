@@ -34,8 +34,8 @@ from ampsq.definitions.transport import Transport
 from ampsq.expressions import parse
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import NO_ROOM
 from ampsq.protocol.reads.recovery_points import starts_of
-from ampsq.protocol.schema import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -26,12 +26,12 @@ from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
 from ampsq.protocol.reads.readers import read_readers
 from ampsq.protocol.reads.server import Server, examine
-from ampsq.protocol.schema import BATCH
 from ampsq.publishing.plain import PlainPublisher, TopicTypes
 from ampsq.queues.acknowledge_by_bookmark import settle_named
 from ampsq.queues.browse import ack_matching

@@ -21,10 +21,10 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import views as view_calls
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.reads.publishers import read_last_sequence
 from ampsq.protocol.reads.views import read_rows
-from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.views.upkeep import (
     Follower,
     RowChange,

@@ -13,7 +13,7 @@ from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.base.values import shown
 from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
 from ampsq.gateway.json_messages import leased_frame, loaded, message_frame, problem_of
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 from ampsq.queues.message import AsyncMessage
 from ampsq.topics.async_subscription import AsyncTopicMessage
 

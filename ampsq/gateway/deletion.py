@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import call_caught_up
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.definitions import read_topic
-from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import parse_query_filter
 from ampsq.records.query import key_texts
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, 
 
 from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.base.values import Interval, shown
-from ampsq.protocol.schema import REASON_LENGTH
+from ampsq.protocol.limits import REASON_LENGTH
 from ampsq.queues.returns import checked_reason
 
 __all__ = [

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from ampsq import __version__
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 __all__ = ["document"]
 

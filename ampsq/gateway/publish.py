@@ -14,7 +14,7 @@ from ampsq.base.values import is_name, shown
 from ampsq.gateway.deletion import PublisherSequence
 from ampsq.gateway.json_messages import Problem, body_of
 from ampsq.gateway.requests import name_of
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.persistence_level import PersistenceLevel
 

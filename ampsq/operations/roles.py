@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
+from ampsq.protocol.keepalive import keepalive_channel
+from ampsq.protocol.reads.instances import LIST_KEY
 from ampsq.protocol.reads.streams import log_of
-from ampsq.protocol.schema import INSTANCES, keepalive_channel
 from ampsq.protocol.scripts import names, script
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
     """As few patterns as possible: a server looks at them for every key that a script touches."""
     tag = f"{{{instance}}}"
     # Every script names the tag alone as its key.
-    beside = [f"~{tag}", f"~{INSTANCES}" if does.is_registrar else f"%R~{INSTANCES}"]
+    beside = [f"~{tag}", f"~{LIST_KEY}" if does.is_registrar else f"%R~{LIST_KEY}"]
     if does.defines:
         return [f"~{tag}:*", *beside]
     logs = [f"~{log_of(topic).key(instance)}" for topic in topics or ("*",)] if does.writes_logs else []

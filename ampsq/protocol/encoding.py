@@ -11,7 +11,7 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
 from ampsq.base.values import shown
 from ampsq.protocol.entries import read_entry
-from ampsq.protocol.schema import BATCH, BYTES
+from ampsq.protocol.limits import BATCH, BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ampsq.protocol.schema import keepalive_channel
-
-__all__ = ["HEARTBEAT", "attach"]
+__all__ = ["HEARTBEAT", "attach", "keepalive_channel"]
 
 #: Asks whether the server is there, on a connection that is subscribed.
 HEARTBEAT: Final = ("PING",)
+
+
+def keepalive_channel(instance: str, client: str) -> str:
+    """The pub/sub channel to which a client stays subscribed, so that its absence is seen."""
+    return "{" + instance + "}:client:" + client
 
 
 def attach(instance: str, client: str) -> tuple[str, str]:

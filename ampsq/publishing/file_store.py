@@ -13,7 +13,7 @@ import hiredis
 
 from ampsq.base.errors import PublishStoreError
 from ampsq.base.values import path_of
-from ampsq.protocol.schema import BYTES
+from ampsq.protocol.limits import BYTES
 from ampsq.publishing.memory_store import PublishStore, StoreEntry
 from ampsq.server.supervisor import open_lock, try_lock
 

@@ -15,10 +15,10 @@ from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls.records import call_caught_up, catch_up_records
 from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.definitions import read_definition
 from ampsq.protocol.reads.publishers import read_last_sequence
-from ampsq.protocol.schema import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,9 +17,9 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.replication import read_received
+from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.publishers import read_last_sequence, read_publish_targets
 from ampsq.protocol.reads.server import examine_flushing, ping, wait_for_replicas
-from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.publishing.persistence_level import WAIT_MS
 from ampsq.publishing.sync_acknowledgement import SCRIPTS, SyncAcknowledgement
 from ampsq.publishing.sync_state import sync_states

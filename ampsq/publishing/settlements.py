@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ampsq.base.errors import NotPermitted, Rejected, rejection
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.settlements import settled_by_others
-from ampsq.protocol.schema import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownMessage, rejection
 from ampsq.base.values import shown
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.message_names import find_bookmarks
-from ampsq.protocol.schema import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

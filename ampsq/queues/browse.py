@@ -18,8 +18,8 @@ from ampsq.base.message_types import JSON
 from ampsq.base.values import check_text, shown
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.definitions import read_queue
-from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import QueryResult, SowMessage, parse_query_filter
 
 if TYPE_CHECKING:

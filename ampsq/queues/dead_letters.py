@@ -15,10 +15,10 @@ from ampsq.definitions.queue import Reason
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
 from ampsq.protocol.entries import body_in
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.definitions import read_queue
 from ampsq.protocol.reads.message_names import find_bookmarks
-from ampsq.protocol.schema import BATCH
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.explain import explain
 from ampsq.queues.query import Query, SowMessage, parse_query_filter

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ampsq.base.errors import Rejected, rejection
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.queues import lease_period
 from ampsq.protocol.reads.settlements import settled_here
 from ampsq.protocol.request import Pause
-from ampsq.protocol.schema import BATCH
 from ampsq.queues.registration import Registration, SubscriptionSpec
 from ampsq.queues.returns import checked_reason
 

@@ -19,11 +19,11 @@ from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import encode_headers
+from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.journals import REDRIVEN, read_journal_back
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.request import Pause
-from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.queues.browse import Walker
 from ampsq.queues.dead_letters import (
     NOT_THERE,

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
-from ampsq.protocol.schema import REASON_LENGTH
+from ampsq.protocol.limits import REASON_LENGTH
 
 __all__ = ["CameBack", "checked_reason", "failure_text", "last_reason", "read_returns", "shortened_reason"]
 

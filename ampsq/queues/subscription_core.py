@@ -16,11 +16,11 @@ from ampsq.base.errors import Rejected, Unavailable, UnknownSubscription
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import document_of
+from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.instance import life_sign
 from ampsq.protocol.reads.queues import queue_topics
 from ampsq.protocol.reads.subscriptions import find_subscription, subscription_load
 from ampsq.protocol.request import Collect, Post
-from ampsq.protocol.schema import BARRIERS_KEPT, BATCH
 from ampsq.queues.leases import SENT_WITHIN, LeaseTable, Parts, group_by_queue
 from ampsq.queues.registration import SubscriptionSpec
 

@@ -9,8 +9,8 @@ from ampsq.base.values import parse_name, shown
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import call_caught_up
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.definitions import read_topic
-from ampsq.protocol.schema import BATCH
 from ampsq.records.query import key_texts
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from ampsq.base.log_positions import FIRST, id_text, parse_id, previous_id
 from ampsq.base.values import shown
 from ampsq.protocol.calls.records import catch_up_records, end_in, record_of
 from ampsq.protocol.entries import is_message, times_in
+from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.reads.streams import entries_behind, log_of, stream_exists, stream_facts
-from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.records.query import RecordKey, chosen, read_records
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ampsq.expressions import parse
 from ampsq.expressions.values import text_of
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import catch_up_records
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 from ampsq.queues.query import QueryResult, SowMessage
 
 if TYPE_CHECKING:

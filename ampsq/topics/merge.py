@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.log_positions import FIRST, Id, LogSpan, parse_id
-from ampsq.protocol.schema import BYTES
+from ampsq.protocol.limits import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.schema import PUBLISHER_AGE
+from ampsq.protocol.limits import PUBLISHER_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

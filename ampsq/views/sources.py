@@ -10,10 +10,10 @@ from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.records import is_end
+from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.definitions import read_definition
 from ampsq.protocol.reads.queues import has_lost_events, read_availability_events
 from ampsq.protocol.reads.streams import entries_behind, events_of, log_of
-from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.queues.browse import Walker
 
 if TYPE_CHECKING:

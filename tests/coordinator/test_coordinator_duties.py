@@ -16,8 +16,9 @@ from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BYTES
 from ampsq.protocol.reads.clock import exact_server_time
-from ampsq.protocol.schema import BYTES, key
+from ampsq.protocol.schema import key
 
 LONG = 3_600.0
 

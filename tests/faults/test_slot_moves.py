@@ -15,7 +15,7 @@ from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import Unavailable
-from ampsq.protocol import schema
+from ampsq.protocol import limits
 from ampsq.protocol.calls.publish import publish
 from ampsq.protocol.schema import key
 from ampsq.transport.discovery import slot_of
@@ -202,7 +202,7 @@ def test_an_ack_of_several_batches_tells_that_some_are_settled(start_node, insta
     slot = slot_of(instance)
     with Client(cluster.owner(slot).url, instance=instance, heartbeat="1s", retry_timeout="500ms") as client:
         client.apply(Queue(name="work", underlying_topic="orders"))
-        bookmarks = list(client.publish_many("orders", range(schema.BATCH + 1)))
+        bookmarks = list(client.publish_many("orders", range(limits.BATCH + 1)))
         settle, moving = client._store.call, []
 
         def call(each):

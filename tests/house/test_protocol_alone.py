@@ -16,6 +16,7 @@ from test_rooms import modules, room_of
 
 TABLE = Path(__file__).with_name("protocol_uses.json")
 PROTOCOL = "ampsq.protocol"
+SCHEMA = f"{PROTOCOL}.schema"
 NAMES = ("key", "command", "script_call", "FIELDS", "VALUES", "KEYS")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -90,6 +91,39 @@ def test_keys_commands_scripts_and_fields_are_named_in_fewer_and_fewer_places_ou
 
     assert risen == [], "say it in ampsq/protocol/, as a function of calls/ or reads/, and call that"
     assert fallen == [], "good; lower the table: python tests/house/test_protocol_alone.py --write"
+
+
+def imports_schema(tree):
+    return any(
+        (
+            isinstance(node, ast.ImportFrom)
+            and (
+                node.module == SCHEMA or (node.module == PROTOCOL and any(each.name == "schema" for each in node.names))
+            )
+        )
+        or (isinstance(node, ast.Import) and any(each.name == SCHEMA for each in node.names))
+        for node in ast.walk(tree)
+    )
+
+
+def test_the_schema_is_imported_in_the_protocol_alone():
+    """Limits that others count with are in `ampsq.protocol.limits`."""
+    found = [module for module, path in modules().items() if imports_schema(ast.parse(path.read_text()))]
+
+    assert [module for module in found if room_of(module) != "protocol"] == []
+    assert len(found) > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ampsq.protocol.schema import FORMAT",
+        "from ampsq.protocol import scripts, schema as names",
+        "def f():\n    import ampsq.protocol.schema",
+    ],
+)
+def test_an_import_of_the_schema_is_seen(text):
+    assert imports_schema(ast.parse(text))
 
 
 def test_fields_values_and_scripts_count_as_keys_and_commands_do():

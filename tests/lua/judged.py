@@ -6,7 +6,7 @@ import json
 
 from world import ref
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 END = '{"end":1}'
 BARRIER = "/end = 1"

@@ -7,7 +7,7 @@ import json
 import pytest
 from judged import BARRIER, END, message, put, texts
 
-from ampsq.protocol.schema import BARRIERS_KEPT, NO_ROOM
+from ampsq.protocol.limits import BARRIERS_KEPT, NO_ROOM
 
 
 @pytest.fixture

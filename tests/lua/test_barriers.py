@@ -7,7 +7,7 @@ import json
 import pytest
 from judged import BARRIER, END, journal_of, message, put, texts
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 @pytest.fixture

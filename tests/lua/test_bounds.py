@@ -6,7 +6,7 @@ import pytest
 from world import ref
 
 from ampsq.base.errors import UnknownSubscription
-from ampsq.protocol.schema import BATCH, BYTES, PASS_AGAIN
+from ampsq.protocol.limits import BATCH, BYTES, PASS_AGAIN
 
 LARGE = "x" * 100_000
 #: A hundred thousand bytes at a time, a megabyte is full with the eleventh at the latest.

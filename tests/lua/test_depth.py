@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from judged import journal_of, message, numbers, put
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 def quiet(world):

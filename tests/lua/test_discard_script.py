@@ -6,7 +6,7 @@ import pytest
 from trimming import AGE, LATER, log, publish, read_all, trim
 from world import ref
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 def discard(world, topic="orders", *, age=AGE, size="", count="", after="0-0", passed=0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
 MODELS = {"default": 0, "queue": 1, "latest": 2, "earliest": 3}

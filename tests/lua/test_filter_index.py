@@ -9,7 +9,7 @@ from judged import drain, journal_of, message, numbers, put, put_many, traces
 from world import wished
 
 from ampsq.base.errors import TooManyFilters
-from ampsq.protocol.schema import BATCH, BYTES, KEEP_FILTER, MAX_FILTERS
+from ampsq.protocol.limits import BATCH, BYTES, KEEP_FILTER, MAX_FILTERS
 
 
 @pytest.fixture

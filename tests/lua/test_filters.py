@@ -9,7 +9,7 @@ from judged import journal_of, message, numbers, put, put_many
 from world import wished
 
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.schema import BYTES, KEEP_FILTER, MAX_FILTERS
+from ampsq.protocol.limits import BYTES, KEEP_FILTER, MAX_FILTERS
 
 
 def given(world, queue="work"):

@@ -9,8 +9,8 @@ from trimming import LATER, publish, trim
 from world import decoded
 
 from ampsq.base.log_positions import parse_id
+from ampsq.protocol.limits import BYTES, INDEX_STEP
 from ampsq.protocol.reads.log_index import complete, cuts, entry_at, rank_of
-from ampsq.protocol.schema import BYTES, INDEX_STEP
 
 
 @pytest.fixture

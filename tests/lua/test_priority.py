@@ -8,7 +8,7 @@ import random
 import pytest
 from judged import journal_of, numbers, put
 
-from ampsq.protocol.schema import BATCH, BYTES
+from ampsq.protocol.limits import BATCH, BYTES
 
 LARGEST = 2**64 - 1
 

@@ -6,7 +6,7 @@ import pytest
 from world import ref
 
 from ampsq.base.errors import UnknownQueue, UnknownTopic
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 LETTERS = [ref(f"1000-{number}", "letters") for number in range(3)]
 ACKED, UNKNOWN, HELD = "AMPSQ_ALREADY_ACKED", "AMPSQ_UNKNOWN_MESSAGE", "AMPSQ_NOT_LEASE_HOLDER"

@@ -7,7 +7,7 @@ from judged import message, numbers, put
 from world import wished
 
 from ampsq.base.errors import AmpsqError, TooManyFilters
-from ampsq.protocol.schema import BATCH, KEEP_FILTER, MAX_FILTERS
+from ampsq.protocol.limits import BATCH, KEEP_FILTER, MAX_FILTERS
 
 END = '{"end":1}'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref
 
-from ampsq.protocol.schema import RETURNS_BYTES
+from ampsq.protocol.limits import RETURNS_BYTES
 from ampsq.queues.returns import read_returns
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")

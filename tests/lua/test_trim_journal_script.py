@@ -7,7 +7,7 @@ from trimming import AGE, LATER, READERS, publish, read_all, trim, walk
 from world import decoded, ref
 
 from ampsq.base.errors import UnknownQueue
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 def trim_journal(world, queue="work", after="", readers=()):

@@ -6,7 +6,7 @@ import pytest
 from trimming import LATER, READERS, log, publish, read_all, settled, trim
 from world import decoded, ref
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 def seed_waiting(world):

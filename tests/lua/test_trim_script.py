@@ -7,7 +7,7 @@ from trimming import AGE, LATER, log, publish, read_all, settled, trim, walk
 from world import decoded
 
 from ampsq.base.errors import CatalogChanged
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 # -- what is removed
 

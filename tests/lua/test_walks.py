@@ -10,7 +10,7 @@ from world import ref
 
 from ampsq.base.errors import UnknownQueue
 from ampsq.expressions import parse
-from ampsq.protocol.schema import BATCH, EVENTS
+from ampsq.protocol.limits import BATCH, EVENTS
 
 
 def put_many(world, number):

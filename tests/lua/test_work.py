@@ -9,7 +9,7 @@ import pytest
 from world import decoded, ref
 
 from ampsq.expressions import parse
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 
 class Meter:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from world import decoded, ref
 
-from ampsq.protocol.schema import BATCH
+from ampsq.protocol.limits import BATCH
 
 AGE = 1_000
 #: By when everything that the tests publish is old.

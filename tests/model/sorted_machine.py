@@ -13,7 +13,7 @@ from sorted_model import BARRIERS, ENTRIES, FILTERS, PRIORITIES, SortedModel, So
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.expressions import parse
-from ampsq.protocol.schema import KEEP_FILTER
+from ampsq.protocol.limits import KEEP_FILTER
 
 WISHES = {text: (parse(text, "filter").id, parse(text, "filter").json) for text in FILTERS} | {None: ("none", "")}
 TREES = {text: parse(text, "query").json for text in (*ENTRIES, *PRIORITIES, *BARRIERS)} | {"": ""}

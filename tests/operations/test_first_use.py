@@ -17,7 +17,8 @@ from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.schema import WANTED, key
+from ampsq.protocol.limits import WANTED
+from ampsq.protocol.schema import key
 from ampsq.transport.store import Store
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")

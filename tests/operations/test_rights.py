@@ -12,8 +12,9 @@ from ampsq.base.errors import DefinitionError, NotPermitted
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.users import Secret
 from ampsq.operations.roles import ROLES, rules
+from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import KEYS, keepalive_channel, key
+from ampsq.protocol.schema import KEYS, key
 from ampsq.protocol.scripts import names
 from ampsq.transport.store import Store
 

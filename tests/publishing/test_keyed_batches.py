@@ -12,8 +12,8 @@ from ampsq.base.errors import MissingKey, TooMuchToRead
 from ampsq.base.message_types import SMALL_BODY, MessageType, load_msgpack
 from ampsq.protocol.calls.publish import publish
 from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.limits import BYTES
 from ampsq.protocol.request import CallParts
-from ampsq.protocol.schema import BYTES
 from ampsq.publishing.envelope import Envelope
 
 BODIES = [b'{"id":%d,"text":"%s"}' % (number, b"x" * 4_000) for number in range(40)]

@@ -16,7 +16,7 @@ from ampsq import AsyncClient, Client, Queue, Worker
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.schema import keepalive_channel
+from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.transport.store import Store
 

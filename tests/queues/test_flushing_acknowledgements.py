@@ -10,8 +10,8 @@ from scene import pick_up
 from ampsq import MemoryPublishStore, Queue
 from ampsq.base.errors import Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.request import Pause
-from ampsq.protocol.schema import BATCH
 
 
 def test_a_flush_waits_for_what_another_thread_is_sending(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.base.errors import DefinitionError
-from ampsq.protocol.schema import REASON_LENGTH
+from ampsq.protocol.limits import REASON_LENGTH
 from ampsq.queues.returns import checked_reason, failure_text, last_reason, read_returns, shortened_reason
 
 

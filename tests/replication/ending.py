@@ -9,7 +9,7 @@ from invariants import Violation, believers, judge_copies, judge_grants, judge_s
 from simulated import QUEUE
 
 from ampsq.operations.check.queue import check
-from ampsq.protocol.schema import DEFERRED_PERIOD
+from ampsq.protocol.limits import DEFERRED_PERIOD
 
 #: Rounds of all links within which a healed world comes to rest, and rounds in which all is settled then.
 REST, SETTLED = 60, 40

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from ampsq.expressions import parse
-from ampsq.protocol.schema import KEEP_FILTER, MAX_FILTERS, key
+from ampsq.protocol.limits import KEEP_FILTER, MAX_FILTERS
+from ampsq.protocol.schema import key
 
 
 def asked(site, fabric, later=10_000):

@@ -6,7 +6,7 @@ import pytest
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.base.errors import Gap
-from ampsq.protocol.schema import NO_ROOM
+from ampsq.protocol.limits import NO_ROOM
 
 
 def test_only_the_instance_that_received_a_message_first_delivers_it(fabric, pair):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ampsq import MemoryBookmarkStore, SqliteBookmarkStore
 from ampsq.base.log_positions import StoredPosition
 from ampsq.protocol.entries import PublisherNumber, number_in
-from ampsq.protocol.schema import PUBLISHER_AGE
+from ampsq.protocol.limits import PUBLISHER_AGE
 from ampsq.topics import publisher_numbers
 from ampsq.topics.bookmark_store import BookmarkUpdate, SubscriptionName
 from ampsq.topics.publisher_numbers import HadNumbers

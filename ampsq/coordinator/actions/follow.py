@@ -17,9 +17,9 @@ from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, On
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls.actions import SourcePosition
+from ampsq.protocol.limits import BYTES, FAILED
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.streams import read_streams
-from ampsq.protocol.schema import BYTES, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

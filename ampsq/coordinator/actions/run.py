@@ -10,7 +10,7 @@ from ampsq.catalog.apply import add_topic
 from ampsq.coordinator.actions.event import CONDITIONS
 from ampsq.definitions.action_parts import Do
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.schema import BATCH, BYTES
+from ampsq.protocol.limits import BATCH, BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

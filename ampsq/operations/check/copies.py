@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.log_positions import parse_id
 from ampsq.protocol.calls import check_copies as copy_calls
 from ampsq.protocol.calls.check_copies import OwnedMessage
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.journals import read_journal
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.schema import BATCH
 from ampsq.protocol.transitions import MessageEvent
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampsq.protocol.limits import BATCH, DEFERRED_PERIOD
 from ampsq.protocol.request import Call, command, script_call
-from ampsq.protocol.schema import BATCH, COMPILED, DEFERRED_PERIOD, POLICY, key
+from ampsq.protocol.schema import COMPILED, POLICY, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

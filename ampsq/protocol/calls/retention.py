@@ -225,7 +225,7 @@ def pin(topic: str, holder: str, stream_ids: Sequence[str], *, wanted: bool = Tr
 
 
 def forget_publishers(cursor: str) -> Call[str]:
-    """Let go of publishers that were not heard of for `schema.PUBLISHER_AGE`; gives the next cursor, "0" at the end."""
+    """Let go of publishers that were not heard of for `limits.PUBLISHER_AGE`; gives the next cursor, "0" at the end."""
     return script_call("forget_publishers", ["", cursor], lambda reply: str(reply.decode()), repeatable=True)
 
 

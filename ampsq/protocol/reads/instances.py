@@ -17,8 +17,10 @@ from ampsq.protocol.schema import INSTANCES
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["list_instance", "list_instances", "read_instances"]
+__all__ = ["LIST_KEY", "list_instance", "list_instances", "read_instances", "unlist_instance"]
 
+#: The key that the list is, for rules of rights.
+LIST_KEY: Final = INSTANCES
 _log = logging.getLogger("ampsq")
 #: Seconds for which the list is asked for.
 _PATIENCE: Final = 1.0
@@ -35,6 +37,11 @@ async def list_instance(instance: str) -> None:
             "not told its name may not find it; the next client lists it: %s",
             *(instance, INSTANCES, error),
         )
+
+
+def unlist_instance(instance: str) -> Call[int]:
+    """Take an instance that is removed out of the list."""
+    return command(["SREM", INSTANCES, instance], int)
 
 
 async def read_instances() -> list[str]:

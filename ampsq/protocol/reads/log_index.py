@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.log_positions import FIRST, Id, id_text, parse_id
+from ampsq.protocol.limits import INDEX_STEP
 from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import INDEX_STEP, key
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, ref_of, split_bookmarks
 from ampsq.protocol.calls.queues import catalog
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.request import script_call
-from ampsq.protocol.schema import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

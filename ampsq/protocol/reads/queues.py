@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.log_positions import parse_id
+from ampsq.protocol.limits import EVENTS
 from ampsq.protocol.reads.streams import events_of, first_entry, stream_length
 from ampsq.protocol.replies import pairs
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import EVENTS, FIELDS, key
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.protocol.entries import RawEntry

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.replies import pairs, text
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, keepalive_channel, key
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

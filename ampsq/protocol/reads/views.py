@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ampsq.protocol.limits import BATCH
 from ampsq.protocol.replies import pairs, text
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, key
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from ampsq.protocol.replies import RawHash
