@@ -6,7 +6,7 @@ Names are imported when they are first used, so that ``import ampsq`` costs noth
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
@@ -237,7 +237,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'ampsq' has no attribute {name!r}")

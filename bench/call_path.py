@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import click
 
@@ -93,7 +93,7 @@ class _Recorder:
     path: list[PathFunction] = field(default_factory=list)
     found: dict[_Identity, int] = field(default_factory=dict)
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
         known = _identity(frame.f_code) if event == "call" else None
         if known is None or known in self.found:
             return
@@ -222,7 +222,7 @@ def _counted(path: Sequence[PathFunction]) -> dict[str, int]:
     return {"functions": len(functions), "files": len({file for file, _ in functions})}
 
 
-def as_json(paths: Mapping[str, Sequence[PathFunction]]) -> dict[str, Any]:
+def as_json(paths: Mapping[str, Sequence[PathFunction]]) -> dict[str, object]:
     """Return the numbers of each operation, and its functions in the order of their first calls."""
     listed = {
         operation: {"path": [{**asdict(each), "summary": each.summary} for each in path]}

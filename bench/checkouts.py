@@ -15,7 +15,7 @@ import tarfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -79,7 +79,7 @@ class Checkout:
     title: str
     folder: Path
 
-    def figures(self, part: str, *, quick: bool, url: str | None, deadline: float) -> dict[str, Any]:
+    def figures(self, part: str, *, quick: bool, url: str | None, deadline: float) -> dict[str, object]:
         """Return what `ampsq bench --json` prints, run by this checkout in a process of its own.
 
         Raises:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -144,7 +144,7 @@ def _spread(ratios: Sequence[float]) -> str:
     return f"{_ratio(min(ratios))}..{_ratio(max(ratios))}"
 
 
-def _as_json(verdicts: Sequence[Verdict], values: Measured) -> dict[str, Any]:
+def _as_json(verdicts: Sequence[Verdict], values: Measured) -> dict[str, object]:
     return {
         each.name: {
             "better": each.better.value,

@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.bench.delay import delayed
 from ampsq.bench.setup import Stage
@@ -31,9 +31,9 @@ FLOOR: Final = 3.0
 class ConcurrencyBenchmark(Stage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Publish one by one, by one thread and by eight, and the same by tasks."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         count = max(self.settings.latency // 10, 100)
         client = self.client()
         try:

@@ -21,7 +21,7 @@ _LIFE: Final = "1h"
 #: ms after the publishing when everything is over.
 _LATER: Final = 3_700_000
 #: Elements of the queue, and the expiration that messages are published with.
-_KINDS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
+_KINDS: Final[dict[str, tuple[dict[str, object], str | None]]] = {
     "queue": ({"expiration": _LIFE}, None),
     "message": ({}, _LIFE),
     "priority": ({"expiration": _LIFE, "priority": "/p"}, None),
@@ -31,7 +31,7 @@ _KINDS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
 class Expiry(Stage):
     """The measurements, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Let a backlog expire by the queue's expiration, by the messages' own, and in a queue with priorities."""
         return {kind: self._expire(kind, *given) for kind, given in _KINDS.items()}
 

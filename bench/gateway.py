@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 from ampsq.bench import raw
@@ -40,7 +40,7 @@ _SINGLE: Final = 10
 class GatewayFigures(Stage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Rates and latencies over the gateway, beside those of a client of the server."""
         client = self.client()
         client.apply(
@@ -56,7 +56,7 @@ class GatewayFigures(Stage):
                     caller.close()
                     found.setdefault(name, []).append(measure())
             found.pop("drained")
-            out: dict[str, Any] = {name: round(statistics.median(rates)) for name, rates in found.items()}
+            out: dict[str, object] = {name: round(statistics.median(rates)) for name, rates in found.items()}
             self.progress("gateway, latency")
             gone = self._latencies(caller, client)
         out["latency"] = {
@@ -142,7 +142,7 @@ class _Caller:
         proof = base64.b64encode(f"bench:{_SECRET}".encode()).decode()
         self._headers = {"authorization": f"Basic {proof}", "content-type": "application/json"}
 
-    def post(self, path: str, given: Any) -> int:
+    def post(self, path: str, given: object) -> int:
         """Ask, and see that it was done; gives the bytes of the answer."""
         self._line.request("POST", path, json.dumps(given), self._headers)
         answer = self._line.getresponse()
@@ -155,7 +155,7 @@ class _Caller:
         """Let the next request open a connection."""
         self._line.close()
 
-    def open(self, path: str, **parameters: Any) -> ClientConnection:
+    def open(self, path: str, **parameters: object) -> ClientConnection:
         from websockets.sync.client import connect  # noqa: PLC0415  (of the extra gateway)
 
         proof = {"authorization": self._headers["authorization"]}

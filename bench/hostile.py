@@ -38,8 +38,8 @@ _ROUNDS: Final = 3
 class _Use(NamedTuple):
     """One use of bodies: what it needs, and what is measured."""
 
-    prepare: Callable[[Client, MessageTypeName, list[bytes]], Any]
-    run: Callable[[Client, list[bytes]], Any]
+    prepare: Callable[[Client, MessageTypeName, list[bytes]], object]
+    run: Callable[[Client, list[bytes]], object]
 
 
 class Hostile(Stage):
@@ -199,8 +199,8 @@ def _json_bodies(length: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _packed_bodies(length: int) -> Iterator[tuple[str, bytes]]:
-    pack: Callable[[Any], bytes] = load_msgpack().packb
-    nested: list[Any] = []
+    pack: Callable[[object], bytes] = load_msgpack().packb
+    nested: list[object] = []
     for _ in range(96):
         nested = [nested]
     yield "names", pack({"1": 1, **{f"{number:x}": 1 for number in range(length // 7)}})

@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import ServerUnsuitable
 from ampsq.bench.setup import Stage
@@ -39,9 +39,9 @@ _SINGLE: Final = 10
 class PublishingBenchmark(Stage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Publish in batches of 100 and one by one until all is persisted; each store and level beside plain."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         for store, level in itertools.product(_STORES, _LEVELS):
             rounds = []
             try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Kinds"]
 
 #: What is beside the plain queue: elements of the queue, filter of the subscription.
-_KINDS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
+_KINDS: Final[dict[str, tuple[dict[str, object], str | None]]] = {
     "filtered": ({"filter": "/n >= 0"}, None),
     "filtered_subscription": ({}, "/n >= 0"),
     "prioritised": ({"priority": "/p"}, None),
@@ -45,7 +45,7 @@ def _bodies(count: int, number: int = 0) -> list[bytes]:
 class Kinds(Stage):
     """The measurements, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
         return {"rates": self.rates(), "memory": self.memory(), "ahead": self.ahead(), "filters": self.filters()}
 
@@ -78,7 +78,9 @@ class Kinds(Stage):
             }
         return out
 
-    def _rate(self, bodies: Sequence[bytes], elements: dict[str, Any], text: str | None) -> tuple[float, float, float]:
+    def _rate(
+        self, bodies: Sequence[bytes], elements: dict[str, object], text: str | None
+    ) -> tuple[float, float, float]:
         """Messages a second published and consumed, and server time a message consumed."""
         client, count = self.client(), len(bodies)
         self._apply(client, **elements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
@@ -21,7 +21,7 @@ __all__ = ["Rebuild"]
 class Rebuild(Stage):
     """The measurements, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
         count = self.settings.backlog
         client = self.client()
@@ -30,7 +30,7 @@ class Rebuild(Stage):
         bodies = (json.dumps({"id": number, "x": "x" * 230}).encode() for number in itertools.count())
         client.publish_many("orders", itertools.islice(bodies, count), batch=500)
         self._settle(client, 2 * count // 3)
-        out: dict[str, Any] = {"messages": count}
+        out: dict[str, object] = {"messages": count}
         self.progress("checking it")
         with self.timed_calls() as times:
             checked = client.admin.check("work")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
@@ -18,7 +18,7 @@ __all__ = ["Redrive"]
 class Redrive(Stage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Put letters of 250-byte messages back, into one of two queues over a topic, with a waiting consumer."""
         client, number = self.client(), self.settings.letters
         for name, topic in (("work", "orders"), ("audit", "orders"), ("dead", "letters")):

@@ -34,7 +34,7 @@ _PAGE: Final = 500
 class Replay(Stage):
     """The measurements, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Replay rates beside raw ones, in turn; latencies beside a raw blocked `XREAD`."""
         return {"rates": self._rates(), "latency": self._latency()}
 
@@ -76,11 +76,11 @@ class Replay(Stage):
         out["server_us"] = round(spent["cmdstat_xread"]["usec"] / count, 2)
         return out
 
-    def _latency(self) -> dict[str, Any]:
+    def _latency(self) -> dict[str, object]:
         self.progress("latency to a durable subscriber")
         count, rate = self.settings.latency, 1000
         raws = raw_latencies(self.url, rate, count)
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
             file = SqliteBookmarkStore(Path(folder, "places"))
             ways: dict[str, BookmarkStore | None] = {"live": None, "file": file, "redis": RedisBookmarkStore()}
@@ -110,8 +110,8 @@ class Replay(Stage):
         return found
 
 
-def _percentiles(ours: list[float], raws: list[float]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _percentiles(ours: list[float], raws: list[float]) -> dict[str, object]:
+    out: dict[str, object] = {}
     for percent in (50, 99):
         own, other = (statistics.quantiles(values, n=100)[percent - 1] * 1e6 for values in (ours, raws))
         out[f"p{percent}_us"], out[f"p{percent}_raw_us"] = round(own), round(other)

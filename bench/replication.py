@@ -129,7 +129,7 @@ class ReplicationBenchmark:
     def __init__(self, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self._settings, self._progress = settings, progress
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Rates one way, lag, latency of a sync publish, time to another instance's consumer, time to catch up."""
         return {
             "rates": self._rates(),
@@ -150,7 +150,7 @@ class ReplicationBenchmark:
 
     # --- how much
 
-    def _rates(self) -> dict[str, Any]:
+    def _rates(self) -> dict[str, object]:
         """Publishing with the link stopped and running, in turn, and how fast it takes over what was left."""
         count, rows = self._settings.messages * 5, []
         with self._pair("none") as pair:
@@ -237,7 +237,7 @@ class ReplicationBenchmark:
                 times.append((time.perf_counter() - started) * 1000)
         return times
 
-    def _takeover(self) -> dict[str, Any]:
+    def _takeover(self) -> dict[str, object]:
         """From the death of a subscriber at a until a subscriber at b has all that it held."""
         first, last = [], []
         with self._pair("none") as pair:
@@ -276,7 +276,7 @@ class ReplicationBenchmark:
         pair.until(lambda: pair.clients["a"].admin.queue_stats("work").depth == 0)
         return times
 
-    def _recovery(self) -> dict[str, Any]:
+    def _recovery(self) -> dict[str, object]:
         """How long a link that was down takes to be within two seconds again, while publishing goes on."""
         count = self._settings.outage * _RATE
         self._progress(f"a link that was down for {self._settings.outage} s at {_RATE:,}/s")

@@ -67,7 +67,7 @@ class SparkStage(Stage):
         cpu: Any = self.redis.info("cpu")
         return float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
 
-    def in_turn(self, ways: Mapping[str, Callable[[], Measured]]) -> dict[str, dict[str, Any]]:
+    def in_turn(self, ways: Mapping[str, Callable[[], Measured]]) -> dict[str, dict[str, object]]:
         """Measure ways of doing the same in turn, round by round, the first one uncounted.
 
         Args:

@@ -6,7 +6,7 @@ import re
 import statistics
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,12 +55,12 @@ def direction(name: str) -> Better | None:
     return next((better for pattern, better in _DIRECTIONS if pattern.fullmatch(name)), None)
 
 
-def flattened(figures: Mapping[str, Any], before: str = "") -> dict[str, float]:
+def flattened(figures: Mapping[str, object], before: str = "") -> dict[str, float]:
     """Return every number of nested figures by its dotted name; truth values and texts are left out."""
     return dict(_numbers(figures, before))
 
 
-def _numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
+def _numbers(value: object, name: str) -> Iterator[tuple[str, float]]:
     if isinstance(value, (dict, list)):
         inside = value.items() if isinstance(value, dict) else enumerate(value)
         for key, part in inside:

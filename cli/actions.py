@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -201,7 +201,7 @@ def _last_error(state: ActionState) -> str | None:
     return (_cut(state.error) or None) if state.failed else None
 
 
-def _row(event: FailedEvent) -> list[Any]:
+def _row(event: FailedEvent) -> list[object]:
     data = event.variables.get("AMPS_DATA")
     shown = _cut(data) if data is not None and data.isprintable() else data and _cut(ascii(data)[1:-1])
     return [event.number, event.source, event.what, event.tries, event.next, _cut(event.error), shown]

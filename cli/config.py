@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -107,8 +107,8 @@ def export(settings: CommandSettings, *, secrets: bool) -> None:
 
 
 def _record(
-    settings: CommandSettings, definition: Definition, elements: dict[str, Any], file: Loaded | None = None
-) -> dict[str, Any]:
+    settings: CommandSettings, definition: Definition, elements: dict[str, object], file: Loaded | None = None
+) -> dict[str, object]:
     """A definition for programs; in CSV its elements, which are others in each kind, are one column."""
     facts = {"kind": type(definition).__name__}
     if file is not None:

@@ -7,7 +7,7 @@ import functools
 import os
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -88,7 +88,7 @@ def serving(function: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(function)
     def wrapped(
-        *arguments: Any, where: str | None, hosts: tuple[str, ...], console_read_only: bool, **others: Any
+        *arguments: object, where: str | None, hosts: tuple[str, ...], console_read_only: bool, **others: object
     ) -> None:
         if where is None and (hosts or console_read_only):
             raise click.UsageError("--console-host and --console-read-only go with --console")

@@ -115,7 +115,7 @@ def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as
     return result
 
 
-def _figures(result: DemoResult) -> dict[str, Any]:
+def _figures(result: DemoResult) -> dict[str, object]:
     outcome = result.outcome
     return {
         "published": outcome.published,

@@ -107,7 +107,7 @@ def flights(number: int) -> list[bytes]:
     return gzip.decompress(packed).splitlines()[:number]
 
 
-def day_of(flight: Mapping[str, Any]) -> str:
+def day_of(flight: Mapping[str, object]) -> str:
     """The day on which a flight was to leave, as in 2013-01-05."""
     return f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
 
@@ -122,7 +122,7 @@ def messages(number: int) -> list[tuple[bytes, dict[str, Any]]]:
     return wanted
 
 
-def _day_of(message: tuple[bytes, dict[str, Any]]) -> str:
+def _day_of(message: tuple[bytes, dict[str, object]]) -> str:
     return day_of(message[1])
 
 

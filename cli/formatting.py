@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ampsq.base.formatting import interval_text, size_text
 from ampsq.base.values import Interval
@@ -18,7 +18,7 @@ INTERVALS: Final = (
 _SIZES: Final = ("retention_size", "message_memory_limit", "message_disk_limit")
 
 
-def element_text(element: str, value: Any) -> str:
+def element_text(element: str, value: object) -> str:
     """Write the value of a definition's element, given as in its JSON: ``7d``, ``64KB``, ``true``, ``none``."""
     if value is None or value == []:
         return "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -77,6 +77,6 @@ def _show(found: History) -> None:
         print("No queue reads its topic.")
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: object) -> str:
     text = fact_text(name, value)
     return text if isinstance(text, str) else json_text(text)

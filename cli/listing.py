@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -43,7 +43,7 @@ def output_options(columns: Sequence[str]) -> Callable[[Callable[..., None]], Ca
         @click.option("-o", "--output", type=click.Choice(FORMS), help="How it is printed; --json is -o jsonl.")
         @connection_options
         @functools.wraps(function)
-        def wrapped(*arguments: Any, settings: CommandSettings, output: str | None, **others: Any) -> None:
+        def wrapped(*arguments: object, settings: CommandSettings, output: str | None, **others: object) -> None:
             function(*arguments, settings=_chosen(settings, output), **others)
 
         setattr(wrapped, _COLUMNS, tuple(columns))
@@ -65,7 +65,7 @@ def listing_options(
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def again(*arguments: Any, settings: CommandSettings, watch: Interval | None, **others: Any) -> None:
+        def again(*arguments: object, settings: CommandSettings, watch: Interval | None, **others: object) -> None:
             if watch is None:
                 function(*arguments, settings=settings, **others)
                 return
@@ -119,7 +119,7 @@ def _watch(settings: CommandSettings, show: Callable[[], None], seconds: float) 
             time.sleep(seconds)
 
 
-def print_records(settings: CommandSettings, records: Iterable[Mapping[str, Any] | str]) -> bool:
+def print_records(settings: CommandSettings, records: Iterable[Mapping[str, object] | str]) -> bool:
     """Print records in the form that programs asked for.
 
     Args:
@@ -134,7 +134,7 @@ def print_records(settings: CommandSettings, records: Iterable[Mapping[str, Any]
 
 
 def print_columns(
-    settings: CommandSettings, records: Iterable[Mapping[str, Any] | str], columns: Sequence[str]
+    settings: CommandSettings, records: Iterable[Mapping[str, object] | str], columns: Sequence[str]
 ) -> bool:
     """Do the same with columns that are not the command's own."""
     if settings.output == "table":
@@ -153,7 +153,7 @@ def print_columns(
     return True
 
 
-def _csv(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def _csv(records: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
     """A head and a line a record (RFC 4180, with plain line ends); what is no text or number is JSON."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
@@ -162,13 +162,13 @@ def _csv(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     if value is None:
         return ""
     return json_text(value) if isinstance(value, bool | list | dict) else value
 
 
-def _yaml(records: Sequence[Mapping[str, Any]]) -> str:
+def _yaml(records: Sequence[Mapping[str, object]]) -> str:
     try:
         import yaml
     except ImportError as error:

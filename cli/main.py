@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -131,7 +131,7 @@ class _Commands(click.Group):
             ctx.fail(f"no such command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

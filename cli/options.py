@@ -175,7 +175,7 @@ class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from 
     def __init__(self, least: str = "0s") -> None:
         self._least = least
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Interval:
         try:
             found = Interval.parse(value)
         except DefinitionError as error:
@@ -234,12 +234,12 @@ def connection_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--json", is_flag=True, help="Print JSON, one object a line.")
     @functools.wraps(function)
     def wrapped(
-        *arguments: Any,
+        *arguments: object,
         url: str | None,
         instance: str | None,
         data_dir: str | None,
         json: bool,
-        **others: Any,
+        **others: object,
     ) -> None:
         function(*arguments, settings=_merged(url, instance, data_dir, json=json), **others)
 

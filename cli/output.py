@@ -54,7 +54,7 @@ def in_commands(text: str) -> str:
     return _CALL.sub(command, text)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Write a value as one line of JSON.
 
     Raises:
@@ -69,19 +69,19 @@ def json_text(value: Any) -> str:
     return text
 
 
-def _escape_spaces(value: object) -> Any:
+def _escape_spaces(value: object) -> object:
     """What MessagePack knows and JSON does not: bytes, times."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def json_line(value: Mapping[str, Any]) -> None:
+def json_line(value: Mapping[str, object]) -> None:
     """Print one object, at once."""
     print(json_text(value), flush=True)
 
 
-def message_json(facts: Mapping[str, Any], raw: bytes) -> str:
+def message_json(facts: Mapping[str, object], raw: bytes) -> str:
     """Write a message's facts as one line of JSON; `data` that JSON cannot say is ``{"base64": ...}`` of `raw`."""
     if not isinstance(facts["data"], bytes):
         try:
@@ -92,7 +92,7 @@ def message_json(facts: Mapping[str, Any], raw: bytes) -> str:
     return json_text({**facts, "data": {"base64": base64.b64encode(raw).decode()}})
 
 
-def body_text(raw: bytes, data: Any, message_type: str = "json") -> str:
+def body_text(raw: bytes, data: object, message_type: str = "json") -> str:
     """Write a body for people, on one line: as it is if it can be printed, else escaped or as base64.
 
     What is MessagePack is written as JSON, and in nvfix and fix a bar stands for SOH.
@@ -121,7 +121,7 @@ class Bodies:
     def __init__(self) -> None:
         self._is_told = False
 
-    def text(self, raw: bytes, data: Any, message_type: str = "json") -> str:
+    def text(self, raw: bytes, data: object, message_type: str = "json") -> str:
         """Write one as `body_text` does."""
         text = body_text(raw, data, message_type)
         if len(text) > _LINE and not self._is_told:

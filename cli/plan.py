@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -58,7 +58,7 @@ def show_plan(plans: Sequence[Planned], removed: Sequence[Definition], waiting: 
     print(", ".join([*words, f"{counts['unchanged']} unchanged"]), flush=True)
 
 
-def plan_records(plans: Sequence[Planned], removed: Sequence[Definition]) -> Iterator[dict[str, Any]]:
+def plan_records(plans: Sequence[Planned], removed: Sequence[Definition]) -> Iterator[dict[str, object]]:
     """The same for programs, a definition each, also those that are unchanged."""
     for plan in plans:
         changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
@@ -114,7 +114,7 @@ def _kind(definition: Definition) -> str:
     return _WORD.sub(" ", type(definition).__name__).lower()
 
 
-def _plain(element: str, value: Any) -> str:
+def _plain(element: str, value: object) -> str:
     """A value as people write it: texts in quotes."""
     if isinstance(value, list | dict) and value:
         return json_text(value)

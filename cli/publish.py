@@ -261,7 +261,7 @@ def _refuse(what: str, body: bytes) -> NoReturn:
     )
 
 
-def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Sequence[Any]:
+def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Sequence[object]:
     """What is published: JSON of a JSON topic, and any text, to the byte; else what the JSON says."""
     if text or client.admin.message_type(topic) == "json":
         return bodies

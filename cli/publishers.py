@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -50,7 +50,7 @@ def publishers(settings: CommandSettings) -> None:
         note("no publisher with a name yet; ampsq publish TOPIC MESSAGE --publisher NAME is one")
 
 
-def _facts(each: PublisherState) -> dict[str, Any]:
+def _facts(each: PublisherState) -> dict[str, object]:
     seen = each.seen.isoformat() if each.seen is not None else None
     return {**each._asdict(), "at": each.at.isoformat(), "seen": seen}
 

@@ -132,7 +132,7 @@ def _changes(subscription: RecordSubscription, timeout: Interval | None) -> Iter
 
 
 def _change_json(change: RecordChange) -> str:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "command": change.command,
         "reason": change.reason,
         "key": change.key,
@@ -153,7 +153,7 @@ def _change_line(change: RecordChange, bodies: Bodies) -> str:
 
 
 def _json(message: SowMessage) -> str:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "bookmark": message.bookmark,
         "topic": message.topic,
         "data": message.data,

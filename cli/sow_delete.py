@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -81,7 +81,7 @@ def _tell(settings: CommandSettings, what: str, number: int) -> None:
         print(number)
 
 
-def _body(client: Client, topic: str, data: str) -> Any:
+def _body(client: Client, topic: str, data: str) -> object:
     """A message of the topic's type; JSON as it is written."""
     if client.admin.message_type(topic) == "json":
         return os.fsencode(data)

@@ -129,7 +129,7 @@ def _settle(message: Message, verb: _Verb, reason: str | None) -> None:
 
 
 def _json(message: Message) -> str:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "bookmark": message.bookmark,
         "topic": message.topic,
         "queue": message.queue,

@@ -130,7 +130,7 @@ def _messages(subscription: TopicSubscription, timeout: Interval | None) -> Iter
 
 
 def _json(message: TopicMessage) -> str:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "bookmark": message.bookmark,
         "topic": message.topic,
         "data": message.data,

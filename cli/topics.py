@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -97,6 +97,6 @@ def _show(name: str, state: TopicState) -> None:
     labelled(lines)
 
 
-def _retention(elements: dict[str, Any]) -> str | None:
+def _retention(elements: dict[str, object]) -> str | None:
     texts = [f"{name.removeprefix('retention_')} {element_text(name, value)}" for name, value in elements.items()]
     return ", ".join(texts) or None

@@ -87,7 +87,7 @@ def worker(
     advised: bool,
     log_format: str,
     failover: str,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Handle the messages of a queue with a Python function.
 
@@ -107,7 +107,7 @@ def worker(
         _run(settings, function, handler, options, failover, is_advised=advised)
 
 
-def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _traced(handler: Callable[..., object]) -> Callable[..., object]:
     try:
         from ampsq.tracing import traced
     except ModuleNotFoundError as error:

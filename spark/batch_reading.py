@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -125,7 +125,7 @@ class FilteredBatchReader(BatchReader):
         if name not in (("topic",), ("instance",)):
             return False
         if isinstance(condition, EqualTo):
-            allowed: set[Any] = {value}
+            allowed: set[object] = {value}
         elif isinstance(condition, In):
             allowed = set(condition.value)
         else:

@@ -74,7 +74,7 @@ class QueueOffset(NamedTuple):
                 f"checkpoint: {shown(str(offset))} is no offset of a queue ({error}); allowed: one as Spark keeps it"
             ) from None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """As Spark keeps it."""
         runs = []
         for topic, group in groupby(self.messages, key=lambda message: message.topic):

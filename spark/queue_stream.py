@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -48,7 +48,7 @@ _log = logging.getLogger("ampsq")
 _PAGE: Final = 1_000
 
 
-def _expression(value: Any) -> str:
+def _expression(value: object) -> str:
     return parse_query_filter(value).text if value else ""
 
 
@@ -75,7 +75,7 @@ class QueueStreamOptions(Options):
     fail_on_data_loss: bool = True
 
     @classmethod
-    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+    def _conflicts(cls, given: Mapping[str, object]) -> Iterator[Fault]:
         yield from super()._conflicts(given)
         if "," in str(given.get("instance", "")):
             yield Fault("instance", "several; allowed: the one that has the queue; a stream for each, and their union")
@@ -115,7 +115,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic: InstanceLog(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics
         }
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What tasks get: they read, and hold no lease."""
         return {**self.__dict__, "_leasing": None}
 
@@ -134,7 +134,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- where a batch ends
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Return where a stream begins: before its first batch."""
         return QueueOffset(0, self._options.queue, ()).as_json()
 
@@ -146,7 +146,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take no more messages than there are now: the stream ends behind so many."""
         self._leases.bound()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Acknowledge what is done, and lease what comes next; the same offset where nothing does."""
         offset = QueueOffset.of(start, self._options.queue) if start else QueueOffset(0, self._options.queue, ())
         self._leases.finish(offset)
@@ -157,7 +157,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- a batch
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[QueuePart]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[QueuePart]:
         """Return the parts of a batch, as its offset says."""
         offset = QueueOffset.of(end, self._options.queue)
         if start and QueueOffset.of(start, self._options.queue).batch >= offset.batch:
@@ -192,7 +192,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BookmarkNotFound(f"{text}; failOnDataLoss=false leaves them out")
         _log.warning("%s: left out", text)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Do nothing: it does not come for every batch."""
 
     def stop(self) -> None:

@@ -99,7 +99,7 @@ def _time(text: str) -> int:
     return max(round(found.timestamp() * 1000), 0)
 
 
-def offsets_as_json(offsets: Offsets) -> dict[str, Any]:
+def offsets_as_json(offsets: Offsets) -> dict[str, object]:
     """An offset as Spark keeps it."""
     return {
         name: {
@@ -112,7 +112,7 @@ def offsets_as_json(offsets: Offsets) -> dict[str, Any]:
     }
 
 
-def offsets_of(value: Any) -> Offsets:
+def offsets_of(value: object) -> Offsets:
     """Read an offset.
 
     Raises:
@@ -135,7 +135,7 @@ def _of_instance(value: dict[str, Any]) -> InstanceOffset:
     return InstanceOffset(str(value.get("origin", "")), topics, cuts, begins)
 
 
-def _id(value: Any) -> Id:
+def _id(value: object) -> Id:
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise DefinitionError(f"{shown(value)} is no ID of an entry; allowed: one as in '1763640000000-0'")
     return parse_id(value)

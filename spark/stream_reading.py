@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -77,13 +77,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # What is wrong is said when the stream is started.
         self._logs.find()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What tasks get: they read, and hold nothing."""
         return {**self.__dict__, "_holding": None}
 
     # -- where a batch begins and ends
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Return where the stream begins."""
         start, logs = self._options.start("latest"), self._logs.find()
         if isinstance(start, dict):
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hold(found)
         return offsets_as_json(_moved({}, found))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Return where the batch ends that begins there; the same place where there is nothing for one."""
         offsets = offsets_of(start) if start else {}
         places, lags = self._examined(offsets)
@@ -155,13 +155,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lags = self._logs.lags(dict.fromkeys(self._logs.find(), FIRST))
         self._final = {log: lag.last for log, lag in lags.items()}
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """Return where the logs ended when that was last looked at, for progress reports."""
         return offsets_as_json(self._latest) if self._latest else None
 
     # -- a batch
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LogPart]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[LogPart]:
         """Return the parts of a batch, as its end says."""
         before, after = offsets_of(start) if start else {}, offsets_of(end)
         logs = self._logs.find()
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read a part, in a task."""
         return read_part(partition, self._options, self._schema)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Do nothing: it does not come for every batch."""
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 __all__ = ["count_text", "fact_text", "interval_text", "printable", "size_text", "span_text", "time_text"]
 
@@ -71,7 +71,7 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def fact_text(name: str, value: Any) -> Any:
+def fact_text(name: str, value: object) -> object:
     """Write a fact about a message that has a unit; any other one is given back as it is."""
     if not isinstance(value, int) or isinstance(value, bool):
         return value

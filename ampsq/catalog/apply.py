@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import CatalogChanged, DefinitionError, TopicNotDefined
 from ampsq.base.suggestions import nearest_names
@@ -159,7 +159,7 @@ class Planned(NamedTuple):
 
     definition: Definition
     outcome: Outcome
-    changes: dict[str, tuple[Any, Any]]
+    changes: dict[str, tuple[object, object]]
 
 
 @with_suggestions("queue")
@@ -182,7 +182,7 @@ def _place(definition: Definition) -> int:
     return KINDS.index(Queue if isinstance(definition, Queue) else type(definition))
 
 
-def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, Any]]:
+def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[object, object]]:
     """What differs from what is defined."""
     text = defined_like(catalog, definition).get(definition.name)
     if text is None:

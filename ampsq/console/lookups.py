@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.expressions.unparse import show
 from ampsq.protocol.encoding import decode_body
@@ -143,20 +143,20 @@ def _row(found: Browsed, context: InstanceContext, message_type: MessageType) ->
     return Row(message, short_text(message.raw, message.data), found.holder.decode())
 
 
-def short_text(raw: bytes, data: Any) -> str:
+def short_text(raw: bytes, data: object) -> str:
     """A body on one line, cut where it is long."""
     text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, None)
     text = " ".join(text.split())
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
-def long_text(raw: bytes, data: Any) -> str:
+def long_text(raw: bytes, data: object) -> str:
     """A body over several lines, cut where it is very long."""
     text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, 2)
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 
-def _json(data: Any, indent: int | None) -> str:
+def _json(data: object, indent: int | None) -> str:
     try:
         return json.dumps(data, ensure_ascii=False, indent=indent, default=str)
     except (ValueError, TypeError, RecursionError):

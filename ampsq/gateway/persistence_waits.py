@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import Unavailable
 from ampsq.gateway.persistence_steps import PersistenceSteps, PersistenceWait
@@ -38,7 +38,7 @@ class Persisting:
         self._turn = asyncio.Lock()
         # Another one after each failure: a server that came back need not have what was recorded before.
         self._life = 0
-        self._place: Any = None
+        self._place: object = None
 
     async def begin(self, level: PersistenceLevel) -> PersistenceWait:
         """Begin to watch, before something is recorded.
@@ -78,7 +78,7 @@ class Persisting:
                 return False
             await asyncio.sleep(_BETWEEN)
 
-    async def _do(self, flow: Flow[Any]) -> Any:
+    async def _do(self, flow: Flow[object]) -> object:
         try:
             result = await self._store.run(flow)
         except BaseException:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ampsq.gateway.rules import Bounds, GatewayRules
 
-    Doing = Callable[[str, Request], Awaitable[dict[str, Any]]]
+    Doing = Callable[[str, Request], Awaitable[dict[str, object]]]
 
 __all__ = ["Gateway", "Tls", "parse_where"]
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.base.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, shown
@@ -130,7 +130,7 @@ class RedriveRequest:
     dry_run: bool = False
     rate: float | str | None = None
     progress: Callable[[RedriveProgress], object] | None = None
-    edit: Callable[[DeadLetter], Any] | None = None
+    edit: Callable[[DeadLetter], object] | None = None
 
     @property
     def selective(self) -> bool:

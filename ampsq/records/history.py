@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
@@ -114,7 +114,7 @@ class _State:
 
 
 async def sow_history(
-    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: object
 ) -> list[SowMessage]:
     """Query a topic's records as they were; see `records_at`."""
     found = await records_at(context, topic, query, named, bookmark)
@@ -122,7 +122,7 @@ async def sow_history(
 
 
 async def records_at(
-    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: object
 ) -> list[StoredRecord]:
     """Find the records that match a query's filter, as they were.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
@@ -143,7 +143,7 @@ async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> l
 
 
 async def sow_records(
-    context: InstanceContext, topic: Topic, query: Query, keys: Iterable[Any] | None = None
+    context: InstanceContext, topic: Topic, query: Query, keys: Iterable[object] | None = None
 ) -> list[SowMessage]:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def recorded_process(path: Path) -> int | None:
         return None
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> dict[str, object]:
     """What the present users asked for; nothing when nobody wrote it yet."""
     try:
         settings = json.loads((folder / SETTINGS).read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.log_positions import parse_id
@@ -175,7 +175,7 @@ class Conflation:
         """
         place = (parse_id(entry[1]), entry[0])
         version = _Version(place, entry, sum(map(len, entry[2])))
-        name: Any = place if key is None else (entry[0], key)
+        name: object = place if key is None else (entry[0], key)
         self._bytes += version.size
         former = self._latest.get(name)
         self._latest[name] = version

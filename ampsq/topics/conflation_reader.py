@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol.calls import queues as calls
@@ -147,7 +147,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
         self._page = None
         self._waiting = Conflation(self._spec.conflation or 0.0)
 
-    def take(self, owner: Any) -> Handed | None:  # noqa: ARG002  (nothing of it is noted as handled)
+    def take(self, owner: object) -> Handed | None:  # noqa: ARG002  (nothing of it is noted as handled)
         """The next message that may be handed out now, unless a later one of its key may have come."""
         now = time.monotonic()
         if self.is_paused or now > self._looked + _LOOK:

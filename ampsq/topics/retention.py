@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.base.log_positions import parse_id
@@ -73,7 +73,7 @@ class TopicState:
     first: Bookmark | None
     last: Bookmark | None
     queues: tuple[str, ...]
-    retention: dict[str, Any]
+    retention: dict[str, object]
     key: tuple[str, ...]
     records: int
     kept: int = 0

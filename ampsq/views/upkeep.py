@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import BaseModel
 
@@ -279,7 +279,7 @@ async def follow(context: InstanceContext, view: View) -> Follower:
     return Follower(context, view, catalog)
 
 
-async def next_rows(follower: Follower, wait: float) -> list[dict[str, Any]]:
+async def next_rows(follower: Follower, wait: float) -> list[dict[str, object]]:
     """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds.
 
     A group that vanished has the row of no messages. Within those seconds everything may not have been read yet; the
@@ -338,5 +338,5 @@ async def _computed_rows(context: InstanceContext, view: View) -> dict[str, byte
     return {change.key: change.text for change in sorted(follower.changes())}
 
 
-def _as_text(row: dict[str, Any]) -> bytes:
+def _as_text(row: dict[str, object]) -> bytes:
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()

@@ -51,7 +51,7 @@ class ActionEvent:
             return self.text(data)
         return self.letter if self.letter is not None else self.variables.get("AMPS_DATA", b"")
 
-    def to_json(self, **known: Any) -> bytes:
+    def to_json(self, **known: object) -> bytes:
         """It as it is kept among those that failed, with what else is known of it."""
         facts = {
             "source": self.source,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.catalog.action_sources import keys_of, track_name
 from ampsq.coordinator.actions.sources import place_of, read_entries
@@ -116,7 +116,7 @@ def _watched(trigger: On.timeout, catalog: Catalog) -> _Watched:
     return _Watched(trigger, filter, keys, [kept.index(tree) for tree in mine] if is_same else None)
 
 
-def _keys_that_end(watched: _Watched, record: bytes) -> Iterator[Sequence[Any]]:
+def _keys_that_end(watched: _Watched, record: bytes) -> Iterator[Sequence[object]]:
     """The keys that messages of a record may have had, by its text, in which 7 and "7" are the same."""
     if watched.places is None:
         return
@@ -124,15 +124,15 @@ def _keys_that_end(watched: _Watched, record: bytes) -> Iterator[Sequence[Any]]:
     yield from itertools.product(*(_values_of(parts[place]) for place in watched.places))
 
 
-def _values_of(text: bytes) -> list[Any]:
-    found: list[Any] = [text, *(each for each in (True, False) if text_of(each) == text)]
+def _values_of(text: bytes) -> list[object]:
+    found: list[object] = [text, *(each for each in (True, False) if text_of(each) == text)]
     number = read_number(text)
     if number is not None and text_of(number) == text:
         found += [number, float(number)] if isinstance(number, int) else [number]
     return found
 
 
-def _member(topic: str, values: Sequence[Any]) -> bytes:
+def _member(topic: str, values: Sequence[object]) -> bytes:
     name = json.dumps(list(values), separators=(",", ":"), ensure_ascii=False, default=_text)
     return f"{topic} {name}".encode("utf-8", "surrogateescape")
 

@@ -8,7 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.errors import AmpsqError
 from ampsq.coordinator.actions.event import rendered
@@ -107,7 +107,7 @@ class OutsidePermissions:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """An address that is allowed must not lead to one that is not."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
