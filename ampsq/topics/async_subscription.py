@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
     from ampsq.transport.pipeline import AsyncPipeline
-    from ampsq.transport.store import AsyncStore
+    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncManagedTopicSubscription", "AsyncTopicMessage", "AsyncTopicSubscription"]
 

@@ -57,6 +57,7 @@ _WORDS_OF_SUBSCRIPTIONS = {
     "Iterator": "AsyncIterator",
     "Pipeline": "AsyncPipeline",
     "Store": "AsyncStore",
+    "ampsq.transport.store": "ampsq.transport.async_store",
     "Threads may share it": "Tasks may share it",
     "iterate over one, or call": "iterate over one with ``async for``, or await",
     "iterate over it, or call": "iterate over it with ``async for``, or await",
