@@ -1,4 +1,6 @@
-"""The same as `ampsq.client.publisher`, awaited."""
+"""A publisher with a name, awaited: it numbers messages, keeps them in its store if any, tells what is persisted."""
+
+# Made from client/publisher.py by tests/house/test_twins.py --write.
 
 from __future__ import annotations
 
@@ -26,13 +28,20 @@ __all__ = ["AsyncPublisher"]
 
 
 class AsyncPublisher:
-    """A publisher with a name, made by `AsyncClient.publisher`: enter it with ``async with``, or await it and close it.
+    """A publisher with a name, made by `AsyncClient.publisher`; enter it with ``async with``, or await and close it.
 
-    Without a store its calls wait for each other, each for a whole round trip; see `Publisher`.
+    The server records each of its messages once, in the order of their numbers, however often a call is repeated.
+
+    With a store `publish` returns as soon as that has the message, and what is kept is sent in the background. Without
+    one it returns when the message is recorded: a number that overtook another would make that look recorded, so the
+    publisher's calls wait for each other, each for a whole round trip. Tasks that need no order and no names publish
+    faster with `AsyncClient.publish`, which waits for nobody.
     """
 
     def __init__(
-        self, core: PublisherCore[AsyncStore], subscriptions: Callable[[], Sequence[AsyncSubscription]]
+        self,
+        core: PublisherCore[AsyncStore],
+        subscriptions: Callable[[], Sequence[AsyncSubscription]],
     ) -> None:
         self._core, self._subscriptions = core, subscriptions
         # Numbers must reach the server in their order.
@@ -51,9 +60,6 @@ class AsyncPublisher:
         """The sequence up to which all of its messages are persisted; 0 before the first."""
         return self._core.persisted
 
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self.__aenter__().__await__()
-
     async def publish(
         self,
         topic: str,
@@ -66,7 +72,31 @@ class AsyncPublisher:
         sequence: int | None = None,
         **unknown: Never,
     ) -> AsyncReceipt:
-        """Publish one message; see `Publisher.publish`."""
+        """Publish one message: with a store take it, to be recorded whatever happens; without one record it.
+
+        Args:
+            topic: as of `AsyncClient.publish`, and so are `data`, `headers`, `expiration`, `delay` and `at`.
+            data: what is published.
+            headers: names and values, texts.
+            expiration: how long it may be in a queue.
+            delay: how long until it is delivered, from when it is recorded, or
+            at: when.
+            sequence: without a store: the message's number; default the next one. A number that is recorded already
+                records nothing, and the receipt has the first record's bookmark (with an empty ID where that record is
+                too far back to be found).
+            unknown: refused, with a word where it is said.
+
+        Returns:
+            A receipt: its `sequence` is the message's number, its `bookmark` waits until the message is persisted.
+
+        Raises:
+            PublishStoreFull, PublishStoreError: the store did not take it.
+            NameInUse: another client publishes under the same name now; what the store took of this one is not sent any
+                more.
+            Closed: the publisher was closed.
+            DefinitionError, Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of
+                `AsyncClient.publish`.
+        """
         if unknown:
             refuse_publish_arguments("publish", unknown, "sequence")
         return await self._publish(topic, data, Envelope.of(headers, expiration, delay, at), sequence)
@@ -81,7 +111,25 @@ class AsyncPublisher:
         sequence: int | None = None,
         **unknown: Never,
     ) -> AsyncReceipt:
-        """Publish a change of a topic's record, merged into it; see `Publisher.delta_publish`."""
+        """Publish one message that says only what changes of the record of its key; see `AsyncClient.delta_publish`.
+
+        A store keeps the change, which is merged when it is recorded.
+
+        Args:
+            topic: as of `AsyncClient.delta_publish`, and so are `data`, `headers` and `expiration`.
+            data: an object that has the key and what changes.
+            headers: of the whole message.
+            expiration: of the whole message.
+            sequence: as of `publish`.
+            unknown: refused, as of `publish`.
+
+        Returns:
+            A receipt, as of `publish`.
+
+        Raises:
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`.
+            DeltaNotJson, MissingKey, UnreadBody: without a store, as of `AsyncClient.delta_publish`.
+        """
         if unknown:
             refuse_publish_arguments("delta_publish", unknown, "sequence")
         return await self._publish(topic, data, Envelope.of(headers, expiration, None, None), sequence, delta=True)
@@ -101,7 +149,7 @@ class AsyncPublisher:
         return AsyncReceipt(topic, recorded.sequence, recorded.bookmark)
 
     async def _take(self, take: Callable[[], int]) -> int:
-        """Let the store take something in the order of the calls, without holding the event loop up."""
+        """Let the store take something in the order of the calls, without holding up the loop."""
         async with self._lock:
             if self._core.guaranteed is None or self._core.guaranteed.may_wait:
                 return await asyncio.to_thread(take)
@@ -119,7 +167,17 @@ class AsyncPublisher:
         at: datetime | None = None,
         **unknown: Never,
     ) -> Sequence[AsyncReceipt]:
-        """Publish many messages; see `Publisher.publish_many`."""
+        """Publish many messages, `batch` (1 to 500) a call; `headers`, `expiration`, `delay`, `at` are those of each.
+
+        Returns:
+            Their receipts, in order, made when they are looked at.
+
+        Raises:
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`; `published` has the sequences of
+                those that were taken.
+            Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `AsyncClient.publish_many`;
+                `published` has the bookmarks of those that are recorded.
+        """
         if unknown:
             refuse_publish_arguments("publish_many", unknown)
         envelope, core, sequences = Envelope.of(headers, expiration, delay, at), self._core, Sequences()
@@ -151,9 +209,30 @@ class AsyncPublisher:
         return Receipts(AsyncReceipt, topic, sequences, noted.bookmarks)
 
     async def sow_delete(
-        self, topic: str, *, keys: Iterable[Any] | None = None, data: Any = None
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        data: Any = None,
     ) -> AsyncDeletionReceipt:
-        """Delete records of a topic with a key, once; see `Publisher.sow_delete`."""
+        """Delete records of a topic with a key, once, in the order of what is published.
+
+        Queues keep their messages. With a store the deletion is kept there, and deletes what is recorded when it is
+        done. By a filter: `AsyncClient.sow_delete`.
+
+        Args:
+            topic: the topic.
+            keys: of the records, as of `AsyncClient.sow`; or
+            data: a message with the key of the record.
+
+        Returns:
+            A receipt: its `deleted` waits until the deletion is persisted, and gives how many records there were.
+
+        Raises:
+            DefinitionError: neither keys nor data, or both. NoRecords, MissingKey: as of `AsyncClient.sow_delete`; with
+                a store, from the receipt.
+            PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`.
+        """
         check_choice(topic, keys=keys, data=data)
         core = self._core
         core.check_open()
@@ -166,8 +245,19 @@ class AsyncPublisher:
             number = await core.parts.store.run(delete_by_key(core.plain, topic, keys, data))
             return AsyncDeletionReceipt(topic, [core.plain.next_sequence - 1], number)
 
-    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as `Publisher`'s)
-        """Wait until all that was published up to now is persisted; see `Publisher.flush`."""
+    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)
+        """Wait until all that was published up to now is persisted, and what was acknowledged with this publisher.
+
+        Without a store all that was published is recorded already.
+
+        Args:
+            timeout: how long; default as long as it takes.
+
+        Raises:
+            NotPersisted: the time is over, or a sync destination is found to lead to an instance of this one's name, at
+                once; tells what is missing, and why. It is still sent.
+            NameInUse: another client publishes under this publisher's name now.
+        """
         core = self._core
         for subscription in self._subscriptions():
             await subscription.flush()
@@ -176,8 +266,18 @@ class AsyncPublisher:
             await asyncio.to_thread(core.guaranteed.flush, seconds)
 
     async def close(self) -> None:
-        """Send what the store holds, as far as that is possible in time, and log off; see `Publisher.close`."""
+        """Send what the store holds, as far as that is possible in time, and log off. Safe to call again.
+
+        Close before what acknowledges with this publisher: a subscription, if there is one.
+
+        Raises:
+            NotPersisted: a store in memory holds messages that the server did not persist within the client's
+                `retry_timeout`.
+        """
         await run_to_end(asyncio.to_thread(self._core.close))
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,4 +1,4 @@
-"""A publisher with a name: it numbers its messages, keeps them in its store if it has one, tells what is persisted."""
+"""A publisher with a name: it numbers messages, keeps them in its store if any, tells what is persisted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ class Publisher:
     faster with `Client.publish`, which waits for nobody.
     """
 
-    def __init__(self, core: PublisherCore[Store], subscriptions: Callable[[], Sequence[Subscription]]) -> None:
+    def __init__(
+        self,
+        core: PublisherCore[Store],
+        subscriptions: Callable[[], Sequence[Subscription]],
+    ) -> None:
         self._core, self._subscriptions = core, subscriptions
         # Numbers must reach the server in their order.
         self._lock = threading.RLock()
@@ -86,7 +90,8 @@ class Publisher:
             NameInUse: another client publishes under the same name now; what the store took of this one is not sent any
                 more.
             Closed: the publisher was closed.
-            DefinitionError, Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `Client.publish`.
+            DefinitionError, Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of
+                `Client.publish`.
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "sequence")
@@ -159,8 +164,8 @@ class Publisher:
         Raises:
             PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`; `published` has the sequences of
                 those that were taken.
-            Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `Client.publish_many`; `published`
-                has the bookmarks of those that are recorded.
+            Unavailable, ServerFull, MissingKey, UnreadBody: without a store, as of `Client.publish_many`;
+                `published` has the bookmarks of those that are recorded.
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown)
@@ -173,7 +178,8 @@ class Publisher:
             with telling_of_taken(sequences):
                 for bodies in encode_batches(messages, batch, message_type):
                     types.note_large(topic, bodies)
-                    sequences.add(guaranteed.publish(topic, bodies, envelope), len(bodies))
+                    taken = guaranteed.publish(topic, bodies, envelope)
+                    sequences.add(taken, len(bodies))
             store.run(types.warn_of_unread())
             return Receipts(Receipt, topic, sequences, guaranteed)
         with self._lock:
@@ -191,7 +197,13 @@ class Publisher:
         sequences.add(first, len(noted.bookmarks))
         return Receipts(Receipt, topic, sequences, noted.bookmarks)
 
-    def sow_delete(self, topic: str, *, keys: Iterable[Any] | None = None, data: Any = None) -> DeletionReceipt:
+    def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        data: Any = None,
+    ) -> DeletionReceipt:
         """Delete records of a topic with a key, once, in the order of what is published.
 
         Queues keep their messages. With a store the deletion is kept there, and deletes what is recorded when it is
@@ -206,8 +218,8 @@ class Publisher:
             A receipt: its `deleted` waits until the deletion is persisted, and gives how many records there were.
 
         Raises:
-            DefinitionError: neither keys nor data, or both. NoRecords, MissingKey: as of `Client.sow_delete`; with a
-                store, from the receipt.
+            DefinitionError: neither keys nor data, or both. NoRecords, MissingKey: as of `Client.sow_delete`; with
+                a store, from the receipt.
             PublishStoreFull, PublishStoreError, NameInUse, Closed: as of `publish`.
         """
         check_choice(topic, keys=keys, data=data)
@@ -216,7 +228,7 @@ class Publisher:
         guaranteed = core.guaranteed
         if guaranteed is not None:
             deletions = core.parts.store.run(deletion_calls(core.parts.session.types, topic, keys, data))
-            taken = [guaranteed.take(1, "sow_delete", arguments) for arguments in deletions]
+            taken = [guaranteed.take(1, "sow_delete", each) for each in deletions]
             return DeletionReceipt(topic, taken, guaranteed)
         with self._lock:
             number = core.parts.store.run(delete_by_key(core.plain, topic, keys, data))
@@ -239,7 +251,8 @@ class Publisher:
         for subscription in self._subscriptions():
             subscription.flush()
         if core.guaranteed is not None:
-            core.guaranteed.flush(None if timeout is None else Interval.parse(timeout) / 1000)
+            seconds = None if timeout is None else Interval.parse(timeout) / 1000
+            core.guaranteed.flush(seconds)
 
     def close(self) -> None:
         """Send what the store holds, as far as that is possible in time, and log off. Safe to call again.

@@ -57,7 +57,6 @@ _WORDS_OF_SUBSCRIPTIONS = {
     "Iterator": "AsyncIterator",
     "Pipeline": "AsyncPipeline",
     "Store": "AsyncStore",
-    "ampsq.transport.store": "ampsq.transport.async_store",
     "Threads may share it": "Tasks may share it",
     "iterate over one, or call": "iterate over one with ``async for``, or await",
     "iterate over it, or call": "iterate over it with ``async for``, or await",
@@ -172,6 +171,9 @@ TWINS = [
         {
             **_OF_SUBSCRIPTIONS,
             **_CLOSED_BEHIND,
+            "    from ampsq.transport.pipeline import Pipeline\n    from ampsq.transport.store import Store\n": (
+                "    from ampsq.transport.async_store import Store\n    from ampsq.transport.pipeline import Pipeline\n"
+            ),
             "a `TopicSubscription`": "an `TopicSubscription`",
             "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
             "the next message.\n\n": "the next message. Cancelling it loses no message.\n\n",
@@ -194,6 +196,73 @@ TWINS = [
             ", daemon=True).start()": ")",
             "            on_message(message)\n": "            await call_handler(on_message, message)\n",
             "            return lambda: None\n": "            return partial(asyncio.sleep, 0)\n",
+        },
+    ),
+    Twin(
+        "client/publisher.py",
+        "client/async_publisher.py",
+        {
+            "Client": "AsyncClient",
+            "DeletionReceipt": "AsyncDeletionReceipt",
+            "Publisher": "AsyncPublisher",
+            "Receipt": "AsyncReceipt",
+            "Store": "AsyncStore",
+            "Subscription": "AsyncSubscription",
+            "Threads that": "Tasks that",
+        },
+        (
+            *("store.run(", "parts.store.run(", "core.parts.store.run("),
+            *("self._publish(", "subscription.flush()", "self.close()"),
+        ),
+        {
+            "with a name: it numbers messages, keeps": "with a name, awaited: it numbers messages, keeps",
+            "leave it with ``with``, or close it. Threads may share it.": (
+                "enter it with ``async with``, or await and close it."
+            ),
+            "import threading\n": "import asyncio\nfrom functools import partial\n",
+            "ampsq.queues.subscription": "ampsq.queues.async_subscription",
+            "ampsq.transport.store": "ampsq.transport.async_store",
+            "import Callable, Iterable": "import Callable, Generator, Iterable",
+            "from ampsq.base.values": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.values",
+            "threading.RLock()": "asyncio.Lock()",
+            "with self._lock": "async with self._lock",
+            "for answer in": "async for answer in",
+            # A store may wait, for room or for a disk: then a thread does so.
+            "guaranteed.publish(topic, [body], envelope, sequence, delta=delta)": (
+                "await self._take(partial(guaranteed.publish, topic, [body], envelope, sequence, delta=delta))"
+            ),
+            "guaranteed.publish(topic, bodies, envelope)": (
+                "await self._take(partial(guaranteed.publish, topic, bodies, envelope))"
+            ),
+            'guaranteed.take(1, "sow_delete", each)': (
+                'await self._take(partial(guaranteed.take, 1, "sow_delete", each))'
+            ),
+            "    def publish_many(\n": (
+                "    async def _take(self, take: Callable[[], int]) -> int:\n"
+                '        """Let the store take something in the order of the calls, without holding up the loop."""\n'
+                "        async with self._lock:\n"
+                "            if self._core.guaranteed is None or self._core.guaranteed.may_wait:\n"
+                "                return await asyncio.to_thread(take)\n"
+                "            return take()\n\n"
+                "    def publish_many(\n"
+            ),
+            "float | str | None = None) -> None:\n": (
+                "float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)\n"
+            ),
+            "core.guaranteed.flush(seconds)": "await asyncio.to_thread(core.guaranteed.flush, seconds)",
+            "self._core.close()": "await run_to_end(asyncio.to_thread(self._core.close))",
+            "    def __enter__(self) -> Self:\n": (
+                "    def __await__(self) -> Generator[Any, Any, Self]:\n"
+                "        return self.__aenter__().__await__()\n\n"
+                "    def __aenter__(self) -> Self:\n"
+                "        try:\n"
+                "            # Opened by a thread that nobody can cancel, it is there to be closed.\n"
+                "            await run_to_end(asyncio.to_thread(self._core.open))\n"
+                "        except asyncio.CancelledError:\n"
+                "            await self.close()\n"
+                "            raise\n"
+            ),
+            "def __exit__": "def __aexit__",
         },
     ),
 ]
