@@ -171,7 +171,7 @@ def test_a_publisher_waits_for_the_note_of_a_server_that_began_anew(start_server
         server.process.wait()
         publisher.publish("orders", {"id": 2})
         start_server(appendonly=True, data_dir=server.directory, options=options)
-        eventually(lambda: "how the server flushes is not known" in publisher._core.guaranteed._trouble, 30)
+        eventually(lambda: "how the server flushes is not known" in publisher._core.guaranteed._work.trouble, 30)
         # Then it goes on when a coordinator has
         coordinate(address("coordinator"))
         publisher.flush(timeout="20s")

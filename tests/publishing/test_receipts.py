@@ -60,7 +60,7 @@ def test_a_receipt_of_what_the_log_lost_has_an_empty_id(client, redis):
     till = client.publisher("till-1", store=MemoryPublishStore())
     receipt = till.publish("orders", 1)
     till.flush("30s")
-    till._core.guaranteed._published._runs.clear()
+    till._core.guaranteed._work.published._runs.clear()
     redis.xtrim(key(client.instance, "log", "orders"), maxlen=0)
 
     assert receipt.bookmark() == Bookmark.of("orders", client.origin, "")

@@ -250,7 +250,8 @@ def test_what_a_session_before_recorded_and_nobody_confirmed_is_waited_for(pair)
     till.publish("orders", 1)
     eventually(lambda: pair.a.admin.publishers() and pair.a.admin.publishers()[0].sequence == 1)
 
-    till._core.guaranteed._end_session(till._core.guaranteed._session, _lost())
+    work = till._core.guaranteed._work
+    work.end_session(work.session, _lost())
     with pytest.raises(NotPersisted):
         till.flush("300ms")
     pair.catch_up()
