@@ -58,9 +58,10 @@ from ampsq.server import embedded
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.reader_reports import Reporting
 from ampsq.topics.subscription import ManagedTopicSubscription
+from ampsq.transport.async_pipeline import AsyncPipeline
 from ampsq.transport.async_store import AsyncConnectionPool, AsyncStore
 from ampsq.transport.failover import Failover
-from ampsq.transport.pipeline import AsyncPipeline, Pipeline
+from ampsq.transport.pipeline import Pipeline
 from ampsq.transport.store import ConnectionPool, Store
 
 #: Where to keep which rights were used (`rights`); None: nowhere.

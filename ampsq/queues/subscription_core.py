@@ -27,7 +27,8 @@ from ampsq.queues.registration import SubscriptionSpec
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import ReplaceReply, SubscribeRequest, TakeReply
     from ampsq.protocol.request import Call
-    from ampsq.transport.pipeline import AsyncPipeline, Pipeline
+    from ampsq.transport.async_pipeline import AsyncPipeline
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["SubscriptionCore"]
 

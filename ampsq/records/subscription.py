@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import InstanceContext
     from ampsq.records.change import RecordChange
     from ampsq.records.follow import RecordSubscriptionCore
+    from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.async_store import AsyncStore
-    from ampsq.transport.pipeline import AsyncPipeline, Pipeline
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.store import Store
 
 __all__ = ["AsyncRecordSubscription", "RecordSubscription"]

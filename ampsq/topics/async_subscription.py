@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ampsq.topics.failover import FailoverPlan
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
+    from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.async_store import AsyncStore
-    from ampsq.transport.pipeline import AsyncPipeline
 
 __all__ = ["AsyncManagedTopicSubscription", "AsyncTopicMessage", "AsyncTopicSubscription"]
 

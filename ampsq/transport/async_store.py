@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from ampsq.base.cancellation import run_to_end
 from ampsq.base.errors import AmpsqError, Closed, TooMuchToRead, Unavailable
 from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post, run_in_parts
+from ampsq.transport.async_pipeline import AsyncPipeline
 from ampsq.transport.attempts import (
     REDIRECTS,
     SENT_AHEAD,
@@ -38,8 +39,8 @@ from ampsq.transport.attempts import (
     unsendable,
     with_raw_reply,
 )
+from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
-from ampsq.transport.pipeline import REFUSALS, AsyncPipeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence

@@ -31,8 +31,9 @@ from ampsq.transport.attempts import (
     unsendable,
     with_raw_reply,
 )
+from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
-from ampsq.transport.pipeline import REFUSALS, PinnedPipeline, Pipeline
+from ampsq.transport.pipeline import PinnedPipeline, Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -317,7 +318,7 @@ class Connection:
         self.raw.send_command(*words, check_health=False)
 
     def is_readable(self) -> bool:
-        """Whether something came."""
+        """Return whether something came."""
         return bool(self.raw.can_read(timeout=0))
 
     def drop(self) -> None:

@@ -11,9 +11,10 @@ import redis
 
 from ampsq.base.errors import Rejected, Unavailable, UnknownTopic
 from ampsq.protocol.request import command, script_call
+from ampsq.transport.async_pipeline import AsyncPipeline
 from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.errors import translate_error
-from ampsq.transport.pipeline import AsyncPipeline, PinnedPipeline, Pipeline
+from ampsq.transport.pipeline import PinnedPipeline, Pipeline
 from ampsq.transport.route import Route
 from ampsq.transport.store import Store
 
@@ -368,5 +369,5 @@ def test_stores_open_both_kinds_of_pipelines():
         (AsyncStore("redis://h", "x"), AsyncPipeline),
     ):
         assert isinstance(store.pipeline(), kind_of)
-        assert store.pipeline()._follows
-        assert not store.pipeline(follows=False)._follows
+        assert store.pipeline()._calls.follows
+        assert not store.pipeline(follows=False)._calls.follows

@@ -23,7 +23,9 @@ OPENERS = {"ampsq.transport.async_store", "ampsq.transport.discovery", "ampsq.tr
 #: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
 REDIS = OPENERS | {
     "ampsq.base.addresses",
+    "ampsq.transport.async_pipeline",
     "ampsq.transport.attempts",
+    "ampsq.transport.calls_in_flight",
     "ampsq.transport.errors",
     "ampsq.transport.pipeline",
     "ampsq.transport.route",

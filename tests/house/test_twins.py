@@ -19,7 +19,7 @@ class Twin(NamedTuple):
     """A file, the one made from it, and what differs there.
 
     `words` are names and phrases that change. `awaits` are calls that are awaited. `texts` are lines that say another
-    thing, for where asyncio waits in a way of its own. `without` names the methods that the other has no use for.
+    thing, for where asyncio waits in a way of its own. `without` names methods and classes that are not needed there.
     """
 
     source: str
@@ -113,7 +113,10 @@ TWINS = [
                 "from redis.backoff import NoBackoff\n"
             ),
             "from ampsq.base.errors": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.errors",
-            "PinnedPipeline, Pipeline\n": "Pipeline\n",
+            "from ampsq.transport.pipeline import PinnedPipeline, Pipeline\n": "",
+            "from ampsq.transport.attempts": (
+                "from ampsq.transport.async_pipeline import AsyncPipeline\nfrom ampsq.transport.attempts"
+            ),
             "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
             "time.sleep(": "await asyncio.sleep(",
             "self._revive()": "await asyncio.to_thread(self._revive)",
@@ -172,7 +175,8 @@ TWINS = [
             **_OF_SUBSCRIPTIONS,
             **_CLOSED_BEHIND,
             "    from ampsq.transport.pipeline import Pipeline\n    from ampsq.transport.store import Store\n": (
-                "    from ampsq.transport.async_store import Store\n    from ampsq.transport.pipeline import Pipeline\n"
+                "    from ampsq.transport.async_pipeline import Pipeline\n"
+                "    from ampsq.transport.async_store import Store\n"
             ),
             "a `TopicSubscription`": "an `TopicSubscription`",
             "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
@@ -265,6 +269,46 @@ TWINS = [
             "def __exit__": "def __aexit__",
         },
     ),
+    Twin(
+        "transport/pipeline.py",
+        "transport/async_pipeline.py",
+        {
+            "CallRunner": "AsyncCallRunner",
+            "LentConnection": "AsyncLentConnection",
+            "Pipeline": "AsyncPipeline",
+            "Pipelines for threads": "Pipelines for asyncio",
+        },
+        (
+            *("self._post_refused(", "self._send_again(", "self._has_run_ahead(", "self._run(", "self._failed("),
+            *("self._abandon(", "self.close(", "self.post(", "self._store.call(", "self._store.take_connection("),
+            *("self._connection.send(", "self._connection.read(", "connection.read(", "connection.drop("),
+            "connection.release(",
+        ),
+        {
+            "`ampsq.transport.async_pipeline` is made from this file.": (
+                "This is `ampsq.transport.pipeline` but for how it waits."
+            ),
+            "from collections import deque\n": "import asyncio\nfrom collections import deque\n",
+            "from ampsq.protocol.reads.server import load_script\n": "",
+            '__all__ = ["PinnedPipeline", "Pipeline"]': '__all__ = ["AsyncPipeline"]',
+            "LentConnection | None = None\n": (
+                "LentConnection | None = None\n"
+                "        # Kept, or nobody would: an event loop forgets tasks.\n"
+                "        self._closing: asyncio.Task[None] | None = None\n"
+            ),
+            "    def __enter__": (
+                "    def close_behind(self, lock: asyncio.Lock) -> None:\n"
+                '        """Close it, for who was cancelled, once the task that uses it has given the lock back."""\n'
+                "        self._closing = asyncio.create_task(self._close_under(lock))\n\n"
+                "    async def _close_under(self, lock: asyncio.Lock) -> None:\n"
+                "        async with lock:\n"
+                "            await self.close()\n\n"
+                "    async def __aenter__"
+            ),
+            "def __exit__": "def __aexit__",
+        },
+        ("PinnedPipeline",),
+    ),
 ]
 
 
@@ -281,11 +325,13 @@ def made(twin: Twin, text: str) -> str:
         text = text.replace(line, other)
     for word, other in twin.words.items():
         text = re.sub(rf"(?<![\w.]){re.escape(word)}\b", other, text)
-    parts = re.split(r"(?m)^(?=    @|(?<!    @property\n)(?<!    @staticmethod\n)    def |@|class )", text)
+    for name in twin.without:
+        text = re.sub(rf"(?ms)^class {name}\b.*?(?=^class |^@|\Z)", "", text)
+    parts = re.split(r"(?m)^(?=    @|(?<!    @property\n)(?<!    @staticmethod\n)    (?:async )?def |@|class )", text)
     kept = [part for part in parts if not any(re.search(rf"(?m)^    def {name}\(", part) for name in twin.without)]
     text = "".join(re.sub(r"(?m)^    def ", "    async def ", each) if _AWAITS.search(each) else each for each in kept)
     head, quotes, rest = text.partition('"""\n\n')
-    return f"{head}{quotes}# Made from {twin.source} by tests/house/test_twins.py --write.\n\n{rest}"
+    return f"{head}{quotes}# Made from {twin.source} by tests/house/test_twins.py --write.\n\n{rest.rstrip()}\n"
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.made)
