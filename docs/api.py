@@ -43,17 +43,14 @@ _INTERNAL: Final = {
     *(
         "prepare_failover",
         "suspend",
-        "type_of",
         "abandon",
         "acknowledge",
         "acknowledge_all",
         "settle",
         "parts",
-        "received",
     ),
     *(
         "AsyncRecordSubscription.open",
-        "AsyncTopicSubscription.open",
         "Redriven.of",
         "SowMessage.of",
         "RecordChange.of",
