@@ -3,6 +3,7 @@
 `WORK` is functions of a `Work`, in order, each of which expects what those before it made. A test gives the `Work` a
 store that does what it asks with each call. Whoever adds a script adds work here.
 """
+# Long: one scene that calls every script; its steps need each other's messages.
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ from ampsq.operations.check.queue import check, rebuild_queue
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
@@ -485,22 +487,22 @@ def replicate(work):
     assert not work.run(find_bookmark("", "nobody|1", ["shared"])).id
     with work.subscription("both", backlog=2) as (core, channel):
         time.sleep(0.05)  # messages are asked for when they have been here for a moment
-        here.call(replication_calls.request_ownership("both"))
+        here.call(ownership_calls.request_ownership("both"))
         run()
         bodies = [body for _, body in work.take(core, channel, 2)]
         assert bodies == [b"1", b"2"]
     eventually(lambda: work.sweep() or here.redis.zcard(key(here.instance, "ready", "both")) == 2)
     run()
-    assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 1
-    here.call(replication_calls.set_proxied_transfer("both", enabled=True))
+    assert here.call(ownership_calls.count_owners("both", 10)).elsewhere == 1
+    here.call(ownership_calls.set_proxied_transfer("both", enabled=True))
     with work.subscription("both", backlog=5):
-        here.call(replication_calls.request_ownership("both"))
-        here.call(replication_calls.assume_ownership("both", 10, [peers[1].name]))
-        assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 0
+        here.call(ownership_calls.request_ownership("both"))
+        here.call(ownership_calls.assume_ownership("both", 10, [peers[1].name]))
+        assert here.call(ownership_calls.count_owners("both", 10)).elsewhere == 0
     run()
     with other.subscription("both") as (core, channel):
         time.sleep(0.05)  # as above
-        there.call(replication_calls.request_ownership("both"))
+        there.call(ownership_calls.request_ownership("both"))
         run()
         assert len(other.take(core, channel, 3)) == 3
     # A link posts its copies ahead; here the answer is lost

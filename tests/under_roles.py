@@ -18,6 +18,7 @@ rules that `ampsq acl` prints for the instance:
 A test fails where the server refused its users anything but what is done without (`DONE_WITHOUT`). What needs the
 default user is marked, ``default_user(reason=...)``, and left out here.
 """
+# Long: one plugin of pytest: each part of a run under roles knows the others.
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The administrative calls of a client: definitions, figures, dead letters, replication, failures."""
 
+# Long: one table: a method for each administrative call.
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +11,7 @@ from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.operations.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.publishing.publishers import publishers
 from ampsq.publishing.sync_state import sync_states
 from ampsq.queues.explain import explain
@@ -160,7 +162,7 @@ class Admin:
         Raises:
             UnknownQueue: there is none of that name.
         """
-        self._store.call(replication_calls.set_proxied_transfer(queue, enabled=True))
+        self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=True))
 
     def disable_proxied_transfer(self, queue: str) -> None:
         """End what `enable_proxied_transfer` began; what was taken over stays.
@@ -168,7 +170,7 @@ class Admin:
         Raises:
             UnknownQueue: there is none of that name.
         """
-        self._store.call(replication_calls.set_proxied_transfer(queue, enabled=False))
+        self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=False))
 
     def dead_letters(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import Rejected
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.destination import Destination
-from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.replication.ownership import assume_lost
 from ampsq.replication.recovery import Recovery, resume_recovered
@@ -108,7 +108,7 @@ class Links:
             type_of = catalog.message_type(queue)
             if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
                 try:
-                    wanted = store.call(replication_calls.request_ownership(queue))
+                    wanted = store.call(ownership_calls.request_ownership(queue))
                     asked += wanted
                     if wanted:
                         store.run(assume_lost(store.instance, queue, _ASSUMED))

@@ -3,6 +3,7 @@
 Every key, field, value and code of the system is spelled here once; scripts get them folded in as literals, Python
 reads them from here.
 """
+# Long: one table: whoever looks for a key, a field or a value finds all of them here.
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """The sentences of explanations."""
+# Long: one table: the texts of all reasons for which a message is where it is.
 
 from __future__ import annotations
 

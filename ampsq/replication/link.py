@@ -15,6 +15,7 @@ from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.base.log_positions import FIRST, id_text, parse_id
 from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import links as link_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import replication as links
 from ampsq.protocol.calls import requests as request_calls
 from ampsq.protocol.entries import read_same_entry
@@ -431,11 +432,12 @@ class Link:
         """Tell the destination of one request, offer or claim; gives whether it is to be told again."""
         queue, now = request.queue, self._clock()
         if request.offer is not None:
-            self._destination.call(links.claim_messages(queue, request.offer, now=now))
+            self._destination.call(ownership_calls.claim_messages(queue, request.offer, now=now))
             return False
         if request.wish is not None:
-            return self._destination.call(links.offer_messages(queue, request.by, request.wish, now=now)).asks_again
-        grant = links.grant_ownership(
+            offer = ownership_calls.offer_messages(queue, request.by, request.wish, now=now)
+            return self._destination.call(offer).asks_again
+        grant = ownership_calls.grant_ownership(
             queue, request.by, request.bookmarks, rooms=request.rooms, followed=request.followed, now=now
         )
         return self._destination.call(grant).asks_again

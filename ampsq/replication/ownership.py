@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.replication.report import linked_instances
 
 __all__ = ["assume_lost"]
@@ -23,15 +23,15 @@ async def assume_lost(instance: str, queue: str, limit: int) -> int:
     Returns:
         How many messages this instance owns now.
     """
-    if not (await replication_calls.has_proxied_transfer(instance, queue)):
+    if not (await ownership_calls.has_proxied_transfer(instance, queue)):
         return 0
-    counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue, limit)
+    counted: ownership_calls.OwnerCounts = await ownership_calls.count_owners(queue, limit)
     linked = await linked_instances(instance)
     # An owner is a name, or a name and an incarnation.
     lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & linked]
     if not lost:
         return 0
-    number = (await replication_calls.assume_ownership(queue, limit, lost)).number
+    number = (await ownership_calls.assume_ownership(queue, limit, lost)).number
     if number:
         _log.warning(
             "queue %s of %s: %d messages of %s, which is out of reach, are delivered here: proxied transfer is enabled",

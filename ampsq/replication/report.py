@@ -11,6 +11,7 @@ from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import links as link_calls
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import LinkState
@@ -324,7 +325,7 @@ def _status(
 
 
 async def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> QueueOwnership:
-    counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue.name, _COUNTED)
+    counted: ownership_calls.OwnerCounts = await ownership_calls.count_owners(queue.name, _COUNTED)
     return QueueOwnership(
         queue=queue.name,
         initial_owner="origin" if queue.owner == "*" else queue.owner,

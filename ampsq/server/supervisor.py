@@ -15,6 +15,7 @@ What lives in the data folder, beside the append-only files of the server:
 
 All locks are flock: the kernel drops them with the last descriptor, so that no death leaves one behind.
 """
+# Long: it runs as a file of its own, without the package.
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ what breaks and what an observer knows is in `ownership_world.py`.
 States are tuples. Instances are numbered from 0 (A), origins are instance + instances x incarnation, messages are
 numbered from 0. IDs of all instances begin with 1, so that they tie: of equal ones that of the lower origin is lower.
 """
+# Long: one model: its steps are read together.
 
 from __future__ import annotations
 

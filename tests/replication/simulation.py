@@ -6,6 +6,7 @@ simulation's own. What must hold (`invariants`) is judged after every step, and 
 
 `simulate.py` runs seeds by command, and one again with its trace.
 """
+# Long: one model: its steps are read together.
 
 from __future__ import annotations
 

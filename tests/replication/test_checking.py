@@ -9,8 +9,8 @@ import pytest
 from linked import Linked, handle, take
 
 from ampsq.base.bookmarks import ref_of
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.schema import key
 
 
@@ -191,7 +191,7 @@ def test_requests_of_no_queue_are_removed(pair):
 @pytest.mark.parametrize("word", ["repair", "rebuild"])
 def test_owners_are_those_of_the_journal_s_transfers(pair, word):
     named = str(pair.bookmarks[0]).encode()
-    pair.a._store.call(replication_calls.grant_ownership("work", pair.b.origin, [named], rooms=f"{pair.a.origin} 1"))
+    pair.a._store.call(ownership_calls.grant_ownership("work", pair.b.origin, [named], rooms=f"{pair.a.origin} 1"))
     owners = pair.redis.hgetall(pair.key("owners"))
     assert list(owners) == [pair.ref(0).encode()]
     pair.redis.delete(pair.key("owners"))

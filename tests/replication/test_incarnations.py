@@ -12,6 +12,7 @@ from linked import Linked, handle, shared, take
 from ampsq import GroupLocalQueue, Queue, Topic
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, DestinationAhead, IncarnationOver, OtherIncarnation, StaleLease
+from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.schema import VALUES, key
 
@@ -231,7 +232,7 @@ def test_nothing_is_given_away_before_it_recovered(joined):
     (bookmark,) = joined.publish("a", 1)
     joined.carry()
     joined.begin("a")
-    granted = replication_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1")
+    granted = ownership_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1")
 
     assert a._store.call(granted) == (0, False)
 
@@ -355,7 +356,7 @@ def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
     a, b = sites.join("a", "b")
     (bookmark,) = sites.publish("a", 1)
     sites.carry()
-    a._store.call(replication_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1"))
+    a._store.call(ownership_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1"))
     sites.carry()
     assert handle(b, 1) == [1]
     sites.carry()

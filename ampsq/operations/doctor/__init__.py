@@ -1,9 +1,9 @@
 """Looks at an instance and its server as a whole and tells what is wrong, why it matters and what mends it.
 
 A look reads facts about the server (`ampsq.operations.doctor.server_facts`) and the instance
-(`ampsq.operations.doctor.instance_facts`), and rules judge them (`ampsq.operations.doctor.server_rules`;
-`ampsq.operations.doctor.instance_rules`, `ampsq.operations.doctor.serving`). Any server that answers is looked at
-(`ampsq.operations.doctor.any_server`), also one that no client would work with. Nothing is changed.
+(`ampsq.operations.doctor.instance_facts`), and rules judge them (`ampsq.operations.doctor.server_rules`,
+`ampsq.operations.doctor.instance_rules`). Any server that answers is looked at (`ampsq.operations.doctor.any_server`),
+also one that no client would work with. Nothing is changed.
 """
 
 from ampsq.operations.doctor.any_server import open_any_server

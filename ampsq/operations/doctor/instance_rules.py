@@ -1,11 +1,11 @@
-"""What is wrong with queues, dead letters, links, logs and actions; and all rules about instances."""
+"""Rules about an instance: its coordinator, views, queues, dead letters, links, logs and actions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import count_text, span_text
-from ampsq.operations.doctor import serving
+from ampsq.base.values import is_name
 from ampsq.operations.doctor.instance_facts import LETTERS, Finding, dead_letter_topics
 
 if TYPE_CHECKING:
@@ -22,8 +22,48 @@ __all__ = ["RULES"]
 _LONG: Final = 60.0
 #: Messages that a worker of one handler asks for: one that it handles, and the next one.
 _PREFETCH: Final = 2
-#: Milliseconds by which a lapsed lease may be late.
+#: Milliseconds by which a lapsed lease may be late, and anything that is due where a coordinator is at work.
 _LATE: Final = 2_000
+_NEEDED: Final = "so lapsed leases, delays, expirations, dead letters, views and actions wait"
+_START: Final = "ampsq coordinator"
+
+
+def coordinator(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+    """Whether one runs, and does in time what is due."""
+    oldest = max((now.now - at for at in now.late.values()), default=0)
+    if now.is_full and oldest <= _LATE:
+        text = "a full server takes no sign of it; nothing that is due waits"
+        yield Finding("coordinator", "coordinator", well=True, text=text)
+        return
+    if not _is_attended(before, now):
+        text = "no coordinator is at work" if now.seen.sign else "no coordinator was ever at work"
+        yield Finding("coordinator", "coordinator", well=False, text=text, why=_NEEDED, mend=_START)
+        return
+    if oldest > _LATE:
+        text = f"what is due waits for {span_text(oldest)}, and a coordinator is at work"
+        mend = "ampsq coordinator    # a second one; and look at the server's load: redis-cli --stat"
+        yield Finding("coordinator", "coordinator", well=False, text=text, why=_NEEDED, mend=mend)
+    else:
+        yield Finding("coordinator", "coordinator", well=True, text="at work, and nothing that is due waits for it")
+
+
+def keepers(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+    """Whether somebody keeps the views: each has one coordinator, which says so every few seconds."""
+    is_attended = now.is_full or _is_attended(before, now)
+    # Those of actions and of links have other names; the rules of these tell of them.
+    for view in filter(is_name, sorted(now.keepers)):
+        subject, away = f"view {view}", now.now - now.keepers[view]
+        if not is_attended or away > _LATE:
+            text = f"nobody has kept it up to date for {span_text(max(away, 0))}"
+            why = "its rows are old, and queues over it get none"
+            yield Finding("views", subject, well=False, text=text, why=why, mend=_START)
+        else:
+            yield Finding("views", subject, well=True, text="is kept up to date")
+
+
+def _is_attended(before: RepeatedFacts, now: InstanceFacts) -> bool:
+    """Whether a coordinator showed its life between the looks."""
+    return bool(now.seen.sign) and now.seen.sign != before.sign
 
 
 def leases(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
@@ -36,7 +76,7 @@ def leases(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     for queue, late in sorted(stuck.items()):
         text = f"leases are held {span_text(late)} past their deadline"
         why = "their messages are delivered to nobody else"
-        yield Finding("leases", f"queue {queue}", well=False, text=text, why=why, mend="ampsq coordinator")
+        yield Finding("leases", f"queue {queue}", well=False, text=text, why=why, mend=_START)
     if not stuck:
         leased = sum(queue.stats.leased for queue in now.seen.figures.queues.values())
         yield Finding("leases", "queues", well=True, text=f"{leased:,} leased, none past its deadline")
@@ -202,6 +242,6 @@ def actions(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 
 #: All rules about an instance, in the order of the report.
 RULES: Final[Sequence[Callable[[RepeatedFacts, InstanceFacts], Iterator[Finding]]]] = (
-    serving.coordinator, serving.keepers, leases, unattended, backlogs, dead_letters, links, logs, first_publishes,
+    coordinator, keepers, leases, unattended, backlogs, dead_letters, links, logs, first_publishes,
     actions,
 )  # fmt: skip

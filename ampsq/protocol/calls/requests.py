@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.calls.replication import Offer, RoomRequest
+from ampsq.protocol.calls.ownership import Offer, RoomRequest
 from ampsq.protocol.reads.streams import Stream
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS
