@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from ampsq.queues.query import SowMessage
     from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.queues.subscription import Subscription
+    from ampsq.records.async_subscription import AsyncRecordSubscription
     from ampsq.records.change import RecordChange
-    from ampsq.records.subscription import AsyncRecordSubscription, RecordSubscription
+    from ampsq.records.subscription import RecordSubscription
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
     from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
     from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
-    from ampsq.views.subscription import AsyncRowSubscription, RowSubscription
+    from ampsq.views.async_subscription import AsyncRowSubscription
+    from ampsq.views.subscription import RowSubscription
     from ampsq.worker import Reject, Worker
 
 __all__ = [
@@ -162,8 +164,8 @@ _HOMES = {
     "AsyncMessage": "queues.message",
     "AsyncPublisher": "client.async_publisher",
     "AsyncReceipt": "publishing.receipts",
-    "AsyncRecordSubscription": "records.subscription",
-    "AsyncRowSubscription": "views.subscription",
+    "AsyncRecordSubscription": "records.async_subscription",
+    "AsyncRowSubscription": "views.async_subscription",
     "AsyncSubscription": "queues.async_subscription",
     "AsyncTopicMessage": "topics.async_subscription",
     "AsyncTopicSubscription": "topics.async_subscription",

@@ -52,6 +52,8 @@ from ampsq.protocol.scripts import names, script
 from ampsq.publishing.guaranteed import GuaranteedPublisher
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.heartbeat import Keepalive
+from ampsq.records.async_subscription import AsyncManagedRecordSubscription
+from ampsq.records.subscription import ManagedRecordSubscription
 from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link import Link
 from ampsq.replication.link_runner import LinkRunner
@@ -64,6 +66,8 @@ from ampsq.transport.async_store import AsyncConnectionPool, AsyncStore
 from ampsq.transport.failover import Failover
 from ampsq.transport.pipeline import Pipeline
 from ampsq.transport.store import ConnectionPool, Store
+from ampsq.views.async_subscription import AsyncManagedRowSubscription
+from ampsq.views.subscription import ManagedRowSubscription
 
 #: Where to keep which rights were used (`rights`); None: nowhere.
 RIGHTS = os.environ.get("AMPSQ_RIGHTS")
@@ -80,7 +84,10 @@ HANDED_OUT = (
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
 #: What those work on.
-MANAGED = (ManagedTopicSubscription, AsyncManagedTopicSubscription)
+MANAGED = (
+    *(ManagedTopicSubscription, AsyncManagedTopicSubscription, ManagedRecordSubscription),
+    *(AsyncManagedRecordSubscription, ManagedRowSubscription, AsyncManagedRowSubscription),
+)
 #: What publishes under a name, and what that gives.
 PUBLISHERS = "Publisher", "AsyncPublisher", "Receipt", "AsyncReceipt", "DeletionReceipt", "AsyncDeletionReceipt"
 #: What an iteration over a subscription calls.

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from ampsq.queues.async_subscription import AsyncSubscription
     from ampsq.queues.message import AsyncMessage
     from ampsq.queues.query import SowMessage
-    from ampsq.records.subscription import AsyncRecordSubscription
+    from ampsq.records.async_subscription import AsyncRecordSubscription
     from ampsq.server.location import AppendFsync
     from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.views.subscription import AsyncRowSubscription
+    from ampsq.views.async_subscription import AsyncRowSubscription
 
 __all__ = ["AsyncClient"]
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, cast
 
 from ampsq.base.cancellation import run_to_end
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
@@ -14,12 +14,12 @@ from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, Asyn
 from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.queues.async_subscription import AsyncSubscription
-from ampsq.records.subscription import AsyncRecordSubscription
+from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
-from ampsq.views.subscription import AsyncRowSubscription
+from ampsq.views.async_subscription import AsyncManagedRowSubscription, AsyncRowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
     from ampsq.views.upkeep import Follower
+
+    _Open: TypeAlias = (
+        AsyncSubscription | AsyncManagedTopicSubscription | AsyncManagedRecordSubscription | AsyncManagedRowSubscription
+    )
 
 __all__ = ["AsyncClientConnection"]
 
@@ -90,8 +94,8 @@ class AsyncClientConnection:
         self._publishers: Publishers[AsyncStore] | None = None
         self.subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncManagedTopicSubscription] = []
-        self._record_subscriptions: list[AsyncRecordSubscription] = []
-        self._row_subscriptions: list[AsyncRowSubscription] = []
+        self._record_subscriptions: list[AsyncManagedRecordSubscription] = []
+        self._row_subscriptions: list[AsyncManagedRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
         self._acknowledging: list[tuple[GuaranteedPublisher, AsyncSubscription]] = []
 
@@ -227,9 +231,7 @@ class AsyncClientConnection:
     # -- subscriptions
 
     @property
-    def all_subscriptions(
-        self,
-    ) -> list[AsyncSubscription | AsyncManagedTopicSubscription | AsyncRecordSubscription | AsyncRowSubscription]:
+    def all_subscriptions(self) -> list[_Open]:
         """All that are open."""
         return [
             *self.subscriptions,
@@ -296,18 +298,18 @@ class AsyncClientConnection:
             managed.run(on_message)
         return AsyncTopicSubscription(managed)
 
-    async def follow_records(self, following: RecordSubscriptionCore) -> AsyncRecordSubscription:
+    async def follow_records(self, core: RecordSubscriptionCore) -> AsyncRecordSubscription:
         """Begin a subscription to records."""
-        subscription = AsyncRecordSubscription(following, self.store, self._record_subscriptions.remove)
-        await subscription.open()
-        self._record_subscriptions.append(subscription)
-        return subscription
+        managed = AsyncManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
+        await managed.open()
+        self._record_subscriptions.append(managed)
+        return AsyncRecordSubscription(managed)
 
     def follow_rows(self, follower: Follower) -> AsyncRowSubscription:
         """Hand out the rows of an aggregate."""
-        subscription = AsyncRowSubscription(follower, self.store, self._row_subscriptions.remove)
-        self._row_subscriptions.append(subscription)
-        return subscription
+        managed = AsyncManagedRowSubscription(follower, self.store, self._row_subscriptions.remove)
+        self._row_subscriptions.append(managed)
+        return AsyncRowSubscription(managed)
 
     # -- the end
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, InstanceConnection
 from ampsq.client.publisher_core import Publishers
 from ampsq.queues.subscription import Subscription
-from ampsq.records.subscription import RecordSubscription
+from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
-from ampsq.views.subscription import RowSubscription
+from ampsq.views.subscription import ManagedRowSubscription, RowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ampsq.transport.route import Route
     from ampsq.transport.store import Store
     from ampsq.views.upkeep import Follower
+
+    _Open: TypeAlias = Subscription | ManagedTopicSubscription | ManagedRecordSubscription | ManagedRowSubscription
 
 __all__ = ["ClientConnection"]
 
@@ -73,8 +75,8 @@ class ClientConnection:
         )
         self.subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[ManagedTopicSubscription] = []
-        self._record_subscriptions: list[RecordSubscription] = []
-        self._row_subscriptions: list[RowSubscription] = []
+        self._record_subscriptions: list[ManagedRecordSubscription] = []
+        self._row_subscriptions: list[ManagedRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
         self._acknowledging: list[tuple[GuaranteedPublisher, Subscription]] = []
 
@@ -170,7 +172,7 @@ class ClientConnection:
     # -- subscriptions
 
     @property
-    def all_subscriptions(self) -> list[Subscription | ManagedTopicSubscription | RecordSubscription | RowSubscription]:
+    def all_subscriptions(self) -> list[_Open]:
         """All that are open."""
         return [
             *self.subscriptions,
@@ -237,17 +239,18 @@ class ClientConnection:
             managed.run(on_message)
         return TopicSubscription(managed)
 
-    def follow_records(self, following: RecordSubscriptionCore) -> RecordSubscription:
+    def follow_records(self, core: RecordSubscriptionCore) -> RecordSubscription:
         """Begin a subscription to records."""
-        subscription = RecordSubscription(following, self.store, self._record_subscriptions.remove)
-        self._record_subscriptions.append(subscription)
-        return subscription
+        managed = ManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
+        managed.open()
+        self._record_subscriptions.append(managed)
+        return RecordSubscription(managed)
 
     def follow_rows(self, follower: Follower) -> RowSubscription:
         """Hand out the rows of an aggregate."""
-        subscription = RowSubscription(follower, self.store, self._row_subscriptions.remove)
-        self._row_subscriptions.append(subscription)
-        return subscription
+        managed = ManagedRowSubscription(follower, self.store, self._row_subscriptions.remove)
+        self._row_subscriptions.append(managed)
+        return RowSubscription(managed)
 
     # -- the end
 

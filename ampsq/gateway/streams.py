@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ampsq.gateway.requests import RequestHandler
     from ampsq.gateway.rules import Bounds
     from ampsq.queues.async_subscription import Subscribing
-    from ampsq.records.subscription import AsyncRecordSubscription
+    from ampsq.records.async_subscription import AsyncRecordSubscription
     from ampsq.topics.async_subscription import AsyncTopicSubscription
 
 __all__ = ["Streams"]

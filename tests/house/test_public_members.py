@@ -22,8 +22,8 @@ TABLE = Path(__file__).with_name("public_members.json")
 #: The classes that users hold in their hands and that do something, each with the asyncio one.
 HELD = re.compile(r"(Async)?((\w*Subscription|(Topic)?Message|Client|Publisher|\w*Receipt)|Worker)")
 
-#: An asyncio client connects when it is told to: with `async with`, or with `connect`. The others are still to go.
-APART = {"connect", "open", "acknowledge_all"}
+#: An asyncio client connects when it is told to: with `async with`, or with `connect`. The other one is still to go.
+APART = {"connect", "acknowledge_all"}
 
 
 def classes():

@@ -42,8 +42,11 @@ _OF_SUBSCRIPTIONS: dict[str, str] = {
     "    def __enter__(self) -> Self:\n": "    async def __aenter__(self) -> Self:\n",
     "    def __exit__(": "    def __aexit__(",
 }
-#: Only what reads with a pipeline of its own is closed under its lock.
-_CLOSED_BEHIND = {
+#: Those that read with a pipeline of their own are closed under their lock.
+_WITH_PIPELINE = {
+    "from ampsq.transport.pipeline import Pipeline\n    from ampsq.transport.store import Store\n": (
+        "from ampsq.transport.async_pipeline import Pipeline\n    from ampsq.transport.async_store import Store\n"
+    ),
     "        finally:\n            self._end(self)\n": (
         "        except asyncio.CancelledError:\n"
         "            self.pipeline.close_behind(self._lock)\n"
@@ -70,7 +73,7 @@ _AWAITED_OF_SUBSCRIPTIONS = (
         "self._managed.close(",
         "self.close(",
     ),
-    *("self._managed.get(", "self._next(", "self._fetch(", "self._read("),
+    *("self._managed.get(", "self._next(", "self._fetch(", "self._read(", "self.get("),
 )
 
 
@@ -173,11 +176,7 @@ TWINS = [
         ),
         {
             **_OF_SUBSCRIPTIONS,
-            **_CLOSED_BEHIND,
-            "    from ampsq.transport.pipeline import Pipeline\n    from ampsq.transport.store import Store\n": (
-                "    from ampsq.transport.async_pipeline import Pipeline\n"
-                "    from ampsq.transport.async_store import Store\n"
-            ),
+            **_WITH_PIPELINE,
             "a `TopicSubscription`": "an `TopicSubscription`",
             "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
             "the next message.\n\n": "the next message. Cancelling it loses no message.\n\n",
@@ -308,6 +307,45 @@ TWINS = [
             "def __exit__": "def __aexit__",
         },
         ("PinnedPipeline",),
+    ),
+    Twin(
+        "records/subscription.py",
+        "records/async_subscription.py",
+        {
+            **_WORDS_OF_SUBSCRIPTIONS,
+            "Client.sow_and_subscribe": "AsyncClient.sow_and_subscribe",
+            "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
+            "RecordSubscription": "AsyncRecordSubscription",
+        },
+        _AWAITED_OF_SUBSCRIPTIONS,
+        {
+            **_OF_SUBSCRIPTIONS,
+            **_WITH_PIPELINE,
+            "import contextlib\n": "import asyncio\nimport contextlib\n",
+            "import MOVING, STEP, ": "import MOVING, STEP, acquire, ",
+            "with self._lock": "async with self._lock",
+            "None) -> RecordChange | None:": "None) -> RecordChange | None:  # noqa: ASYNC109",
+        },
+    ),
+    Twin(
+        "views/subscription.py",
+        "views/async_subscription.py",
+        {
+            **_WORDS_OF_SUBSCRIPTIONS,
+            "Client.aggregate": "AsyncClient.aggregate",
+            "ManagedRowSubscription": "AsyncManagedRowSubscription",
+            "RowSubscription": "AsyncRowSubscription",
+        },
+        _AWAITED_OF_SUBSCRIPTIONS,
+        {
+            **_OF_SUBSCRIPTIONS,
+            "ampsq.transport.store": "ampsq.transport.async_store",
+            "import threading\n": "import asyncio\n",
+            "import MOVING, STEP, ": "import MOVING, STEP, acquire, ",
+            "with self._lock": "async with self._lock",
+            "None) -> dict[str, Any] | None:": "None) -> dict[str, Any] | None:  # noqa: ASYNC109",
+            "    def close(": "    async def close(",
+        },
     ),
 ]
 

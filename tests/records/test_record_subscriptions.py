@@ -203,7 +203,8 @@ def test_where_the_log_was_trimmed_the_differences_are_told(orders, valkey):
         orders.sow_delete("orders", keys=[3])
         orders.admin.trim("orders", age="0s")
         # When it looks again after a while
-        changes._following._view.reader._held = changes._following._view.reader._checked = -1e9
+        reader = changes._managed.core._view.reader
+        reader._held = reader._checked = -1e9
         # Then it is told the differences
         assert sorted(told(changes, 4), key=lambda each: each[1]) == [
             ("publish", "1", {"id": 1, "v": 10}), ("oof match", "2", {"id": 2, "v": 1}), ("oof deleted", "3", None),
