@@ -20,7 +20,7 @@ import queue
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     from ampsq.queues.message import Message
     from ampsq.queues.subscription import Subscription
+
+    _Handler: TypeAlias = Callable[[Message], Any]
+    _Settle: TypeAlias = Callable[[Message, BaseException | None], None]
 
 __all__ = ["Reject", "Worker", "advise_of_backlog"]
 
@@ -73,6 +76,7 @@ class Worker:
         client: one to use, which stays open; default one of the worker's own, as `url` and the others say.
 
     Attributes:
+        handler, queue, filter, concurrency, max_backlog: as they are used.
         processed, failed, rejected: messages so far, barriers included, whose handler returned, raised, raised
             `Reject`.
     """
@@ -110,8 +114,8 @@ class Worker:
         self._subscription: Subscription | None = None
         self._counting = threading.Lock()
         self._passed = threading.Event()
-        #: Whether nobody is to be told any more that the queue leaves handlers idle.
-        self.is_advised = False
+        # Whether nobody is to be told any more that the queue leaves handlers idle.
+        self._is_advised = False
 
     def stop(self) -> None:
         """Ask the worker to stop, from a signal's handler too; `run` returns when it has."""
@@ -131,7 +135,8 @@ class Worker:
             # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._signalled)
-        runner = _Tasks(self) if _kind(self.handler, inspect.iscoroutinefunction) else _Threads(self)
+        kind = _Tasks if _kind(self.handler, inspect.iscoroutinefunction) else _Threads
+        runner = kind(self.handler, self.concurrency, self._settle)
         try:
             self._serve(client, runner)
         finally:
@@ -168,8 +173,8 @@ class Worker:
 
     def _advise(self, backlog: int) -> None:
         """Warn once where the subscription may hold fewer messages than there are handlers."""
-        if backlog < self.concurrency and not self.is_advised:
-            self.is_advised = True
+        if backlog < self.concurrency and not self._is_advised:
+            self._is_advised = True
             _log.warning("%s", advise_of_backlog(self.queue, backlog, self.concurrency, self.max_backlog))
 
     def _end(
@@ -239,7 +244,7 @@ class Worker:
 
     # -- one message
 
-    def end(self, message: Message, error: BaseException | None) -> None:
+    def _settle(self, message: Message, error: BaseException | None) -> None:
         """Settle a message by what its handler did, unless the handler has settled it itself."""
         try:
             if message.is_barrier:
@@ -307,13 +312,18 @@ async def _awaited(result: Awaitable[Any]) -> None:
 class _Slots:
     """How many more handlers may run.
 
+    Args:
+        handler: what is called with each message.
+        concurrency: how many at the same time.
+        settle: called with a message, and what its handler raised, once that has ended.
+
     Attributes:
         running: handlers that have begun and not ended; what settles their messages afterwards is not counted.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._slots = threading.Semaphore(worker.concurrency)
+    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
+        self._handler, self._concurrency, self._settle = handler, concurrency, settle
+        self._slots = threading.Semaphore(concurrency)
         self._counting = threading.Lock()
         self.running = 0
 
@@ -332,7 +342,7 @@ class _Slots:
             number += 1
         if number:
             self._slots.release(number)
-        return number == self._worker.concurrency
+        return number == self._concurrency
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -359,10 +369,10 @@ class _Threads(_Slots):
     They are daemons: what still runs at the stop deadline does not keep the process alive.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker)
+    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
+        super().__init__(handler, concurrency, settle)
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._number = worker.concurrency if worker.concurrency > 1 else 0
+        self._number = concurrency if concurrency > 1 else 0
         for number in range(self._number):
             threading.Thread(target=self._work, name=f"ampsq-worker-{number}", daemon=True).start()
 
@@ -382,14 +392,14 @@ class _Threads(_Slots):
         error: BaseException | None = None
         try:
             with self.counted():
-                result = self._worker.handler(message)
+                result = self._handler(message)
                 if inspect.isawaitable(result):
                     # A plain function may hand back a coroutine, as a lambda or a decorator does: the work itself.
                     asyncio.run(_awaited(result))
         except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
         try:
-            self._worker.end(message, error)
+            self._settle(message, error)
         finally:
             self._slots.release()
 
@@ -402,8 +412,8 @@ class _Threads(_Slots):
 class _Tasks(_Slots):
     """Runs a coroutine function as tasks of one event loop, in a thread of its own."""
 
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker)
+    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
+        super().__init__(handler, concurrency, settle)
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ampsq-tasks", daemon=True)
@@ -419,13 +429,13 @@ class _Tasks(_Slots):
         error: BaseException | None = None
         try:
             with self.counted():
-                await self._worker.handler(message)
+                await self._handler(message)
         except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
             if self._closing:
                 # Cancelled at the stop deadline: the message comes back uncancelled.
                 return
             error = raised
-        await asyncio.to_thread(self._worker.end, message, error)
+        await asyncio.to_thread(self._settle, message, error)
 
     async def _cancel_all(self) -> None:
         running = asyncio.all_tasks() - {asyncio.current_task()}

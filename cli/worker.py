@@ -129,7 +129,7 @@ def _run(
     with settings.client(advise=True, patient=True, failover=failover) as client:
         _refuse_unknown(client, options["queue"])
         made = ampsq.Worker(handler, client=client, **options)
-        made.is_advised = is_advised
+        made._is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)
         _log.info(
             "%s handles %r: concurrency %d, max_backlog %d",
             function,
