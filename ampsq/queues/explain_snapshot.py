@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.definitions.queue import Queue
 from ampsq.expressions.unparse import show
-from ampsq.protocol.reads.journals import Attempts
+from ampsq.protocol.reads.journals import MessageAttempts
 from ampsq.protocol.transitions import MessageState
 from ampsq.queues.returns import last_reason, read_returns
 
@@ -67,7 +67,7 @@ class JournalFinding(NamedTuple):
 
 def journal_finding(entry: QueueEntry, number: int) -> JournalFinding:
     """One message's part of an entry of the journal."""
-    attempts = entry.attempts_of(number) or Attempts(0, 0)
+    attempts = entry.attempts_of(number) or MessageAttempts(0, 0)
     said = entry.consumer_reason or last_reason(read_returns(entry.returns_of(number)))
     return JournalFinding(entry.how, entry.reason, entry.milliseconds, *attempts, said)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REDRIVEN",
     "RETENTION",
-    "Attempts",
+    "MessageAttempts",
     "QueueEntry",
     "is_journal_whole",
     "read_deliveries",
@@ -41,7 +41,7 @@ _ATTEMPTS, _RETURNS, _EPOCHS, _BOOKMARKS, _CONSUMER_REASON = (
 )
 
 
-class Attempts(NamedTuple):
+class MessageAttempts(NamedTuple):
     """The number of times that a message was delivered, and the number of times that it was cancelled."""
 
     deliveries: int
@@ -151,10 +151,10 @@ class QueueEntry:
         refs = text.split(b" ")
         return refs.index(ref) if ref in refs else -1
 
-    def attempts_of(self, number: int) -> Attempts | None:
+    def attempts_of(self, number: int) -> MessageAttempts | None:
         """Of a message that expired how often it was delivered and cancelled; None where that is not told."""
         deliveries, _, cancels = self._word(_ATTEMPTS, number).partition(":")
-        return Attempts(int(deliveries), int(cancels)) if deliveries else None
+        return MessageAttempts(int(deliveries), int(cancels)) if deliveries else None
 
     def returns_of(self, number: int) -> str:
         """The returns of one message, for `ampsq.queues.returns.read_returns`."""
