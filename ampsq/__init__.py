@@ -41,14 +41,13 @@ if TYPE_CHECKING:
     from ampsq.publishing.publishers import PublisherState
     from ampsq.publishing.receipts import AsyncDeletionReceipt, AsyncReceipt, DeletionReceipt, Receipt
     from ampsq.publishing.sync_state import SyncState
-    from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
+    from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription, Subscribing
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History, HistoryEvent, QueueState
-    from ampsq.queues.message import AsyncMessage, Message
     from ampsq.queues.query import SowMessage
     from ampsq.queues.redrive import Redriven, RedriveProgress
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import Message, Subscription
     from ampsq.records.async_subscription import AsyncRecordSubscription
     from ampsq.records.change import RecordChange
     from ampsq.records.subscription import RecordSubscription
@@ -161,7 +160,7 @@ _HOMES = {
     "AsyncAdmin": "client.async_admin",
     "AsyncClient": "client.async_client",
     "AsyncDeletionReceipt": "publishing.receipts",
-    "AsyncMessage": "queues.message",
+    "AsyncMessage": "queues.async_subscription",
     "AsyncPublisher": "client.async_publisher",
     "AsyncReceipt": "publishing.receipts",
     "AsyncRecordSubscription": "records.async_subscription",
@@ -195,7 +194,7 @@ _HOMES = {
     "LocalQueue": "definitions.queue",
     "MemoryBookmarkStore": "topics.bookmark_store",
     "MemoryPublishStore": "publishing.memory_store",
-    "Message": "queues.message",
+    "Message": "queues.subscription",
     "MessageType": "base.message_types",
     "On": "definitions.queue",
     "PersistedAck": "publishing.persistence_level",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.publishing.receipts import AsyncReceipt, Receipt
-    from ampsq.queues.message import Message
+    from ampsq.queues.subscription import Message
     from ampsq.topics.subscription import TopicMessage
 
 __all__ = ["TracedAsyncClient", "TracedAsyncPublisher", "TracedClient", "TracedPublisher", "processing", "traced"]

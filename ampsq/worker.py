@@ -27,13 +27,13 @@ from ampsq.base.shutdown import StopRequest
 from ampsq.base.values import Interval, is_name, shown
 from ampsq.client.client import Client
 from ampsq.queues.returns import failure_text, shortened_reason
+from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from datetime import timedelta
 
-    from ampsq.queues.message import Message
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import Message, Subscription
 
     _Handler: TypeAlias = Callable[[Message], Any]
     _Settle: TypeAlias = Callable[[Message, BaseException | None], None]
@@ -215,7 +215,7 @@ class Worker:
             if subscription is not None and not has_failed:
                 # What was picked up and not started goes back before the running handlers are waited for.
                 try:
-                    subscription.give_back()
+                    ManagedSubscription.of(subscription).give_back()
                 except AmpsqError as error:
                     _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
             handled.wait()

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.client.client import Client
-    from ampsq.queues.message import Message
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import Message, Subscription
 
 __all__ = ["Kinds"]
 

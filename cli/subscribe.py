@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.base.values import Interval
-    from ampsq.queues.message import Message
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import Message, Subscription
 
 __all__ = ["subscribe"]
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.base.errors import Rejected
 from ampsq.client.client import Client
+from ampsq.queues.message import head_of
 from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.queues.message import Message
+    from ampsq.queues.subscription import Message
     from ampsq.spark.stores import SparkInstance
 
 __all__ = ["QueueLeases"]
@@ -80,7 +81,7 @@ class QueueLeases:
                 return None
             self._batches[number] = messages
             self._left -= len(messages)
-        leased = [LeasedMessage(*parse_ref(each.parts[5].decode()), each.delivery) for each in self._batches[number]]
+        leased = [LeasedMessage(*parse_ref(head_of(each)[5].decode()), each.delivery) for each in self._batches[number]]
         return QueueOffset(number, self._queue, tuple(leased))
 
     def finish(self, offset: QueueOffset) -> None:

@@ -95,7 +95,7 @@ class Work:
     @contextlib.contextmanager
     def subscription(self, name, backlog=10, text=None):
         core = SubscriptionCore(self.store.instance, name, backlog, self.session.request(), text=text)
-        self.run(core.register())
+        self.run(core.registration.register())
         channel = self.store.pipeline()
         try:
             yield core, channel
@@ -107,9 +107,9 @@ class Work:
         """What is handed out: (body, delivery)."""
         got, until = [], time.monotonic() + within
         while len(got) < number and time.monotonic() < until:
-            self.run(core.fetch(channel, 0.05))
-            while core.buffer:
-                parts, body = core.buffer.popleft()
+            self.run(core.inbox.fetch(channel, 0.05))
+            while core.inbox.buffer:
+                parts, body = core.inbox.buffer.popleft()
                 got.append((parts, body))
         return got
 
@@ -128,10 +128,10 @@ def consume(work):
             assert time.monotonic() < until, got
             for parts, body in work.take(core, channel, 1):
                 got.append(body)
-                core._acks.append(parts)
-            work.run(core.flush())
+                core.leases.acks.append(parts)
+            work.run(core.leases.flush())
         assert got == [b'{"id":%d}' % number for number in range(12)]
-        assert list(core.late) == []
+        assert list(core.leases.late.errors) == []
     stats = work.run(work.session.queue_stats("work"))
     assert (stats.depth, stats.acknowledged, stats.delivered) == (0, 12, 12)
 
@@ -139,13 +139,13 @@ def consume(work):
 def settle_in_every_way(work):
     work.publish("orders", *({"id": number} for number in range(20, 26)))
     with work.subscription("work", 6) as (core, channel):
-        got = [parts for parts, _ in work.take(core, channel, 6)]
+        got, ours = [parts for parts, _ in work.take(core, channel, 6)], core.registration.id
         assert len(got) == 6
         for verb, parts in zip(("acknowledged", "cancelled", "expired", "extended", "given_back"), got, strict=False):
             refs, why = [parts[5].split(b"\n")[0]], "not now" if verb in ("cancelled", "expired") else ""
-            work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=core.id, reason=why))
-        work.store.call(calls.resize(core.id, 3))
-        work.store.call(calls.heartbeat(30_000, [core.id, "s99999999"]))
+            work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=ours, reason=why))
+        work.store.call(calls.resize(ours, 3))
+        work.store.call(calls.heartbeat(30_000, [ours, "s99999999"]))
         work.run(core.replace(channel, "work", 4, "/id > 21"))
     work.sweep()
     # Messages by bookmark: no token tells a second run, so the caller is told
@@ -189,8 +189,8 @@ def filters_and_views(work):
         for _ in range(4):
             views.run_once(work.store)
             time.sleep(0.06)
-        core._acks.extend(parts for parts, _ in got)
-        work.run(core.flush())
+        core.leases.acks.extend(parts for parts, _ in got)
+        work.run(core.leases.flush())
     views.run_once(work.store)
 
 
@@ -265,8 +265,8 @@ def keep_and_trim(work):
     work.store.call(retention.hold("short", "replay one", ids[5], 60_000))
     work.store.call(retention.pin("short", "action copy", [ids[6]]))
     with work.subscription("fast", 8) as (core, channel):
-        core._acks.extend(parts for parts, _ in work.take(core, channel, 8))
-        work.run(core.flush())
+        core.leases.acks.extend(parts for parts, _ in work.take(core, channel, 8))
+        work.run(core.leases.flush())
     duty = Retention()
     for _ in range(12):
         duty.run_once(work.store)
@@ -302,7 +302,7 @@ def keep_records(work):
     # The queue has every message and none of the deletions
     with work.subscription("changes", 20) as (core, channel):
         assert len(work.take(core, channel, 8)) == 8
-        work.store.call(calls.resume(core.id, b"changes", "0", []))
+        work.store.call(calls.resume(core.registration.id, b"changes", "0", []))
     assert work.run(work.session.queue_stats("changes")).depth == 8
 
 
@@ -312,7 +312,7 @@ def damage_and_mend(work):
     with work.subscription("weak", 3, "/id < 5") as (core, channel):
         work.take(core, channel, 2)
         plain, name = work.store.redis, work.store.instance
-        plain.hincrby(key(name, "subscription", core.id), "leased", 2)
+        plain.hincrby(key(name, "subscription", core.registration.id), "leased", 2)
         plain.hincrby(key(name, "queue", "weak"), "delayed", 3)
         plain.zadd(key(name, "due"), {"dispatch nowhere": 5e15})
         for repair in (False, True):
@@ -320,7 +320,7 @@ def damage_and_mend(work):
         work.run(rebuild_queue(work.session, "weak"))
         for repair in (False, True):
             work.store.call(check_calls.check_due("0", 100, repair=repair))
-            work.store.call(check_calls.check_leased(core.id, repair=repair))
+            work.store.call(check_calls.check_leased(core.registration.id, repair=repair))
         work.store.call(check_calls.correct_count("weak", "goods", 0))
     assert all(not found.differences for found in work.run(check(work.session, ["weak"])))
     assert work.run(work.session.queue_stats("weak")).depth == 6

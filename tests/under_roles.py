@@ -50,8 +50,9 @@ from ampsq.operations.roles import ROLES
 from ampsq.protocol.schema import INSTANCES, key
 from ampsq.protocol.scripts import names, script
 from ampsq.publishing.guaranteed import GuaranteedPublisher
-from ampsq.queues.async_subscription import Subscribing
+from ampsq.queues.async_subscription import AsyncManagedSubscription, Subscribing
 from ampsq.queues.heartbeat import Keepalive
+from ampsq.queues.subscription import ManagedSubscription
 from ampsq.records.async_subscription import AsyncManagedRecordSubscription
 from ampsq.records.subscription import ManagedRecordSubscription
 from ampsq.replication.durability_gate import DurabilityGate
@@ -85,6 +86,7 @@ HANDED_OUT = (
 )
 #: What those work on.
 MANAGED = (
+    *(ManagedSubscription, AsyncManagedSubscription),
     *(ManagedTopicSubscription, AsyncManagedTopicSubscription, ManagedRecordSubscription),
     *(AsyncManagedRecordSubscription, ManagedRowSubscription, AsyncManagedRowSubscription),
 )

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
-    from ampsq.queues.async_subscription import AsyncSubscription
-    from ampsq.queues.message import AsyncMessage
+    from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
     from ampsq.queues.query import SowMessage
     from ampsq.records.async_subscription import AsyncRecordSubscription
     from ampsq.server.location import AppendFsync
@@ -272,21 +271,17 @@ class AsyncClient:
             refuse_arguments("subscribe", name, unknown)
         check_handler(on_message, awaits=True)
         connection, session = self._connection, self._connection.session
-        block = connection.store.route.heartbeat
         core = SubscriptionCore(
-            session.instance, name, max_backlog, session.request(), text=filter, renewed=renew, longest_block=block
+            *(session.instance, name, max_backlog, session.request()),
+            origin=session.origin,
+            text=filter,
+            renewed=renew,
+            longest_wait=connection.store.route.heartbeat,
         )
         keeper = connection.keeper_of(publisher)
         if keeper is not None:
-            core.keep_in(keeper)
-
-        async def begin() -> AsyncSubscription:
-            subscription = await connection.subscribe(core, keeper)
-            if on_message is not None:
-                subscription.run(on_message)
-            return subscription
-
-        return Subscribing(begin(), shown(name))
+            core.leases.keep_in(keeper)
+        return Subscribing(connection.subscribe(core, keeper, on_message), shown(name))
 
     def subscribe_topic(
         self,

@@ -13,7 +13,7 @@ from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Una
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, AsyncInstanceConnection
 from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
-from ampsq.queues.async_subscription import AsyncSubscription
+from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncSubscription
 from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ampsq.client.instance_connection import ConnectionOptions
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.publishing.guaranteed import GuaranteedPublisher
+    from ampsq.queues.async_subscription import AsyncMessage
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from ampsq.views.upkeep import Follower
 
     _Open: TypeAlias = (
-        AsyncSubscription | AsyncManagedTopicSubscription | AsyncManagedRecordSubscription | AsyncManagedRowSubscription
+        AsyncManagedSubscription
+        | AsyncManagedTopicSubscription
+        | AsyncManagedRecordSubscription
+        | AsyncManagedRowSubscription
     )
 
 __all__ = ["AsyncClientConnection"]
@@ -92,12 +96,12 @@ class AsyncClientConnection:
         self._former: list[AsyncInstanceConnection] = []
         self._failover: Failover | None = None
         self._publishers: Publishers[AsyncStore] | None = None
-        self.subscriptions: list[AsyncSubscription] = []
+        self.subscriptions: list[AsyncManagedSubscription] = []
         self._topic_subscriptions: list[AsyncManagedTopicSubscription] = []
         self._record_subscriptions: list[AsyncManagedRecordSubscription] = []
         self._row_subscriptions: list[AsyncManagedRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
-        self._acknowledging: list[tuple[GuaranteedPublisher, AsyncSubscription]] = []
+        self._acknowledging: list[tuple[GuaranteedPublisher, AsyncManagedSubscription]] = []
 
     def __str__(self) -> str:
         return self.session.instance
@@ -244,19 +248,26 @@ class AsyncClientConnection:
         """Return what keeps acknowledgements for a publisher; see `Publishers.keeper_of`."""
         return self._publishers.keeper_of(publisher) if self._publishers is not None else None
 
-    async def subscribe(self, core: SubscriptionCore, keeper: GuaranteedPublisher | None) -> AsyncSubscription:
+    async def subscribe(
+        self,
+        core: SubscriptionCore,
+        keeper: GuaranteedPublisher | None,
+        on_message: Callable[[AsyncMessage], object] | None,
+    ) -> AsyncSubscription:
         """Register a subscription to queues with the server.
 
         Args:
             core: the subscription.
             keeper: what keeps its acknowledgements, if something does.
+            on_message: called with each message, if it is there.
         """
         parts = self.parts
-        if core.instance != self.session.instance:
-            core = core.copy_for(self.session.instance, self.session.request())
+        session = parts.session
+        if (core.registration.instance, core.leases.origin) != (session.instance, session.origin):
+            core = core.copy_for(session.instance, session.request(), session.origin)
         await asyncio.to_thread(parts.keepalive.start)
         try:
-            await parts.store.run(core.register())
+            await parts.store.run(core.registration.register())
         except (Rejected, DefinitionError):
             raise
         except BaseException:
@@ -264,20 +275,22 @@ class AsyncClientConnection:
             parts.keepalive.end_unanswered(core)
             raise
         parts.keepalive.add(core)
-        subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
-        self.subscriptions.append(subscription)
+        managed = AsyncManagedSubscription(core, parts.store, self._end)
+        self.subscriptions.append(managed)
         if keeper is not None:
-            self._acknowledging.append((keeper, subscription))
-        return subscription
+            self._acknowledging.append((keeper, managed))
+        if on_message is not None:
+            managed.run(on_message)
+        return AsyncSubscription(managed)
 
-    def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
+    def _end(self, subscription: AsyncManagedSubscription, core: SubscriptionCore) -> None:
         if self._parts is not None:
             self._parts.keepalive.remove(core)
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
         self._acknowledging = [each for each in self._acknowledging if each[1] is not subscription]
 
-    def acknowledging_with(self, core: PublisherCore[AsyncStore]) -> list[AsyncSubscription]:
+    def acknowledging_with(self, core: PublisherCore[AsyncStore]) -> list[AsyncManagedSubscription]:
         """Return the subscriptions whose acknowledgements a publisher keeps."""
         return [subscription for each, subscription in self._acknowledging if each is core.guaranteed]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.client.publisher_core import PublisherCore
-    from ampsq.queues.async_subscription import AsyncSubscription
+    from ampsq.queues.async_subscription import AsyncManagedSubscription
     from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncPublisher"]
@@ -41,7 +41,7 @@ class AsyncPublisher:
     def __init__(
         self,
         core: PublisherCore[AsyncStore],
-        subscriptions: Callable[[], Sequence[AsyncSubscription]],
+        subscriptions: Callable[[], Sequence[AsyncManagedSubscription]],
     ) -> None:
         self._core, self._subscriptions = core, subscriptions
         # Numbers must reach the server in their order.

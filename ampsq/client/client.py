@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
-    from ampsq.queues.message import Message
     from ampsq.queues.query import SowMessage
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import Message, Subscription
     from ampsq.records.subscription import RecordSubscription
     from ampsq.server.location import AppendFsync
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
@@ -423,16 +422,16 @@ class Client:
             refuse_arguments("subscribe", name, unknown)
         self._connection.check_open()
         check_handler(on_message, awaits=False)
-        connection = self._connection
-        keeper, session = connection.publishers.keeper_of(publisher), connection.session
-        block = connection.parts.route.heartbeat
+        keeper = self._connection.publishers.keeper_of(publisher)
+        connection, session = self._connection, self._connection.session
         core = SubscriptionCore(
-            session.instance, name, max_backlog, session.request(), text=filter, renewed=renew, longest_block=block
+            *(session.instance, name, max_backlog, session.request()),
+            origin=session.origin,
+            text=filter,
+            renewed=renew,
+            longest_wait=connection.parts.route.heartbeat,
         )
-        subscription = connection.subscribe(core, keeper)
-        if on_message is not None:
-            subscription.run(on_message)
-        return subscription
+        return connection.subscribe(core, keeper, on_message)
 
     def subscribe_topic(
         self,

@@ -10,7 +10,7 @@ from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, InstanceConnection
 from ampsq.client.publisher_core import Publishers
-from ampsq.queues.subscription import Subscription
+from ampsq.queues.subscription import ManagedSubscription, Subscription
 from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
 from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.client.session import Session
     from ampsq.publishing.guaranteed import GuaranteedPublisher
+    from ampsq.queues.subscription import Message
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from ampsq.transport.store import Store
     from ampsq.views.upkeep import Follower
 
-    _Open: TypeAlias = Subscription | ManagedTopicSubscription | ManagedRecordSubscription | ManagedRowSubscription
+    _Open: TypeAlias = (
+        ManagedSubscription | ManagedTopicSubscription | ManagedRecordSubscription | ManagedRowSubscription
+    )
 
 __all__ = ["ClientConnection"]
 
@@ -73,12 +76,12 @@ class ClientConnection:
             retry_timeout=options.retry_timeout,
             is_careful=options.policy == "refuse",
         )
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[ManagedSubscription] = []
         self._topic_subscriptions: list[ManagedTopicSubscription] = []
         self._record_subscriptions: list[ManagedRecordSubscription] = []
         self._row_subscriptions: list[ManagedRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
-        self._acknowledging: list[tuple[GuaranteedPublisher, Subscription]] = []
+        self._acknowledging: list[tuple[GuaranteedPublisher, ManagedSubscription]] = []
 
     def __str__(self) -> str:
         return f"{self.session.instance} at {redacted(self.store.url)}"
@@ -186,19 +189,25 @@ class ClientConnection:
         if self.closed:
             raise Closed("this client was closed")
 
-    def subscribe(self, core: SubscriptionCore, keeper: GuaranteedPublisher | None) -> Subscription:
+    def subscribe(
+        self,
+        core: SubscriptionCore,
+        keeper: GuaranteedPublisher | None,
+        on_message: Callable[[Message], object] | None,
+    ) -> Subscription:
         """Register a subscription to queues with the server.
 
         Args:
             core: the subscription.
             keeper: what keeps its acknowledgements, if something does.
+            on_message: called with each message, if it is there.
         """
         if keeper is not None:
-            core.keep_in(keeper)
+            core.leases.keep_in(keeper)
         keepalive = self.parts.keepalive
         keepalive.start()
         try:
-            self.store.run(core.register())
+            self.store.run(core.registration.register())
         except (Rejected, DefinitionError):
             raise
         except BaseException:
@@ -206,19 +215,21 @@ class ClientConnection:
             keepalive.end_unanswered(core)
             raise
         keepalive.add(core)
-        subscription = Subscription(core, self.store, self.session.origin, self._end)
-        self.subscriptions.append(subscription)
+        managed = ManagedSubscription(core, self.store, self._end)
+        self.subscriptions.append(managed)
         if keeper is not None:
-            self._acknowledging.append((keeper, subscription))
-        return subscription
+            self._acknowledging.append((keeper, managed))
+        if on_message is not None:
+            managed.run(on_message)
+        return Subscription(managed)
 
-    def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
+    def _end(self, subscription: ManagedSubscription, core: SubscriptionCore) -> None:
         self.parts.keepalive.remove(core)
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
         self._acknowledging = [each for each in self._acknowledging if each[1] is not subscription]
 
-    def acknowledging_with(self, core: PublisherCore[Store]) -> list[Subscription]:
+    def acknowledging_with(self, core: PublisherCore[Store]) -> list[ManagedSubscription]:
         """Return the subscriptions whose acknowledgements a publisher keeps."""
         return [subscription for each, subscription in list(self._acknowledging) if each is core.guaranteed]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.client.publisher_core import PublisherCore
-    from ampsq.queues.subscription import Subscription
+    from ampsq.queues.subscription import ManagedSubscription
     from ampsq.transport.store import Store
 
 __all__ = ["Publisher"]
@@ -37,7 +37,7 @@ class Publisher:
     def __init__(
         self,
         core: PublisherCore[Store],
-        subscriptions: Callable[[], Sequence[Subscription]],
+        subscriptions: Callable[[], Sequence[ManagedSubscription]],
     ) -> None:
         self._core, self._subscriptions = core, subscriptions
         # Numbers must reach the server in their order.

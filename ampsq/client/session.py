@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.readers import ReaderState
+    from ampsq.publishing.settlements import SettlementKeeper
     from ampsq.queues.dead_letters import DeadLetter
-    from ampsq.queues.leases import SettlementKeeper
     from ampsq.queues.query import Query, SowMessage
     from ampsq.queues.redrive import Redriven
     from ampsq.topics.retention import TopicState, Trimmed

@@ -14,7 +14,7 @@ from ampsq.base.values import shown
 from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
 from ampsq.gateway.json_messages import leased_frame, loaded, message_frame, problem_of
 from ampsq.protocol.limits import BATCH
-from ampsq.queues.message import AsyncMessage
+from ampsq.queues.async_subscription import AsyncMessage
 from ampsq.topics.async_subscription import AsyncTopicMessage
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ampsq.queues.async_subscription import AsyncSubscription
     from ampsq.topics.async_subscription import AsyncTopicSubscription
 
+    Acknowledging = Callable[[Sequence[AsyncMessage]], Awaitable[Sequence[AmpsqError | None]]]
     Sending = Callable[[dict[str, Any]], Awaitable[None]]
 
 __all__ = ["DurableStream", "LeasedStream", "receive_text"]
@@ -158,11 +159,18 @@ class _Orders(abc.ABC, Generic[Held]):
 
 
 class LeasedStream(_Orders[AsyncMessage]):
-    """A subscription to a queue, whose messages are leased."""
+    """A subscription to a queue, whose messages are leased.
 
-    def __init__(self, socket: WebSocket, send: Sending, subscription: AsyncSubscription) -> None:
+    Args:
+        subscription: the subscription.
+        acknowledge_all: acknowledges messages of it in one call; gives what is refused of each.
+    """
+
+    def __init__(
+        self, socket: WebSocket, send: Sending, subscription: AsyncSubscription, acknowledge_all: Acknowledging
+    ) -> None:
         super().__init__(socket, send)
-        self._subscription = subscription
+        self._subscription, self._acknowledge_all = subscription, acknowledge_all
 
     async def push(self) -> None:
         """Send what is delivered, as far as the backlog allows."""
@@ -194,7 +202,7 @@ class LeasedStream(_Orders[AsyncMessage]):
         if messages:
             refused: Sequence[AmpsqError | None]
             try:
-                refused = await self._subscription.acknowledge_all(list(messages.values()))
+                refused = await self._acknowledge_all(list(messages.values()))
             except AmpsqError as error:
                 refused = [error] * len(messages)
             answers |= zip(messages, refused, strict=True)

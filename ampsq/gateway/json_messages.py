@@ -25,7 +25,7 @@ from ampsq.base.limits import limits
 from ampsq.gateway.entitlements import NotEntitled
 
 if TYPE_CHECKING:
-    from ampsq.queues.message import AsyncMessage
+    from ampsq.queues.async_subscription import AsyncMessage
     from ampsq.queues.query import SowMessage
     from ampsq.topics.async_subscription import AsyncTopicMessage
 

@@ -16,6 +16,7 @@ from ampsq.base.values import is_name, shown
 from ampsq.gateway.acknowledgements import DurableStream, LeasedStream, receive_text
 from ampsq.gateway.json_messages import Problem, dumped, message_frame, problem_of
 from ampsq.gateway.requests import asked, number_of, refusal
+from ampsq.queues.async_subscription import AsyncManagedSubscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -138,7 +139,8 @@ class Streams:
         if name not in await self._desk.client.admin.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
-            session = LeasedStream(socket, partial(self._send, socket), subscription)
+            managed = AsyncManagedSubscription.of(subscription)
+            session = LeasedStream(socket, partial(self._send, socket), subscription, managed.acknowledge_all)
             await _do(stream, session.push(), session.take_orders())
 
     # -- topics and records

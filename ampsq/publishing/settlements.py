@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ampsq.base.errors import NotPermitted, Rejected, rejection
 from ampsq.protocol.calls import queues as calls
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq.base.errors import AmpsqError
-    from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.calls.queues import Parts, Verb
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.transport.store import Store
 
-__all__ = ["Settlements"]
+__all__ = ["SettlementKeeper", "Settlements"]
 
-#: The parts of a delivered message's head; see `ampsq.queues.message.MessageView`.
-Parts = list[bytes]
 _QUEUE, _TOKEN, _REF = 0, 1, 5
 #: Where a row that is kept says at which instance it is to be settled, if its client may work at several.
 _ORIGIN: Final = 6
@@ -240,3 +238,13 @@ def _first_group(left: dict[int, list[bytes]]) -> dict[int, list[bytes]]:
         if len(group) == BATCH:
             break
     return group
+
+
+class SettlementKeeper(Protocol):
+    """A publisher that keeps acknowledgements.
+
+    Attributes:
+        settlements: those of the instance where it publishes now.
+    """
+
+    settlements: Settlements

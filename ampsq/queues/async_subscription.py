@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVa
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
+from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.handlers import call_handler
-from ampsq.queues.message import AsyncMessage
+from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text
-from ampsq.queues.subscription_view import SubscriptionView
+from ampsq.queues.settling import acknowledge_all, settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.base.errors import Rejected
-    from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.calls.queues import Parts, Verb
     from ampsq.protocol.context import ClientContext
+    from ampsq.queues.deliveries import LeaseTable
     from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.async_store import AsyncStore
 
-__all__ = ["AsyncSubscription", "Subscribing"]
+__all__ = ["AsyncManagedSubscription", "AsyncMessage", "AsyncSubscription", "Subscribing"]
 
 
 class _Closable(Protocol):
@@ -72,105 +74,88 @@ class Subscribing(Generic[Made]):
             await self._made.close()
 
 
-class AsyncSubscription(SubscriptionView):
-    """Messages pushed to one consumer: ``async for`` over it, or await `get`. Made by `AsyncClient.subscribe`."""
+class AsyncMessage(MessageView):
+    """A message delivered to an `AsyncSubscription`; every verb as in `Message`, awaited."""
+
+    __slots__ = ("_managed",)
+
+    def __init__(self, parts: Parts, body: bytes, leases: LeaseTable, managed: AsyncManagedSubscription) -> None:
+        self._parts = parts
+        self._body = body
+        self._leases = leases
+        self._managed = managed
+        self.settled = False
+
+    async def ack(self, *, wait: bool = False) -> None:
+        """Say that it was processed; see `Message.ack`."""
+        if wait:
+            await self._managed.settle(self._leases, self._parts, "acknowledged", None)
+        elif self._leases.acknowledge(self._parts):
+            await self._managed.send_full_batch()
+        self.settled = True
+
+    async def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
+        """Hand it back; see `Message.cancel`."""
+        period = Interval.parse(delay) if delay is not None else None
+        await self._managed.settle(self._leases, self._parts, "cancelled", period, reason)
+        self.settled = True
+
+    async def expire(self, *, reason: str | None = None) -> None:
+        """Remove it unprocessed; see `Message.expire`."""
+        await self._managed.settle(self._leases, self._parts, "expired", None, reason)
+        self.settled = True
+
+    async def extend(self, period: timedelta | float | str) -> None:
+        """Hold it for `period` from now on; see `Message.extend`."""
+        await self._managed.settle(self._leases, self._parts, "extended", Interval.parse(period))
+
+
+class AsyncManagedSubscription:
+    """One subscription with what moves it; `AsyncSubscription` is what an application sees of it.
+
+    Args:
+        core: the subscription at the instance where its client works.
+        store: runs its flows.
+        end: called when it is closed.
+
+    Attributes:
+        core, store: these; others when it goes on at another instance.
+        pipeline: for what is sent ahead.
+        lock: held by who reads, or changes the subscription.
+        elsewhere: what was settled of another instance that does not know it.
+        is_moving: between leaving an instance and going on at another one.
+    """
 
     def __init__(
         self,
         core: SubscriptionCore,
         store: AsyncStore,
-        origin: str,
-        end: Callable[[AsyncSubscription, SubscriptionCore], None],
+        end: Callable[[AsyncManagedSubscription, SubscriptionCore], None],
     ) -> None:
-        super().__init__(core, origin)
-        self._store, self._end = store, end
-        self._pipeline = store.pipeline()
-        self._lock = asyncio.Lock()
+        self.core, self.store, self._end = core, store, end
+        self.pipeline = store.pipeline()
+        self.lock = asyncio.Lock()
+        self.elsewhere = SettledElsewhere()
+        self.is_moving = False
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
-    async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
-        """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
-        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        while True:
-            async with self._lock:
-                # Another one when it goes on at another instance.
-                buffer = self._core.buffer
-                if buffer:
-                    message = AsyncMessage(*buffer.popleft(), self._origin, self)
-                    if not self._settled or not await self._is_settled(message):
-                        return message
-                    continue
-                self._check_open()
-                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                try:
-                    await self._store.run(self._core.fetch(self._pipeline, max(wait, 0.0)))
-                except Unavailable:
-                    if not self._is_moving:
-                        raise
-                if not buffer and until is not None and time.monotonic() >= until:
-                    return None
-            if self._is_moving:
-                await asyncio.sleep(_MOVING)
+    @classmethod
+    def of(cls, subscription: AsyncSubscription) -> AsyncManagedSubscription:
+        """Return what is behind a subscription, for the gateway."""
+        return subscription._managed  # noqa: SLF001  (its other half)
 
-    async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
-        while not self._core.closed:
-            try:
-                message = await self.get()
-            except Closed:
-                return
-            if message is not None:
-                yield message
-
-    async def prepare_failover(
-        self, store: AsyncStore, client: ClientContext, keepalive: Keepalive
-    ) -> Callable[[], Awaitable[None]]:
-        """Subscribe at another instance; see `Subscription.prepare_failover`."""
-        core = self._core.copy_for(client.instance, client.request())
-        await store.run(core.register())
-        return partial(self._resume_at, core, store, client, keepalive)
-
-    async def _resume_at(
-        self, core: SubscriptionCore, store: AsyncStore, client: ClientContext, keepalive: Keepalive
-    ) -> None:
-        core.keep_again()
-        keepalive.add(core)
-        async with self._lock:
-            await self._pipeline.close()
-            self._store, self._pipeline = store, store.pipeline()
-            self._go_on(core, client.origin)
-
-    async def _is_settled(self, message: AsyncMessage) -> bool:
-        """Acknowledge what was acknowledged before, at another instance."""
-        if not self._was_settled(message):
-            return False
-        await self.acknowledge(message, wait=False)
-        return True
-
-    async def replace(
-        self,
-        *,
-        name: str | None = None,
-        max_backlog: int | None = None,
-        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
-    ) -> None:
-        """Ask for something else from now on; see `Subscription.replace`."""
-        core = self._core
-        async with self._lock:
-            self._check_open()
-            await self._store.run(core.replace(self._pipeline, *core.spec_with(name, max_backlog, filter)))
-
-    async def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        async with self._lock:
-            await self._store.run(self._core.give_back(self._pipeline))
+    @property
+    def id(self) -> str:
+        """Its name on the instance."""
+        return self.core.registration.id
 
     def run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         """Call a function with each message, and await it, in a task, until the subscription is closed."""
         self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
 
     async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
-        async for message in self:
+        async for message in AsyncSubscription(self):
             try:
                 await call_handler(on_message, message)
             except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
@@ -180,84 +165,199 @@ class AsyncSubscription(SubscriptionView):
                 except AmpsqError as lost:
                     _log.warning("%r could not be cancelled: %s", message, lost)
 
-    async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
-        """See `Message.ack`."""
-        if self._is_elsewhere(message, acknowledged=True):
-            if wait:
-                raise self._leased_elsewhere(message)
-            return
-        if self._core.closed and not wait:
-            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
-        if wait:
-            await self._settle_here(message, "acknowledged", None, None)
-        elif self._core.acknowledge(message) and not self._core.buffer:
-            await self._store.run(self._core.send_acks())
+    # -- settling
+
+    async def settle(
+        self, leases: LeaseTable, parts: Parts, verb: Verb, period: int | None, reason: str | None = None
+    ) -> None:
+        """Settle a message at once; see `ManagedSubscription.settle`."""
+        if leases.left_for is not None:
+            raise self.elsewhere.refusal(leases.origin, parts, verb)
+        store = self.store
+        try:
+            await store.run(settle(leases, parts, verb, period, reason))
+        except Unavailable as lost:
+            if not store.route.left:
+                raise
+            # The client went on at another instance meanwhile, so nobody asks this one again.
+            raise self.elsewhere.refusal(leases.origin, parts, verb) from lost
 
     async def acknowledge_all(self, messages: Sequence[AsyncMessage]) -> list[Rejected | None]:
         """Acknowledge messages of one queue, 500 at most, in one call; gives what is refused of each, in order."""
+        leases, refusal = self.core.leases, self.elsewhere.refusal
         answers: list[Rejected | None] = [
-            self._leased_elsewhere(each) if self._is_elsewhere(each, acknowledged=True) else None for each in messages
+            None if each.origin == leases.origin else refusal(each.origin, head_of(each), "acknowledged")
+            for each in messages
         ]
         here = [each for each, answer in zip(messages, answers, strict=True) if answer is None]
         if here:
-            refused = dict(zip(here, await self._store.run(self._core.acknowledge_all(here)), strict=True))
+            heads = [head_of(each) for each in here]
+            refused = dict(zip(here, await self.store.run(acknowledge_all(leases, heads)), strict=True))
             answers = [answer or refused[each] for each, answer in zip(messages, answers, strict=True)]
         for each, answer in zip(messages, answers, strict=True):
             each.settled = answer is None
         return answers
 
-    async def settle(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None = None) -> None:
-        """See `Message.cancel`, `Message.expire` and `Message.extend`."""
-        if self._is_elsewhere(message):
-            raise self._leased_elsewhere(message)
-        await self._settle_here(message, verb, period, reason)
+    async def send_full_batch(self) -> None:
+        """Send acknowledgements that have become many, unless a fetch is to come soon that does."""
+        if not self.core.inbox.buffer:
+            await self.store.run(self.core.leases.flush(waits=False))
 
-    async def _settle_here(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None) -> None:
-        """See `Subscription._settle_here`."""
-        store = self._store
-        try:
-            await store.run(self._core.settle(message, verb, period, reason))
-        except Unavailable as lost:
-            if not store.route.left:
-                raise
-            raise self._left_behind(message, acknowledged=verb == "acknowledged") from lost
+    async def is_settled(self, parts: Parts) -> bool:
+        """Acknowledge what was acknowledged before, at another instance; it is not handed out."""
+        leases = self.core.leases
+        if not self.elsewhere.take_out(parts, leases.origin):
+            return False
+        if leases.acknowledge(parts):
+            await self.send_full_batch()
+        return True
 
     async def flush(self) -> None:
-        """Send the acknowledgements collected so far, and wait until they are done."""
-        await self._store.run(self._core.flush())
+        """See `Subscription.flush`."""
+        await self.store.run(self.core.leases.flush())
+
+    # -- at another instance
+
+    async def prepare_failover(
+        self, store: AsyncStore, client: ClientContext, keepalive: Keepalive
+    ) -> Callable[[], Awaitable[None]]:
+        """Subscribe at another instance; see `ManagedSubscription.prepare_failover`."""
+        core = self.core.copy_for(client.instance, client.request(), client.origin)
+        await store.run(core.registration.register())
+        return partial(self._resume_at, core, store, keepalive)
+
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
+        self.is_moving = True
+
+    async def _resume_at(self, core: SubscriptionCore, store: AsyncStore, keepalive: Keepalive) -> None:
+        # Who keeps acknowledgements does so where it publishes now.
+        core.leases.keep_in(core.leases.keeper)
+        keepalive.add(core)
+        async with self.lock:
+            await self.pipeline.close()
+            self.store, self.pipeline = store, store.pipeline()
+            former, self.core = self.core, core
+            self.elsewhere.leave(former.leases)
+            former.registration.closed = True
+            self.is_moving = False
+
+    # -- ending
 
     async def close(self) -> None:
-        """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
-        if self._core.closed:
+        """See `Subscription.close`."""
+        if self.core.registration.closed:
             return
-        self._core.closed = True
+        self.core.registration.closed = True
         try:
-            async with self._lock:
+            async with self.lock:
                 try:
-                    await self._store.run(self._core.close(self._pipeline))
+                    await self.store.run(self.core.close(self.pipeline))
                 finally:
-                    await self._pipeline.close()
+                    await self.pipeline.close()
         except asyncio.CancelledError:
             # Another task may be at work on it.
             self._leaving = asyncio.create_task(self._leave())
             raise
         except BaseException:
-            self._end(self, self._core)
+            self._end(self, self.core)
             raise
-        self._end(self, self._core)
+        self._end(self, self.core)
 
     async def _leave(self) -> None:
         """Close what closing left open, and let the client's own thread end the subscription."""
-        async with self._lock:
-            await self._pipeline.close()
-        self._core.give_up()
-        self._end(self, self._core)
+        async with self.lock:
+            await self.pipeline.close()
+        self.core.inbox.ahead.give_up()
+        self._end(self, self.core)
 
     def abandon(self, keepalive: Keepalive) -> None:
         """Let the client's own thread end it: closing the client was cancelled."""
-        self._core.closed = True
-        self._core.give_up()
-        keepalive.remove(self._core)
+        self.core.registration.closed = True
+        self.core.inbox.ahead.give_up()
+        keepalive.remove(self.core)
+
+
+class AsyncSubscription:
+    """Messages pushed to one consumer: ``async for`` over it, or await `get`. Made by `AsyncClient.subscribe`."""
+
+    def __init__(self, managed: AsyncManagedSubscription) -> None:
+        self._managed = managed
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._managed.core}>"
+
+    @property
+    def id(self) -> str:
+        """Its name on the instance."""
+        return self._managed.id
+
+    @property
+    def max_backlog(self) -> int:
+        """The effective backlog: the least of what was asked and of the queues' limits."""
+        return self._managed.core.registration.max_backlog
+
+    @property
+    def late(self) -> list[Exception]:
+        """Acknowledgements of batches that came too late, at most the last thousand."""
+        return list(self._managed.core.leases.late.errors)
+
+    async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
+        """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
+        managed = self._managed
+        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        while True:
+            async with managed.lock:
+                # Another one when it goes on at another instance.
+                core = managed.core
+                if core.inbox.buffer:
+                    parts, body = core.inbox.buffer.popleft()
+                    if not managed.elsewhere.bookmarks or not await managed.is_settled(parts):
+                        return AsyncMessage(parts, body, core.leases, managed)
+                    continue
+                if core.registration.closed:
+                    raise Closed("this subscription was closed")
+                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
+                try:
+                    await managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
+                except Unavailable:
+                    if not managed.is_moving:
+                        raise
+                if not core.inbox.buffer and until is not None and time.monotonic() >= until:
+                    return None
+            if managed.is_moving:
+                await asyncio.sleep(_MOVING)
+
+    async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
+        while not self._managed.core.registration.closed:
+            try:
+                message = await self.get()
+            except Closed:
+                return
+            if message is not None:
+                yield message
+
+    async def flush(self) -> None:
+        """Send the acknowledgements collected so far, and wait until they are done."""
+        await self._managed.store.run(self._managed.core.leases.flush())
+
+    async def replace(
+        self,
+        *,
+        name: str | None = None,
+        max_backlog: int | None = None,
+        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
+    ) -> None:
+        """Ask for something else from now on; see `Subscription.replace`."""
+        managed = self._managed
+        async with managed.lock:
+            core = managed.core
+            core.registration.check_open()
+            await managed.store.run(core.replace(managed.pipeline, name, max_backlog, filter))
+
+    async def close(self) -> None:
+        """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
+        await self._managed.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -92,7 +92,7 @@ class Keepalive:
         """Leave a closed subscription alone, once the server has ended it."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
-            if not subscription.left:
+            if not subscription.registration.left:
                 self._leaving.append(subscription)
 
     def end_unanswered(self, subscription: SubscriptionCore) -> None:
@@ -105,7 +105,7 @@ class Keepalive:
         if self._started and self._thread.is_alive():
             self._thread.join(timeout=5.0)
         for subscription in list(self._leaving):
-            subscription.abandon_acks()
+            subscription.leases.abandon_acks()
         self._detach()
         self._store.close()
 
@@ -166,10 +166,10 @@ class Keepalive:
         self._unsubscribe_closed()
         self._unsubscribe_unanswered()
         for subscription in list(self._subscriptions):
-            if subscription.acks_waiting() >= self._ack_timeout:
-                self._store.run(subscription.send_acks())
-            if subscription.renewed:
-                self._store.run(subscription.renew())
+            if subscription.leases.acks_waiting() >= self._ack_timeout:
+                self._store.run(subscription.leases.flush(waits=False))
+            if subscription.renewal is not None:
+                self._store.run(subscription.renewal.renew())
         if time.monotonic() >= self._next_heartbeat and self._subscriptions:
             self._heartbeat()
 
@@ -187,7 +187,7 @@ class Keepalive:
             except Unavailable:
                 raise
             except AmpsqError as error:
-                _log.warning("subscription %s could not be ended: %s", self._leaving[0].id, error)
+                _log.warning("subscription %s could not be ended: %s", self._leaving[0].registration.id, error)
             self._leaving.popleft()
 
     def _unsubscribe_unanswered(self) -> None:
@@ -211,7 +211,7 @@ class Keepalive:
         if connection is not None and self._asked is None:
             connection.ask(*HEARTBEAT)
             self._asked = time.monotonic()
-        ids = [subscription.id for subscription in self._subscriptions if subscription.id]
+        ids = [each.registration.id for each in self._subscriptions if each.registration.id]
         gone = self._store.call(calls.heartbeat(SESSION_TIMEOUT, ids))
         if not self._returning:
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
+from ampsq.base.errors import AmpsqError, CatalogChanged, Closed, DefinitionError, UnknownQueue
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
@@ -94,9 +94,10 @@ class SubscriptionSpec:
 
 
 class Registration:
-    """One subscription's wish and its name on the instance.
+    """What one subscription asks for, and its name on the instance.
 
     Args:
+        instance: the instance's name.
         client: unlike in every other subscription: asked again after a lost reply, the one that was made is answered.
         spec: what it asks for at first.
 
@@ -104,15 +105,16 @@ class Registration:
         id: the subscription's name on the instance; another one after it had to be made again.
         max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
         spec: what is asked for.
+        closed: whether nobody uses it any more.
+        left: whether the server has ended it, too.
     """
 
-    instance: str
-
-    def __init__(self, client: str, spec: SubscriptionSpec) -> None:
-        self.client = client
+    def __init__(self, instance: str, client: str, spec: SubscriptionSpec) -> None:
+        self.instance, self.client = instance, client
         self.spec = spec
         self.id = ""
         self.max_backlog = 0
+        self.closed, self.left = False, False
 
     def __str__(self) -> str:
         chosen = f", filter {self.filter.text!r}" if self.filter else ""
@@ -132,6 +134,11 @@ class Registration:
     def filter(self) -> Expression | None:
         """Which messages; None: all."""
         return self.spec.filter
+
+    def check_open(self) -> None:
+        """Refuse what comes after the end; raises `Closed`."""
+        if self.closed:
+            raise Closed("this subscription was closed")
 
     def spec_with(
         self, name: str | None, asked: int | None, text: str | EllipsisType | None

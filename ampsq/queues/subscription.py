@@ -1,4 +1,8 @@
-"""A subscription of the synchronous client: iterate over it, or call `get`."""
+"""A subscription of the synchronous client and its messages: iterate over it, or call `get`.
+
+`Subscription` and `Message` are what an application has in hand. What its client and a worker need besides, as going on
+at another instance, is `ManagedSubscription`, which both work on.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,24 @@ from typing import TYPE_CHECKING, Self
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
-from ampsq.queues.message import Message
+from ampsq.queues.failover import SettledElsewhere
+from ampsq.queues.message import MessageView
 from ampsq.queues.returns import failure_text
-from ampsq.queues.subscription_view import SubscriptionView
+from ampsq.queues.settling import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
     from types import EllipsisType
 
-    from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.calls.queues import Parts, Verb
     from ampsq.protocol.context import ClientContext
+    from ampsq.queues.deliveries import LeaseTable
     from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.store import Store
 
-__all__ = ["Subscription"]
+__all__ = ["ManagedSubscription", "Message", "Subscription"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
@@ -34,24 +40,248 @@ _STEP = 1.0
 _MOVING = 0.02
 
 
-class Subscription(SubscriptionView):
-    """Messages pushed to one consumer: iterate over it, or call `get`. Made by `Client.subscribe`."""
+class Message(MessageView):
+    """A message delivered to a `Subscription`."""
+
+    __slots__ = ("_managed",)
+
+    def __init__(self, parts: Parts, body: bytes, leases: LeaseTable, managed: ManagedSubscription) -> None:
+        self._parts = parts
+        self._body = body
+        self._leases = leases
+        self._managed = managed
+        self.settled = False
+
+    def ack(self, *, wait: bool = False) -> None:
+        """Say that it was processed.
+
+        Args:
+            wait: False (default) adds it to the next batch, which travels with the next `take` or after the
+                subscription's `ack_timeout`; a late one is logged and kept in `Subscription.late`. True sends
+                it at once and waits for the answer.
+
+        Raises:
+            StaleLease: `wait`, and the lease ended before; somebody else may have it.
+            AlreadyAcked: `wait`, and it was settled before.
+        """
+        if wait:
+            self._managed.settle(self._leases, self._parts, "acknowledged", None)
+        elif self._leases.acknowledge(self._parts):
+            self._managed.send_full_batch()
+        self.settled = True
+
+    def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
+        """Hand it back: it is ready again, at its old place.
+
+        Args:
+            delay: after how long; 0: at once. Default: as the queue's `redelivery_delay` says, at once if it has none.
+            reason: why, one line of at most 500 characters, for whoever looks at the message, and in its dead letter.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+            DefinitionError: the reason is no line, or too long.
+        """
+        period = Interval.parse(delay) if delay is not None else None
+        self._managed.settle(self._leases, self._parts, "cancelled", period, reason)
+        self.settled = True
+
+    def expire(self, *, reason: str | None = None) -> None:
+        """Remove it unprocessed, with the reason ``forced_expire``; dead-letter actions see it.
+
+        Args:
+            reason: why, in the consumer's words; see `cancel`.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+            DefinitionError: the reason is no line, or too long.
+        """
+        self._managed.settle(self._leases, self._parts, "expired", None, reason)
+        self.settled = True
+
+    def extend(self, period: timedelta | float | str) -> None:
+        """Hold it for `period` from now on.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+        """
+        self._managed.settle(self._leases, self._parts, "extended", Interval.parse(period))
+
+
+class ManagedSubscription:
+    """One subscription with what moves it; `Subscription` is what an application sees of it.
+
+    Args:
+        core: the subscription at the instance where its client works.
+        store: runs its flows.
+        end: called when it is closed.
+
+    Attributes:
+        core, store: these; others when it goes on at another instance.
+        pipeline: for what is sent ahead.
+        lock: held by who reads, or changes the subscription.
+        turnstile: who waits for the lock to change the subscription holds this, so that readers, who take the lock
+            again and again, let it in: the lock itself is not fair.
+        elsewhere: what was settled of another instance that does not know it.
+        is_moving: between leaving an instance and going on at another one.
+    """
 
     def __init__(
-        self,
-        core: SubscriptionCore,
-        store: Store,
-        origin: str,
-        end: Callable[[Subscription, SubscriptionCore], None],
+        self, core: SubscriptionCore, store: Store, end: Callable[[ManagedSubscription, SubscriptionCore], None]
     ) -> None:
-        super().__init__(core, origin)
-        self._store, self._end = store, end
-        self._pipeline = store.pipeline()
-        self._lock = threading.RLock()
-        # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
-        # again, let it in: the lock itself is not fair.
-        self._turnstile = threading.Lock()
+        self.core, self.store, self._end = core, store, end
+        self.pipeline = store.pipeline()
+        self.lock = threading.RLock()
+        self.turnstile = threading.Lock()
+        self.elsewhere = SettledElsewhere()
+        self.is_moving = False
         self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, subscription: Subscription) -> ManagedSubscription:
+        """Return what is behind a subscription, for a worker."""
+        return subscription._managed  # noqa: SLF001  (its other half)
+
+    @property
+    def id(self) -> str:
+        """Its name on the instance."""
+        return self.core.registration.id
+
+    def run(self, on_message: Callable[[Message], object]) -> None:
+        """Call a function with each message, in a thread, until the subscription is closed."""
+        self._thread = threading.Thread(target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True)
+        self._thread.start()
+
+    def _run(self, on_message: Callable[[Message], object]) -> None:
+        for message in Subscription(self):
+            try:
+                on_message(message)
+            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
+                _log.exception("handler of %r failed; its message is cancelled", message)
+                try:
+                    message.cancel(reason=failure_text(error))
+                except AmpsqError as lost:
+                    _log.warning("%r could not be cancelled: %s", message, lost)
+
+    # -- settling
+
+    def settle(
+        self, leases: LeaseTable, parts: Parts, verb: Verb, period: int | None, reason: str | None = None
+    ) -> None:
+        """Settle a message at once; see `Message.ack`, `Message.cancel`, `Message.expire` and `Message.extend`.
+
+        Args:
+            leases: where it is held, at the instance that delivered it.
+            parts: its head.
+            verb: what is done.
+            period: ms.
+            reason: why, in the consumer's words.
+        """
+        if leases.left_for is not None:
+            raise self.elsewhere.refusal(leases.origin, parts, verb)
+        store = self.store
+        try:
+            store.run(settle(leases, parts, verb, period, reason))
+        except Unavailable as lost:
+            if not store.route.left:
+                raise
+            # The client went on at another instance meanwhile, so nobody asks this one again.
+            raise self.elsewhere.refusal(leases.origin, parts, verb) from lost
+
+    def send_full_batch(self) -> None:
+        """Send acknowledgements that have become many, unless a fetch is to come soon that does."""
+        if not self.core.inbox.buffer:
+            self.store.run(self.core.leases.flush(waits=False))
+
+    def is_settled(self, parts: Parts) -> bool:
+        """Acknowledge what was acknowledged before, at another instance; it is not handed out."""
+        leases = self.core.leases
+        if not self.elsewhere.take_out(parts, leases.origin):
+            return False
+        if leases.acknowledge(parts):
+            self.send_full_batch()
+        return True
+
+    def flush(self) -> None:
+        """See `Subscription.flush`."""
+        self.store.run(self.core.leases.flush())
+
+    # -- at another instance
+
+    def prepare_failover(self, store: Store, client: ClientContext, keepalive: Keepalive) -> Callable[[], None]:
+        """Subscribe at another instance; gives what lets it go on there, after `suspend`."""
+        core = self.core.copy_for(client.instance, client.request(), client.origin)
+        store.run(core.registration.register())
+        return partial(self._resume_at, core, store, keepalive)
+
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
+        self.is_moving = True
+
+    def _resume_at(self, core: SubscriptionCore, store: Store, keepalive: Keepalive) -> None:
+        # Who keeps acknowledgements does so where it publishes now.
+        core.leases.keep_in(core.leases.keeper)
+        keepalive.add(core)
+        with self.turnstile, self.lock:
+            self.pipeline.close()
+            self.store, self.pipeline = store, store.pipeline()
+            former, self.core = self.core, core
+            self.elsewhere.leave(former.leases)
+            former.registration.closed = True
+            self.is_moving = False
+
+    # -- ending
+
+    def give_back(self) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted."""
+        with self.turnstile, self.lock:
+            self.store.run(self.core.give_back(self.pipeline))
+
+    def close(self) -> None:
+        """See `Subscription.close`."""
+        if self.core.registration.closed:
+            return
+        self.core.registration.closed = True
+        try:
+            with self.turnstile, self.lock:
+                try:
+                    self.store.run(self.core.close(self.pipeline))
+                finally:
+                    self.pipeline.close()
+        finally:
+            # Interrupted while another thread has the lock, nobody reads the replies any more.
+            self.core.inbox.ahead.give_up()
+            self._end(self, self.core)
+
+    def abandon(self, keepalive: Keepalive) -> None:
+        """Let the client's own thread end it: closing the client failed before."""
+        self.core.registration.closed = True
+        self.core.inbox.ahead.give_up()
+        keepalive.remove(self.core)
+
+
+class Subscription:
+    """Messages pushed to one consumer: iterate over it, or call `get`. Made by `Client.subscribe`."""
+
+    def __init__(self, managed: ManagedSubscription) -> None:
+        self._managed = managed
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._managed.core}>"
+
+    @property
+    def id(self) -> str:
+        """Its name on the instance."""
+        return self._managed.id
+
+    @property
+    def max_backlog(self) -> int:
+        """The effective backlog: the least of what was asked and of the queues' limits."""
+        return self._managed.core.registration.max_backlog
+
+    @property
+    def late(self) -> list[Exception]:
+        """Acknowledgements of batches that came too late, at most the last thousand."""
+        return list(self._managed.core.leases.late.errors)
 
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message.
@@ -65,124 +295,57 @@ class Subscription(SubscriptionView):
         Raises:
             Closed: the subscription is closed.
         """
+        managed = self._managed
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
         while True:
-            with self._turnstile:
+            with managed.turnstile:
                 pass
-            with self._lock:
-                buffer = self._core.buffer
-                if buffer:
-                    message = Message(*buffer.popleft(), self._origin, self)
-                    if not self._settled or not self._is_settled(message):
-                        return message
+            with managed.lock:
+                # Another one when it goes on at another instance.
+                core = managed.core
+                if core.inbox.buffer:
+                    parts, body = core.inbox.buffer.popleft()
+                    if not managed.elsewhere.bookmarks or not managed.is_settled(parts):
+                        return Message(parts, body, core.leases, managed)
                     continue
-                self._check_open()
+                if core.registration.closed:
+                    raise Closed("this subscription was closed")
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                self._fetch(max(wait, 0.0))
-                if not buffer and until is not None and time.monotonic() >= until:
+                try:
+                    managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
+                except Unavailable:
+                    if not managed.is_moving:
+                        raise
+                    time.sleep(_MOVING)
+                if not core.inbox.buffer and until is not None and time.monotonic() >= until:
                     return None
 
     def __iter__(self) -> Iterator[Message]:
-        while not self._core.closed:
+        managed = self._managed
+        while not managed.core.registration.closed:
             # Another one when it goes on at another instance; this one is closed then.
-            yield from self._messages(self._core, self._origin)
+            yield from self._delivered_by(managed.core)
 
-    def _messages(self, core: SubscriptionCore, origin: str) -> Iterator[Message]:
-        buffer = core.buffer
-        while not core.closed:
+    def _delivered_by(self, core: SubscriptionCore) -> Iterator[Message]:
+        managed, leases, registration, buffer = self._managed, core.leases, core.registration, core.inbox.buffer
+        while not registration.closed:
             try:
-                # Taking from a deque is atomic: threads that share the iterator never get the same message.
+                # Taking from a deque is atomic: threads that share the subscription never get the same message.
                 parts, body = buffer.popleft()
             except IndexError:
-                with self._turnstile:
-                    pass
-                with self._lock:
-                    if not buffer and not core.closed:
-                        self._fetch(_STEP)
-                continue
-            message = Message(parts, body, origin, self)
-            if not self._settled or not self._is_settled(message):
-                yield message
-
-    def _fetch(self, wait: float) -> None:
-        try:
-            self._store.run(self._core.fetch(self._pipeline, wait))
-        except Unavailable:
-            if not self._is_moving:
-                raise
-            time.sleep(_MOVING)
-
-    # -- at another instance
-
-    def prepare_failover(self, store: Store, client: ClientContext, keepalive: Keepalive) -> Callable[[], None]:
-        """Subscribe at another instance; gives what lets it go on there, after `suspend`."""
-        core = self._core.copy_for(client.instance, client.request())
-        store.run(core.register())
-        return partial(self._resume_at, core, store, client, keepalive)
-
-    def _resume_at(self, core: SubscriptionCore, store: Store, client: ClientContext, keepalive: Keepalive) -> None:
-        core.keep_again()
-        keepalive.add(core)
-        with self._turnstile, self._lock:
-            self._pipeline.close()
-            self._store, self._pipeline = store, store.pipeline()
-            self._go_on(core, client.origin)
-
-    def _is_settled(self, message: Message) -> bool:
-        """Acknowledge what was acknowledged before, at another instance."""
-        if not self._was_settled(message):
-            return False
-        self.acknowledge(message, wait=False)
-        return True
-
-    def run(self, on_message: Callable[[Message], object]) -> None:
-        """Call a function with each message, in a thread, until the subscription is closed."""
-        self._thread = threading.Thread(target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True)
-        self._thread.start()
-
-    def _run(self, on_message: Callable[[Message], object]) -> None:
-        for message in self:
-            try:
-                on_message(message)
-            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
-                _log.exception("handler of %r failed; its message is cancelled", message)
                 try:
-                    message.cancel(reason=failure_text(error))
-                except AmpsqError as lost:
-                    _log.warning("%r could not be cancelled: %s", message, lost)
-
-    def acknowledge(self, message: Message, *, wait: bool) -> None:
-        """See `Message.ack`."""
-        if self._is_elsewhere(message, acknowledged=True):
-            if wait:
-                raise self._leased_elsewhere(message)
-            return
-        if self._core.closed and not wait:
-            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
-        if wait:
-            self._settle_here(message, "acknowledged", None, None)
-        elif self._core.acknowledge(message) and not self._core.buffer:
-            self._store.run(self._core.send_acks())
-
-    def settle(self, message: Message, verb: Verb, period: int | None, reason: str | None = None) -> None:
-        """See `Message.cancel`, `Message.expire` and `Message.extend`."""
-        if self._is_elsewhere(message):
-            raise self._leased_elsewhere(message)
-        self._settle_here(message, verb, period, reason)
-
-    def _settle_here(self, message: Message, verb: Verb, period: int | None, reason: str | None) -> None:
-        store = self._store
-        try:
-            store.run(self._core.settle(message, verb, period, reason))
-        except Unavailable as lost:
-            if not store.route.left:
-                raise
-            # The client went on at another instance meanwhile, so nobody asks this one again.
-            raise self._left_behind(message, acknowledged=verb == "acknowledged") from lost
+                    message = self.get(_STEP)
+                except Closed:
+                    return
+                if message is not None:
+                    yield message
+                continue
+            if not managed.elsewhere.bookmarks or not managed.is_settled(parts):
+                yield Message(parts, body, leases, managed)
 
     def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""
-        self._store.run(self._core.flush())
+        self._managed.store.run(self._managed.core.leases.flush())
 
     def replace(
         self,
@@ -195,7 +358,7 @@ class Subscription(SubscriptionView):
 
         Leases stay, also of messages that do not match any more and beyond the new backlog: then nothing is delivered
         until enough of them are settled. What was delivered and not yet handed out goes back to its queue, uncounted,
-        so nothing is handed out from here on that the new wish does not want (AMPS, *Replacing Queue Subscriptions*).
+        so nothing is handed out from here on that is not asked for any more (AMPS, *Replacing Queue Subscriptions*).
 
         Args:
             name: a queue or a regular expression of queues; default as before.
@@ -206,37 +369,15 @@ class Subscription(SubscriptionView):
             UnknownQueue, ExpressionError, TooManyFilters: as of `Client.subscribe`; then all is as before.
             Closed: the subscription is closed.
         """
-        core = self._core
-        with self._turnstile, self._lock:
-            self._check_open()
-            self._store.run(core.replace(self._pipeline, *core.spec_with(name, max_backlog, filter)))
-
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        with self._turnstile, self._lock:
-            self._store.run(self._core.give_back(self._pipeline))
+        managed = self._managed
+        with managed.turnstile, managed.lock:
+            core = managed.core
+            core.registration.check_open()
+            managed.store.run(core.replace(managed.pipeline, name, max_backlog, filter))
 
     def close(self) -> None:
         """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
-        if self._core.closed:
-            return
-        self._core.closed = True
-        try:
-            with self._turnstile, self._lock:
-                try:
-                    self._store.run(self._core.close(self._pipeline))
-                finally:
-                    self._pipeline.close()
-        finally:
-            # Interrupted while another thread has the lock, nobody reads the replies any more.
-            self._core.give_up()
-            self._end(self, self._core)
-
-    def abandon(self, keepalive: Keepalive) -> None:
-        """Let the client's own thread end it: closing the client failed before."""
-        self._core.closed = True
-        self._core.give_up()
-        keepalive.remove(self._core)
+        self._managed.close()
 
     def __enter__(self) -> Self:
         return self

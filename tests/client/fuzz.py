@@ -41,10 +41,7 @@ from ampsq.topics.subscription_spec import ReplayOptions
 __all__ = ["Fuzz", "Unclear"]
 
 #: Methods that would end the scene, or wait for what never comes.
-_LEFT_OUT = frozenset(
-    {"close", "begin_incarnation", "recover_without", "run", "add_connection_state_listener"}
-    | {"settle", "acknowledge", "prepare_failover", "suspend", "abandon"}
-)
+_LEFT_OUT = frozenset({"close", "begin_incarnation", "recover_without", "run", "add_connection_state_listener"})
 #: Seconds for which a call may wait.
 _LONGEST = 10.0
 #: Calls between two in which what is needed is defined anew.

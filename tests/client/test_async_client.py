@@ -272,7 +272,7 @@ def test_an_iteration_ends_when_another_task_closes(valkey, instance):
 
         consuming = asyncio.create_task(consume())
         # Given one that waits for a message
-        await asyncio.to_thread(eventually, messages._lock.locked)
+        await asyncio.to_thread(eventually, messages._managed.lock.locked)
         await messages.close()
         async with asyncio.timeout(3):
             assert await consuming == []

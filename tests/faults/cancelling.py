@@ -33,6 +33,7 @@ from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
 from ampsq.base.errors import AlreadyAcked, Closed, StaleLease
 from ampsq.coordinator import Coordinator
 from ampsq.protocol.schema import key
+from ampsq.queues.message import head_of
 
 __all__ = ["Campaign", "Failed", "coordinated"]
 
@@ -317,12 +318,12 @@ class Campaign:
     def _take(self, message):
         if message is not None:
             # One that was delivered before may have waited for somebody to ask for it.
-            if message.data in self._acked and int(message.parts[1]) > self._acked[message.data]:
+            if message.data in self._acked and int(head_of(message)[1]) > self._acked[message.data]:
                 raise Failed(f"{message.data} was delivered after its acknowledgement was confirmed")
             self._messages.append(message)
 
     def _confirm(self, message):
-        self._acked.setdefault(message.data, int(message.parts[1]))
+        self._acked.setdefault(message.data, int(head_of(message)[1]))
 
     async def _ack(self):
         if not self._messages:
@@ -375,7 +376,8 @@ class Campaign:
 
     def _forget(self, *closed):
         self._subscriptions = [each for each in self._subscriptions if each not in closed]
-        self._messages = deque(each for each in self._messages if each._subscription not in closed)
+        managed = [each._managed for each in closed]
+        self._messages = deque(each for each in self._messages if each._managed not in managed)
 
     async def _follow(self):
         if self._reader is None:
@@ -422,7 +424,7 @@ class Campaign:
 
     async def _connections_answer(self):
         """No reply is left unread, and no connection is in nobody's hands."""
-        pipelines = [each._pipeline for each in self._subscriptions]
+        pipelines = [each._managed.pipeline for each in self._subscriptions]
         pipelines += [] if self._reader is None else [self._reader._managed.pipeline]
         held = [each._connection for each in pipelines if each._connection is not None]
         for pool in self._pools():
@@ -485,12 +487,13 @@ class Campaign:
 
     def _told(self, subscription):
         """What a subscription holds, by itself and by the server, as a text."""
-        core, redis = subscription._core, self._observer._store.redis
+        core, redis = subscription._managed.core, self._observer._store.redis
         leases = redis.hgetall(key(self._instance, "leases", "work")).items()
-        mine = {ref: lease for ref, lease in leases if core.id.encode() in lease}
-        state = {name.lstrip("_"): value for name, value in vars(core).items() if name != "settlements"}
+        mine = {ref: lease for ref, lease in leases if subscription.id.encode() in lease}
+        parts = (core.registration, core.leases, core.leases.late, core.inbox, core.inbox.ahead)
+        state = {name.lstrip("_"): value for each in parts for name, value in vars(each).items()}
         return f"{core}: {state}\nof {len(leases)} leases it has {len(mine)}: {mine}\n" + str(
-            redis.hgetall(key(self._instance, "subscription", core.id))
+            redis.hgetall(key(self._instance, "subscription", subscription.id))
         )
 
     def _check_leases(self):

@@ -74,13 +74,14 @@ def test_a_subscription_that_the_server_makes_after_its_client_gave_up_is_ended(
     with Client(valkey.url, instance=instance) as client, Client(valkey.url, instance=instance) as other:
         client.apply(WORK)
         with client.subscribe("work") as kept:
-            core = other.subscribe("work")._core.copy_for(instance, other._session.request())
-            other._connection.subscriptions[0].close()
+            managed = other.subscribe("work")._managed
+            core = managed.core.copy_for(instance, other._session.request(), other.origin)
+            managed.close()
             other._connection.parts.keepalive.end_unanswered(core)
             time.sleep(0.5)
-            late = core.copy_for(instance, core.client)
-            other._store.run(late.register())
-            assert late.id not in ("", kept.id)
+            late = core.copy_for(instance, core.registration.client, other.origin)
+            other._store.run(late.registration.register())
+            assert late.registration.id not in ("", kept.id)
             eventually(lambda: subscriptions(valkey, instance) == [kept.id.encode()], within=5.0)
 
 
@@ -118,7 +119,7 @@ def test_acknowledgements_of_a_client_whose_closing_is_cancelled_are_sent_by_who
         subscription = await client.subscribe("work", max_backlog=50, publisher=till)
         for _ in range(60):
             await (await subscription.get(5)).ack()
-        carried = sum(len(acks) for _, acks in subscription._core._posted)
+        carried = sum(len(acks[b"work"]) for _, acks in subscription._managed.core.inbox.ahead.posted)
         begun = time.monotonic()
         await Moment(at).run(client.close())
         return carried, time.monotonic() - begun
@@ -138,16 +139,16 @@ def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(val
             # Calls are sent ahead, so that the subscription has a connection of its own.
             await client.publish_many("work", range(100))
             await subscription.get(5)
-            assert subscription._pipeline._connection is not None
-            subscription._core.buffer.clear()
+            assert subscription._managed.pipeline._connection is not None
+            subscription._managed.core.inbox.buffer.clear()
             reader = asyncio.create_task(subscription.get(0.3))
             await asyncio.sleep(0)
-            assert subscription._lock.locked()
+            assert subscription._managed.lock.locked()
             assert await Moment(1).run(subscription.close()) == []
             await asyncio.wait([reader])
             await asyncio.sleep(0.05)
             pool = client._store._connections.used[1]
-            return subscription._pipeline._connection, pool._in_use_connections
+            return subscription._managed.pipeline._connection, pool._in_use_connections
 
     assert asyncio.run(work()) == (None, set())
     assert subscriptions(valkey, instance) == []
@@ -234,10 +235,11 @@ def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cance
         for message in messages:
             await message.ack()
         # Done by a call whose reply nobody waited for.
-        sending = subscription._core.send_acks()
+        leases = subscription._managed.core.leases
+        sending = leases.flush(waits=False)
         await client._store.call(sending.send(None))
         sending.close()
-        assert len(subscription._core.unanswered()) == 3
+        assert len(leases.acks) == 3
         begun = time.monotonic()
         await Moment(at).run(client.close())
         return time.monotonic() - begun

@@ -10,6 +10,7 @@ from observing import eventually
 from ampsq import Action, Queue
 from ampsq.base.errors import AlreadyAcked, StaleLease
 from ampsq.protocol.calls import queues as calls
+from ampsq.queues.message import head_of
 
 VERBS = {
     "ack": lambda message: message.ack(wait=True),
@@ -150,6 +151,6 @@ def test_a_batch_tells_which_of_its_acknowledgements_came_too_late(consumers, pr
             assert messages.get(0.01) is None
             messages.flush()
         # Then those three are told, and no others
-        assert [error.detail["ref"] for error in messages.late] == [m.parts[5].decode() for m in taken[:3]]
+        assert [error.detail["ref"] for error in messages.late] == [head_of(m)[5].decode() for m in taken[:3]]
     assert proxy.lost == [name]
     assert publisher.admin.queue_stats("work").depth == 0

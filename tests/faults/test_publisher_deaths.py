@@ -21,6 +21,7 @@ from proxy import Proxy
 
 from ampsq import Client, FilePublishStore, MemoryPublishStore, Queue
 from ampsq.protocol.schema import key
+from ampsq.queues.message import head_of
 
 pytestmark = pytest.mark.slow
 
@@ -319,7 +320,7 @@ def test_a_consumer_s_acknowledgements_survive_its_process(valkey, instance, tmp
         held = [messages.get("30s") for _ in range(20)]
         store = FilePublishStore(tmp_path / "till.db")
         store.open(instance, "till-1")
-        store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", m.parts[5], m.parts[1]] for m in held])
+        store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", head_of(m)[5], head_of(m)[1]] for m in held])
         store.close()
         # When the next process begins
         with (

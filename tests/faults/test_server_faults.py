@@ -259,7 +259,7 @@ def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_serv
         with pytest.raises(ConnectionError):
             call()
         assert time.monotonic() - started < 20
-    messages._core.buffer.clear()
+    messages._managed.core.inbox.buffer.clear()
     with pytest.raises(ConnectionError):
         messages.get(0.1)
     # And when the server is back, everything goes on, the acknowledgement that had failed included

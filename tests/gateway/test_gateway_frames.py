@@ -125,7 +125,7 @@ def answers_to(orders, subscription, held):
     async def send(facts):
         told.append((facts.get("error", facts["type"]), facts["id"]))
 
-    leases = LeasedStream(Spoken(orders), send, subscription)
+    leases = LeasedStream(Spoken(orders), send, subscription, subscription.acknowledge_all)
     leases._held = {number: f"m{number}" for number in held}
     with pytest.raises(WebSocketDisconnect):
         asyncio.run(leases.take_orders())

@@ -210,7 +210,7 @@ TWINS = [
             "Publisher": "AsyncPublisher",
             "Receipt": "AsyncReceipt",
             "Store": "AsyncStore",
-            "Subscription": "AsyncSubscription",
+            "ManagedSubscription": "AsyncManagedSubscription",
             "Threads that": "Tasks that",
         },
         (

@@ -21,6 +21,7 @@ from ampsq.base.errors import (
     ServerUnsuitable,
     StaleLease,
 )
+from ampsq.queues.message import head_of
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +220,7 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_touches_nothing(conn
         # Given an acknowledgement of an earlier delivery in a store
         store = FilePublishStore(tmp_path / "till.db")
         store.open(instance, "till-1")
-        store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", held.parts[5], b"0"]])
+        store.keep_settlements([[b"acknowledged", b"", b"s1", b"work", head_of(held)[5], b"0"]])
         store.close()
         failed = []
         late = connect().publisher("till-1", store=tmp_path / "till.db", on_failed_write=failed.append)
@@ -241,7 +242,7 @@ def test_an_acknowledgement_of_a_former_process_is_told_from_what_another_consum
     client.publish_many("orders", range(4))
     with client.subscribe("work", max_backlog=4) as messages:
         held = pick_up(messages, 4)
-        former, parts = messages.id, [message.parts for message in held]
+        former, parts = messages.id, [head_of(message) for message in held]
         held[0].ack(wait=True)
     with client.subscribe("work", max_backlog=3) as messages:
         taken = {message.data: message for message in pick_up(messages, 3)}

@@ -17,6 +17,7 @@ from ampsq.base.errors import Closed, DefinitionError, Unavailable
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.keepalive import keepalive_channel
+from ampsq.queues.message import head_of
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.transport.store import Store
 
@@ -92,14 +93,15 @@ async def pull_through_a_refusal(kind, server, instance):
         await now(client.apply(work()))
         await now(client.publish_many("work", range(1_000), batch=500))
         messages = await now(client.subscribe("work", max_backlog=200))
-        core, channel = messages._core, messages._pipeline
-        in_flight, doubt = [], core._note_posted_unknown
+        managed = messages._managed
+        inbox, channel = managed.core.inbox, managed.pipeline
+        in_flight, doubt = [], inbox.ahead._note_posted_unknown
 
         def doubt_posted():
-            in_flight.append(len(core._posted))
+            in_flight.append(len(inbox.ahead.posted))
             doubt()
 
-        core._note_posted_unknown = doubt_posted
+        inbox.ahead._note_posted_unknown = doubt_posted
         seen, refusals, rounds = [], 0, 0
         until = time.monotonic() + 60
         while len(seen) < 1_000:
@@ -109,15 +111,15 @@ async def pull_through_a_refusal(kind, server, instance):
             if rounds == 3:
                 server.refuse()
             try:
-                await now(messages._store.run(core.fetch(channel, 0.0)))
+                await now(managed.store.run(inbox.fetch(channel, 0.0)))
             except Unavailable:
                 refusals += 1
                 server.allow()
             # Then both sides always know of the same calls
-            assert channel.open_calls == len(core._posted)
-            while core.buffer:
+            assert channel.open_calls == len(inbox.ahead.posted)
+            while inbox.buffer:
                 message = await now(messages.get(0))
-                seen.append((message.data, message.parts[1], message.delivery))
+                seen.append((message.data, head_of(message)[1], message.delivery))
                 await now(message.ack())
         await now(messages.flush())
         # And every message was handed out once, under one token
@@ -216,13 +218,13 @@ def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back
 
 def test_two_threads_that_drain_acknowledgements_lose_none():
     # Given a subscription's acknowledgements, drained by a consumer and by the presence thread at once
-    core = SubscriptionCore("i", "work", 10, "c/1")
+    leases = SubscriptionCore("i", "work", 10, "c/1").leases
     drained, failures, stopping = [[], []], [], threading.Event()
 
     def drain(into):
         try:
             while not stopping.is_set():
-                into.extend(core._drain())
+                into.extend(leases.drain().get(b"work", ()))
         except BaseException as error:  # noqa: BLE001 - told below
             failures.append(error)
 
@@ -235,9 +237,9 @@ def test_two_threads_that_drain_acknowledgements_lose_none():
         # When another thread adds to them for half a second
         until, added = time.monotonic() + 0.5, 0
         while time.monotonic() < until:
-            core._acks.extend([b"work", b"%d" % number] for number in range(added, added + 300))
+            leases.acks.extend([b"work", b"%d" % number] for number in range(added, added + 300))
             added += 300
-            while core._acks and not failures and time.monotonic() < until:
+            while leases.acks and not failures and time.monotonic() < until:
                 time.sleep(0)
     finally:
         stopping.set()
@@ -246,7 +248,7 @@ def test_two_threads_that_drain_acknowledgements_lose_none():
         sys.setswitchinterval(interval)
     # Then each was drained once
     assert failures == []
-    rest = core._drain()
+    rest = list(leases.acks)
     found = [int(number) for into in (*drained, rest) for _, number in into]
     assert sorted(found) == list(range(added))
 

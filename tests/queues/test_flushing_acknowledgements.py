@@ -12,6 +12,7 @@ from ampsq.base.errors import Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.request import Pause
+from ampsq.queues.message import head_of
 
 
 def test_a_flush_waits_for_what_another_thread_is_sending(client):
@@ -20,12 +21,12 @@ def test_a_flush_waits_for_what_another_thread_is_sending(client):
     client.publish("orders", 1)
     with client.subscribe("work") as messages:
         messages.get(timeout="30s").ack()
-        core = messages._core
-        sending = core.send_acks()
+        leases = messages._managed.core.leases
+        sending = leases.flush(waits=False)
         call = sending.send(None)
 
         # When it is flushed, then it waits
-        flushing = core.flush()
+        flushing = leases.flush()
         assert isinstance(flushing.send(None), Pause)
         assert isinstance(flushing.send(None), Pause)
 
@@ -43,10 +44,10 @@ def test_a_flush_sends_what_another_thread_could_not(client):
     client.publish("orders", 1)
     with client.subscribe("work") as messages:
         messages.get(timeout="30s").ack()
-        core = messages._core
-        sending = core.send_acks()
+        leases = messages._managed.core.leases
+        sending = leases.flush(waits=False)
         sending.send(None)
-        flushing = core.flush()
+        flushing = leases.flush()
         assert isinstance(flushing.send(None), Pause)
         with pytest.raises(ConnectionError):
             sending.throw(ConnectionError())
@@ -73,22 +74,22 @@ def test_a_flush_that_fails_behind_an_answer_leaves_nothing_unsent(connect):
     number = BATCH + 100
     client, till = keeping(connect, number)
     with client.subscribe("work", max_backlog=number, publisher=till) as messages:
-        core = messages._core
+        leases = messages._managed.core.leases
         for message in pick_up(messages, number):
-            core.acknowledge(message)
-        sending = core.send_acks()
+            message.ack()
+        sending = leases.flush(waits=False)
         client._store.call(sending.send(None))
         with pytest.raises(ConnectionError):
             sending.throw(ConnectionError())
 
         # When the first batch is refused, and it is not to be learnt who did it
-        flushing = core.flush()
+        flushing = leases.flush()
         flushing.send(client._store.call(flushing.send(None)))
         with pytest.raises(ConnectionError):
             flushing.throw(ConnectionError())
 
         # Then the second one is still to be sent, and nobody waits for the first one any more
-        assert len(core.unanswered()) == 100
+        assert len(leases.acks) == 100
         till.flush("5s")
         assert client.admin.queue_stats("work").acknowledged == number
         assert not messages.late
@@ -110,13 +111,13 @@ def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_othe
     first, second = (client.subscribe("work", max_backlog=50, publisher=till) for _ in range(2))
     for _ in range(60):
         second.get("5s").ack()
-    assert any(acks for _, acks in second._core._posted)
+    assert any(acks for _, acks in second._managed.core.inbox.ahead.posted)
 
     # When the first one cannot be closed
     async def fail(_):
         raise Unavailable("it is away")
 
-    monkeypatch.setattr(first._core, "close", fail)
+    monkeypatch.setattr(first._managed.core, "close", fail)
     with pytest.raises(Unavailable, match="it is away"):
         closed_within(client, 5)
     # Then the second one's are there, and it is ended, so that nothing is leased any more
@@ -129,7 +130,7 @@ def test_closing_a_client_does_not_wait_for_an_answer_that_nobody_waits_for(conn
     client, till = keeping(connect, 1)
     observer = connect()
     messages = client.subscribe("work", publisher=till)
-    parts = messages.get("5s").parts
+    parts = head_of(messages.get("5s"))
     till._core.guaranteed.settlements.keep("acknowledged", [parts], None, messages.id)
     client._store.call(calls.settle("acknowledged", parts[0], [parts[5]], [parts[1]], by=messages.id))
     # When the client is closed, then it is asked for once more
@@ -140,8 +141,8 @@ def test_closing_a_client_does_not_wait_for_an_answer_that_nobody_waits_for(conn
 def test_a_subscription_that_was_ended_while_somebody_fetches_is_not_made_again(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     messages = client.subscribe("work")
-    core = messages._core
-    fetching = core.fetch(messages._pipeline, 0.0)
+    managed = messages._managed
+    fetching = managed.core.inbox.fetch(managed.pipeline, 0.0)
     # Given a call that is sent, and that the subscription is closed before it is answered
     fetching.send(None)
     messages.close()

@@ -91,7 +91,7 @@ def test_giving_back_never_expires(client):
     client.publish_many("work", range(3))
     for _ in range(5):
         with client.subscribe("work", max_backlog=3) as messages:
-            messages._store.run(messages._core.fetch(messages._pipeline, 0.0))
+            messages._managed.store.run(messages._managed.core.inbox.fetch(messages._managed.pipeline, 0.0))
     assert client.admin.queue_stats("work").depth == 3
 
 

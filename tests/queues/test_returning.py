@@ -154,7 +154,7 @@ def test_deliveries_are_counted_and_giving_back_counts_for_nothing(client):
     for expected in (1, 2, 3):
         # A subscription that picked the message up and closes with it unseen burns nothing
         unseen = client.subscribe("work")
-        unseen._store.run(unseen._core.fetch(unseen._pipeline, 0.0))
+        unseen._managed.store.run(unseen._managed.core.inbox.fetch(unseen._managed.pipeline, 0.0))
         assert client.admin.queue_stats("work").leased == 1
         unseen.close()
         # One that saw it does

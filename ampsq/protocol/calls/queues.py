@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -11,16 +10,20 @@ from ampsq.base.message_types import EXPRESSION_LIMIT, MessageType
 from ampsq.protocol import schema
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.scripts import script
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from redis.typing import EncodableT
 
 __all__ = [
     "BrowsePage",
     "Browsed",
     "Catalog",
-    "Groups",
+    "MessagesByQueue",
     "OpenReply",
+    "Parts",
     "QueueCounts",
     "Rank",
     "RedriveReply",
@@ -62,8 +65,10 @@ __all__ = [
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
 #: Score and member in the order of delivery.
 Rank: TypeAlias = "tuple[float, bytes]"
-#: Messages by queue, each a list of refs and the list of their tokens (empty: whoever holds the lease).
-Groups = Mapping[bytes, tuple[Sequence[bytes], Sequence[bytes]]]
+#: The parts of a delivered message's head: queue, token, delivery, deadline, kind, ref, other fields if any.
+Parts: TypeAlias = list[bytes]
+#: Delivered messages by queue.
+MessagesByQueue: TypeAlias = dict[bytes, list[Parts]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +335,6 @@ def _refusals(flat: Sequence[bytes]) -> list[tuple[bytes, str]]:
     return [(flat[i], flat[i + 1].decode()) for i in range(0, len(flat), 2)]
 
 
-def _flatten(groups: Groups) -> list[EncodableT]:
-    out: list[EncodableT] = []
-    for queue, (refs, tokens) in groups.items():
-        out += [queue, len(refs), *refs, *tokens]
-    return out
-
-
 def open_instance(name: str, incarnation: str) -> Call[OpenReply]:
     """Make an instance ready for use; `incarnation` names it if it is new."""
     return script_call(
@@ -402,11 +400,14 @@ def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[R
     return script_call("replace_subscription", arguments, read, repeatable=True)
 
 
-def take(subscription: str, wanted: int, acks: Groups) -> Call[TakeReply]:
+def take(subscription: str, wanted: int, acks: MessagesByQueue) -> Call[TakeReply]:
     """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `push_again`."""
-    return script_call(
-        "take",
-        ["", subscription, wanted, *_flatten(acks)],
+    arguments: list[EncodableT] = ["", subscription, wanted]
+    for queue, some in acks.items():
+        arguments += [queue, len(some), *[parts[5] for parts in some], *[parts[1] for parts in some]]
+    return Call(
+        script("take"),
+        arguments,
         lambda reply: TakeReply(reply[0], _refusals(reply[1]), bool(reply[2])),
         repeatable=True,
     )
@@ -429,17 +430,21 @@ def settle(
     """
     default = -1 if verb == "cancelled" else 0
     why = [reason] if reason else []
-    return script_call(
-        "settle",
-        ["", verb, default if period is None else int(period), by, *_flatten({queue: (refs, tokens)}), *why],
+    given = default if period is None else int(period)
+    return Call(
+        script("settle"),
+        ["", verb, given, by, queue, len(refs), *refs, *tokens, *why],
         _refusals,
         repeatable=all(tokens),
     )
 
 
-def unsubscribe(subscription: str, held: Groups) -> Call[bool]:
+def unsubscribe(subscription: str, held: MessagesByQueue) -> Call[bool]:
     """End a subscription; True while part of its inbox is left and the call must be made again."""
-    return script_call("unsubscribe", ["", subscription, *_flatten(held)], bool, repeatable=True)
+    arguments: list[EncodableT] = ["", subscription]
+    for queue, some in held.items():
+        arguments += [queue, len(some), *[parts[5] for parts in some], *[parts[1] for parts in some]]
+    return script_call("unsubscribe", arguments, bool, repeatable=True)
 
 
 def resize(subscription: str, asked: int) -> Call[int]:

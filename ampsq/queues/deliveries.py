@@ -1,0 +1,445 @@
+"""What one subscription has been given: the inbox picks messages up, the lease table holds them until they are settled.
+
+Both are written as flows, for threads and for asyncio. The flows of an inbox run one at a time. Acknowledgements may be
+added from any thread, and those of a lease table may run beside them. What a get and an acknowledgement run through is
+here; what is rarer stands beside: `takes_ahead`, `settling`, `replacement`, `late_acknowledgements`, `lease_renewal`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.errors import Closed, UnknownSubscription
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
+from ampsq.protocol.reads.subscriptions import subscription_load
+from ampsq.protocol.request import Pause
+from ampsq.queues.idle_duties import IdleDuties
+from ampsq.queues.late_acknowledgements import LateAcknowledgements
+from ampsq.queues.replacement import Replacement
+from ampsq.queues.takes_ahead import TakesAhead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ampsq.protocol.calls.queues import MessagesByQueue, Parts
+    from ampsq.publishing.settlements import SettlementKeeper, Settlements
+    from ampsq.queues.registration import Registration
+    from ampsq.transport.async_pipeline import AsyncPipeline
+    from ampsq.transport.pipeline import Pipeline
+
+__all__ = ["Inbox", "LeaseTable", "by_queue"]
+
+_log = logging.getLogger("ampsq")
+
+#: Seconds between two looks whether another thread's acknowledgements are answered.
+_SENDING: Final = 0.001
+#: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
+_PIPELINED: Final = 32
+#: A server writes a reply beyond 64 kB only after it has read the next request; below, it works ahead of us.
+_REPLY_BYTES: Final = 60_000
+
+
+def by_queue(messages: Iterable[Parts]) -> MessagesByQueue:
+    """Sort messages by queue, as `take` and `unsubscribe` send them."""
+    found: MessagesByQueue = {}
+    for parts in messages:
+        found.setdefault(parts[0], []).append(parts)
+    return found
+
+
+class LeaseTable:
+    """The messages that one subscription holds, and how they leave it.
+
+    Args:
+        registration: the subscription's.
+        origin: the instance that delivers the messages, and its incarnation.
+
+    Attributes:
+        registration, origin: these.
+        held: queue -> token -> ref of everything leased to us, as far as we know.
+        acks: acknowledgements collected and not sent.
+        late: those that came too late.
+        settlements: keeps acknowledgements until they are answered, if somebody asked for that.
+        keeper: whose these are, wherever it publishes.
+        left_for: told of what is acknowledged here since the client went on at another instance; None: it works here.
+    """
+
+    def __init__(self, registration: Registration, origin: str) -> None:
+        self.registration, self.origin = registration, origin
+        self.held: dict[bytes, dict[bytes, bytes]] = {}
+        self.acks: deque[Parts] = deque()
+        self.late = LateAcknowledgements(registration)
+        self.settlements: Settlements | None = None
+        self.keeper: SettlementKeeper | None = None
+        self.left_for: Callable[[Parts], None] | None = None
+        self._acks_since = 0.0
+        # One for each flow that has acknowledgements drained and not answered
+        self._senders: set[object] = set()
+
+    def keep_in(self, keeper: SettlementKeeper | None) -> None:
+        """Let a publisher keep acknowledgements until they are answered and persisted."""
+        self.keeper = keeper
+        self.settlements = keeper.settlements if keeper is not None else None
+
+    def acknowledge(self, parts: Parts) -> bool:
+        """Add to the next batch; True when it is full and should be sent now. A barrier has no lease to end.
+
+        Raises:
+            Closed: the leases have ended.
+        """
+        if self.left_for is not None:
+            self.left_for(parts)
+            return False
+        if self.registration.closed:
+            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
+        if parts[2] == b"0":
+            return False
+        if not self.acks:
+            self._acks_since = time.monotonic()
+        self.acks.append(parts)
+        return len(self.acks) >= 2 * BATCH
+
+    def acks_waiting(self) -> float:
+        """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
+        return time.monotonic() - self._acks_since if self.acks else 0.0
+
+    def drain(self) -> MessagesByQueue:
+        """At most a batch of what was collected; another thread may add to it and drain it meanwhile."""
+        drained: MessagesByQueue = {}
+        with contextlib.suppress(IndexError):
+            for _ in range(BATCH):
+                parts = self.acks.popleft()
+                drained.setdefault(parts[0], []).append(parts)
+        if self.settlements is not None and drained:
+            try:
+                self.settlements.keep("acknowledged", [*chain(*drained.values())], None, self.registration.id)
+            except BaseException:
+                self.collect_again(drained, may_have_run=False)
+                raise
+        return drained
+
+    async def flush(self, *, waits: bool = True) -> None:
+        """Send the acknowledgements collected so far; what is not answered, however that ends, is collected again.
+
+        Args:
+            waits: also wait for those that another thread is sending. That ends with its call, which has a deadline;
+                what it could not send is collected again, and sent here.
+        """
+        while self.acks:
+            sender = object()
+            left: MessagesByQueue = {}
+            # Before anything is drained: another flush finds the acknowledgements, or who sends them.
+            self._senders.add(sender)
+            try:
+                left = self.drain()
+                for queue in list(left):
+                    refs, tokens = [parts[5] for parts in left[queue]], [parts[1] for parts in left[queue]]
+                    call = calls.settle("acknowledged", queue, refs, tokens, by=self.registration.id)
+                    started = time.monotonic()
+                    refused = await call
+                    await self.answered({queue: left.pop(queue)}, refused, since=started if call.repeated else None)
+            except BaseException:
+                self.collect_again(left, may_have_run=True)
+                raise
+            finally:
+                self._senders.discard(sender)
+        if waits and (others := frozenset(self._senders)):
+            while others & self._senders:
+                await Pause(_SENDING)
+            await self.flush(waits=False)
+
+    def collect_again(self, acks: MessagesByQueue, *, may_have_run: bool) -> None:
+        """Let the next call acknowledge what was drained; an earlier one may have done it, or was not made."""
+        if may_have_run:
+            self.late.note_unanswered(acks)
+        for some in acks.values():
+            self.acks.extendleft(reversed(some))
+
+    async def answered(
+        self, acks: MessagesByQueue, refused: list[tuple[bytes, str]], *, since: float | None = None
+    ) -> None:
+        """Note what was refused of a batch. It is answered, also where it is not to be learnt any more why.
+
+        Args:
+            acks: the batch, whose leases are not held any more.
+            refused: ref and code of what was refused.
+            since: when the call was sent first, if it was sent again.
+        """
+        try:
+            if refused:
+                await self.late.note(acks, refused, since=since)
+        finally:
+            if self.settlements is not None:
+                self.settlements.answered([*chain(*acks.values())])
+            if self.late.unanswered:
+                self.late.forget(acks)
+            for queue, some in acks.items():
+                held = self.held.get(queue)
+                if held:
+                    for parts in some:
+                        held.pop(parts[1], None)
+
+    def drop(self, messages: MessagesByQueue) -> None:
+        """Hold these leases no more: nobody renews them."""
+        self.late.forget(messages)
+        for queue, some in messages.items():
+            for parts in some:
+                self.held.get(queue, {}).pop(parts[1], None)
+
+    def abandon_acks(self) -> None:
+        """Leave what was acknowledged and not answered to who keeps it, if anybody does."""
+        if self.settlements is not None:
+            self.settlements.abandon(list(self.acks))
+
+    async def give_back(self, messages: list[Parts]) -> None:
+        """Return messages that nobody began to process, uncounted; takes out of the list what has gone back."""
+        while messages:
+            some = by_queue(messages[:BATCH])
+            for queue, of_queue in some.items():
+                refs, tokens = [parts[5] for parts in of_queue], [parts[1] for parts in of_queue]
+                await calls.settle("given_back", queue, refs, tokens, by=self.registration.id)
+            # Only now: a call that failed is made again by the next fetch.
+            del messages[:BATCH]
+            await self.answered(some, [])
+
+
+class Inbox:
+    """Messages that one subscription picks up, and that are not handed out yet.
+
+    Args:
+        registration: the subscription's.
+        leases: where what is picked up is held.
+        longest_wait: seconds of one blocked read at most; a connection is noticed to be dead that much later.
+
+    Attributes:
+        buffer: picked up and not yet handed out: the parts of the head, and the body.
+        unwanted: picked up, and to be given back.
+        ahead: takes that were sent before the reply of the one before them was read.
+        replacement: what the subscription asks for instead.
+        duties: done while there are no messages.
+    """
+
+    def __init__(self, registration: Registration, leases: LeaseTable, longest_wait: float) -> None:
+        self._registration, self._leases = registration, leases
+        self.buffer: deque[tuple[Parts, bytes]] = deque()
+        self.unwanted: list[Parts] = []
+        self.replacement = Replacement(registration)
+        self.duties = IdleDuties(registration, longest_wait)
+        self._reply_limit = BATCH
+        self.ahead = TakesAhead(leases)
+        # queue and token of the barriers that came last
+        self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
+        # the last take gave nothing because messages are still being judged
+        self._unfinished = False
+
+    async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
+        """Fill the buffer, carrying the acknowledgements collected.
+
+        While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
+        one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
+        """
+        if len(self._leases.acks) > BATCH:
+            await self._leases.flush(waits=False)
+        try:
+            if self.replacement.pending is not None:
+                await self.replace()
+            if self.ahead.outcome_unknown:
+                await self._resume()
+            most = self._registration.max_backlog
+            share = max(min(most, BATCH), 1)
+            if share >= _PIPELINED:
+                share = min((share + 1) // 2, self._reply_limit)
+            if self.ahead.posted:
+                # First send, then read: the server is at work again while this reply is read and its messages handled.
+                await self._post(pipeline, share)
+                got = await self._collect(pipeline)
+            else:
+                got = await self._take(share)
+                if share < most and 2 * got >= share:
+                    await self._post(pipeline, share)
+            if not got or self.ahead.outcome_unknown:
+                await self._fetch_later(pipeline, share, got, wait)
+            if self.unwanted:
+                await self._leases.give_back(self.unwanted)
+        except UnknownSubscription:
+            await self.begin_anew(pipeline)
+
+    async def _fetch_later(self, pipeline: Pipeline | AsyncPipeline, share: int, got: int, wait: float) -> None:
+        """Wait for messages where there are none; ask again where nobody knows what came of a call."""
+        while self.ahead.posted and (not got or self.ahead.outcome_unknown):
+            got += await self._collect(pipeline)
+        if self.ahead.outcome_unknown:
+            await self._resume()
+            got += await self._take(share)
+        until = time.monotonic() + wait
+        while not got and self._unfinished and time.monotonic() < until:
+            got = await self._take(share)
+        if not got and wait > 0:
+            await self._wait_for_push(wait)
+        if not got and not self.ahead.posted and self.duties.are_due:
+            await self._do_duties()
+
+    async def _take(self, wanted: int) -> int:
+        """One round trip; gives the number of messages."""
+        acks = self._leases.drain()
+        call = calls.take(self._registration.id, wanted, acks)
+        started = time.monotonic()
+        try:
+            taken = await call
+        except UnknownSubscription:
+            self._leases.collect_again(acks, may_have_run=False)
+            await self._leases.flush(waits=False)
+            raise
+        except BaseException:
+            self.ahead.note_unknown(acks)
+            raise
+        self._keep(taken.elements)
+        self._unfinished = taken.unfinished
+        await self._leases.answered(acks, taken.refused, since=started if call.repeated else None)
+        if call.repeated:
+            await self._resume()
+        return len(taken.elements) // 2
+
+    def _keep(self, elements: list[bytes]) -> None:
+        held, queue, replacement = self._leases.held, b"", self.replacement
+        tokens: dict[bytes, bytes] = {}
+        for i in range(0, len(elements), 2):
+            parts = elements[i].split(b" ", 5)
+            if parts[0] != queue:
+                queue = parts[0]
+                tokens = held.setdefault(queue, {})
+            if b"\n" in parts[5]:
+                parts[5:] = parts[5].split(b"\n", 1)
+            if parts[2] == b"0":
+                # A barrier: no lease. Its token is remembered, so that a resume does not push it again.
+                self._barriers.append((parts[0], parts[1]))
+            else:
+                tokens[parts[1]] = parts[5]
+            if not replacement.former or replacement.wants(parts, elements[i + 1]):
+                self.buffer.append((parts, elements[i + 1]))
+            elif parts[2] != b"0":
+                self.unwanted.append(parts)
+        if elements:
+            self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
+
+    async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
+        acks = self._leases.drain()
+        await self.ahead.post(pipeline, calls.take(self._registration.id, wanted, acks), acks)
+
+    async def _collect(self, pipeline: Pipeline | AsyncPipeline) -> int:
+        found = await self.ahead.collect(pipeline)
+        if found is None:
+            return 0
+        self._keep(found.taken.elements)
+        self._unfinished = found.taken.unfinished
+        await self._leases.answered(found.acks, found.taken.refused, since=found.since)
+        return len(found.taken.elements) // 2
+
+    async def collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
+        """Read the replies of all that was sent ahead, and get what was delivered and never arrived."""
+        while self.ahead.posted:
+            with contextlib.suppress(UnknownSubscription):
+                await self._collect(pipeline)
+        if self.ahead.outcome_unknown:
+            # Pushed again, so that it goes back as uncounted.
+            with contextlib.suppress(UnknownSubscription):
+                await self._resume()
+
+    async def give_back(self) -> None:
+        """Pick up what is pushed already, and return all that nobody began to process."""
+        while (taken := await calls.take(self._registration.id, BATCH, {})).elements:
+            self._keep(taken.elements)
+        self.unwanted += self.unstarted()
+        await self._leases.give_back(self.unwanted)
+
+    def unstarted(self) -> list[Parts]:
+        """Take out what was not handed out; barriers hold no lease."""
+        return [parts for parts, _ in self.empty() if parts[2] != b"0"]
+
+    # -- where nothing comes
+
+    async def _wait_for_push(self, wait: float) -> None:
+        us, seconds = self._registration, min(wait, self.duties.wait)
+        wanted = max(min(us.max_backlog, BATCH), 1)
+        call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
+        try:
+            elements = await call
+        except BaseException:
+            self.ahead.note_unknown({})
+            raise
+        plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
+        # Kept before anything is asked for again: what is not held here by then would come twice.
+        self._keep([text for i in plain for text in elements[i : i + 2]])
+        if call.repeated:
+            await self._resume()
+        if len(plain) * 2 < len(elements):
+            # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
+            await self._resume()
+            await self._take(wanted)
+
+    async def _do_duties(self) -> None:
+        """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
+        load = await self.duties.look()
+        if load.leased > sum(map(len, self._leases.held.values())):
+            # A blocked read that the server thought alive may have swallowed a push.
+            await self._resume()
+        if not self.duties.is_attended:
+            await self.duties.work(load.queues)
+
+    async def _resume(self) -> None:
+        """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""
+        self.ahead.outcome_unknown = True
+        us, held = self._registration, self._leases.held
+        load = await subscription_load(us.instance, us.id)
+        for queue in load.queues:
+            cursor = "0"
+            while True:
+                tokens = [*held.get(queue, {}), *(token for name, token in self._barriers if name == queue)]
+                cursor = await calls.resume(us.id, queue, cursor, tokens)
+                if cursor == "0":
+                    break
+        self.ahead.outcome_unknown = False
+
+    # -- something else is asked for, or everything anew
+
+    async def replace(self) -> None:
+        """Ask for what is pending; of what was picked up and not handed out, only what is wanted then stays."""
+        await self.replacement.send()
+        for parts, body in self.empty():
+            if self.replacement.wants(parts, body):
+                self.buffer.append((parts, body))
+            elif parts[2] != b"0":
+                self.unwanted.append(parts)
+        await self._leases.give_back(self.unwanted)
+        await self._registration.tell_cut()
+
+    def empty(self) -> list[tuple[Parts, bytes]]:
+        """Take everything out, one by one: other threads may hand messages out meanwhile."""
+        waiting = []
+        with contextlib.suppress(IndexError):
+            while True:
+                waiting.append(self.buffer.popleft())
+        return waiting
+
+    async def begin_anew(self, pipeline: Pipeline | AsyncPipeline) -> None:
+        """Subscribe again: what was picked up and not handed out is back in its queues, or will be."""
+        us = self._registration
+        if us.closed:
+            # Another thread or task ended it while this one was fetching; nobody would end the next one.
+            self.ahead.give_up()
+            return
+        _log.warning("subscription %s to %r is gone: subscribing again", us.id, us.name)
+        while self.ahead.posted:
+            with contextlib.suppress(UnknownSubscription):
+                await self._collect(pipeline)
+        self.buffer.clear()
+        self.unwanted.clear()
+        self._leases.held.clear()
+        self.ahead.outcome_unknown = False
+        await us.register()

@@ -1,0 +1,62 @@
+"""Settling messages at once, with the server's answer: one in any way, or many acknowledged in one call."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from ampsq.protocol.calls import queues as calls
+from ampsq.queues.returns import checked_reason
+
+if TYPE_CHECKING:
+    from ampsq.base.errors import Rejected
+    from ampsq.protocol.calls.queues import Parts, Verb
+    from ampsq.queues.deliveries import LeaseTable
+
+__all__ = ["acknowledge_all", "settle"]
+
+
+async def settle(leases: LeaseTable, parts: Parts, verb: Verb, period: int | None, reason: str | None) -> None:
+    """Settle one message. A barrier has no lease to settle.
+
+    Args:
+        leases: where it is held.
+        parts: its head.
+        verb: what is done.
+        period: ms; of a cancel the delay, None: as the queue says; of an extension its length.
+        reason: why, in the consumer's words.
+
+    Raises:
+        Rejected: what the server answers.
+        DefinitionError: the reason is no line, or too long.
+    """
+    why = checked_reason(reason)
+    if parts[2] != b"0":
+        for refusal in (await _settle(leases, [parts], verb, period, why)).values():
+            raise refusal
+
+
+async def acknowledge_all(leases: LeaseTable, messages: list[Parts]) -> list[Rejected | None]:
+    """Acknowledge leased messages of one queue, a batch at most, in one call; gives what is refused of each."""
+    refused = await _settle(leases, messages, "acknowledged", None, "")
+    return [refused.get(parts[5]) for parts in messages]
+
+
+async def _settle(
+    leases: LeaseTable, messages: list[Parts], verb: Verb, period: int | None, why: str
+) -> dict[bytes, Rejected]:
+    """Settle messages of one queue; gives what is refused, by ref."""
+    queue, by = messages[0][0], leases.registration.id
+    refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
+    call = calls.settle(verb, queue, refs, tokens, period=period, by=by, reason=why)
+    kept = leases.settlements if verb != "extended" else None
+    started = time.monotonic()
+    with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
+        try:
+            refused = await call
+        finally:
+            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+            if verb != "extended":
+                leases.drop({queue: messages})
+    return await leases.late.refusals(verb, queue, refused, since=started if call.repeated else None)
