@@ -24,7 +24,6 @@ LONG = frozenset(
         "ampsq/base/errors.py",
         "ampsq/client/client.py",
         "ampsq/protocol/calls/queues.py",
-        "ampsq/queues/subscription_core.py",
         "ampsq/replication/link_runner.py",
         "ampsq/topics/replay.py",
         "ampsq/topics/subscription_core.py",
