@@ -76,7 +76,8 @@ class Worker:
         client: one to use, which stays open; default one of the worker's own, as `url` and the others say.
 
     Attributes:
-        handler, queue, filter, concurrency, max_backlog: as they are used.
+        handler, queue, filter, concurrency: as given.
+        max_backlog: unacknowledged messages at most, as given or worked out.
         processed, failed, rejected: messages so far, barriers included, whose handler returned, raised, raised
             `Reject`.
     """

@@ -316,13 +316,13 @@ def test_who_iterates_over_rows_is_done_when_the_subscription_is_closed(client):
 
     reader = threading.Thread(target=read)
     # When it is closed between the look whether it is and the wait for a row
-    get = rows.get
+    get = rows._managed.get
 
     def closing(timeout):
         rows.close()
         return get(timeout)
 
-    rows.get = closing
+    rows._managed.get = closing
     reader.start()
     reader.join(30)
 
@@ -335,13 +335,13 @@ def test_the_same_awaited_is_done_when_it_is_closed(valkey, instance):
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Queue(name="work"))
             async with client.aggregate("work", ["COUNT(*) AS /n"]) as rows:
-                get = rows.get
+                get = rows._managed.get
 
                 async def closing(timeout):  # noqa: ASYNC109
                     await rows.close()
                     return await get(timeout)
 
-                rows.get = closing
+                rows._managed.get = closing
                 return [row async for row in rows]
 
     assert asyncio.run(scenario()) == []
