@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ class Expiry(Stage):
     @staticmethod
     def _sweep(client: Client, now: int) -> None:
         """Until nothing more is due at a time, 0 for the server's."""
-        while client._store.call(calls.sweep(now or ""))[0]:  # noqa: SLF001  (time is given to scripts alone)
+        while client._store.call(duty_calls.sweep(now or ""))[0]:  # noqa: SLF001  (time is given to scripts alone)
             pass
 
     def _processor(self) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Kinds(Stage):
     def _sweep(self, client: Client) -> None:
         """Let what is due be done, as a coordinator would."""
         store = Store(self.url, client.instance)
-        while store.call(calls.sweep())[0]:
+        while store.call(duty_calls.sweep())[0]:
             pass
         store.close()
 

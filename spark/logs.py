@@ -10,7 +10,7 @@ from ampsq.base.values import pattern_of
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.reads.instance import catalog_version
 from ampsq.protocol.reads.instances import read_instances
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.log_positions import Id
     from ampsq.base.message_types import MessageType
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.stores import SparkInstance
@@ -116,7 +116,7 @@ class Logs:
         store, name = self.store(instance.address), instance.address.instance
         version = store.call(catalog_version(name))
         if name not in self._known or self._known[name][0] != version:
-            catalog = store.call(calls.catalog())
+            catalog = store.call(catalog_calls.catalog())
             logs = [
                 InstanceLog(instance.address, instance.origin, topic, catalog.message_type(topic))
                 for topic in _topics(self._options, catalog)

@@ -20,7 +20,7 @@ from ampsq.base.errors import BookmarkNotFound, UnknownQueue
 from ampsq.base.values import parse_name
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import Fault
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.reads.streams import entries_between, log_of
 from ampsq.queues.query import parse_query_filter
@@ -107,7 +107,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _found(self) -> dict[str, InstanceLog]:
         """The topics that feed the queue, as they are now."""
         store, name = opened_store(self._address, self._options.seconds), self._options.queue
-        catalog = store.call(calls.catalog())
+        catalog = store.call(catalog_calls.catalog())
         if name not in catalog.queues:
             raise UnknownQueue(queue=name).with_explanation(explain_missing_name(catalog, name, "queue"))
         origin = store.call(read_origin(self._address.instance))

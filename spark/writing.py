@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ampsq.base.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.catalog.first_use import add_published
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.jobs import last_epoch
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter
@@ -193,6 +193,6 @@ def _short(name: uuid.UUID) -> str:
 
 async def _known(topic: str) -> None:
     """Make a topic that is first published to."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     if topic not in catalog.topics and topic not in catalog.queues:
         await add_published(topic)

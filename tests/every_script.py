@@ -30,6 +30,7 @@ from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
 from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import ownership as ownership_calls
@@ -38,6 +39,7 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls import retention
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.calls.jobs import (
     Committed,
     PartitionProgress,
@@ -144,8 +146,8 @@ def settle_in_every_way(work):
         for verb, parts in zip(("acknowledged", "cancelled", "expired", "extended", "given_back"), got, strict=False):
             refs, why = [parts[5].split(b"\n")[0]], "not now" if verb in ("cancelled", "expired") else ""
             work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=ours, reason=why))
-        work.store.call(calls.resize(ours, 3))
-        work.store.call(calls.heartbeat(30_000, [ours, "s99999999"]))
+        work.store.call(subscription_calls.resize(ours, 3))
+        work.store.call(subscription_calls.heartbeat(30_000, [ours, "s99999999"]))
         work.run(core.replace(channel, "work", 4, "/id > 21"))
     work.sweep()
     # Messages by bookmark: no token tells a second run, so the caller is told
@@ -163,7 +165,7 @@ def look(work):
     work.run(work.session.topics())
     work.store.call(measure_ages("work"))
     for source in ("ready", "leases", "log orders"):
-        work.store.call(calls.browse("work", source, "", "9-9" if "log" in source else "", ""))
+        work.store.call(browse_calls.browse("work", source, "", "9-9" if "log" in source else "", ""))
     work.run(work.session.ack("work", None, "ack", "/id >= 0"))
 
 

@@ -32,8 +32,8 @@ from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 from ampsq.expressions import parse
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.limits import NO_ROOM
 from ampsq.protocol.reads.recovery_points import starts_of
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ampsq.expressions import Use
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.server import Server
     from ampsq.protocol.request import Call
 
@@ -117,7 +117,7 @@ async def apply(definitions: list[Definition], server: Server | None) -> list[tu
         ServerUnsuitable: the server could bring back what an at-most-once queue delivered.
     """
     check_kinds(definitions)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     check_together(catalog, definitions, server)
     await check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
@@ -128,9 +128,9 @@ async def apply(definitions: list[Definition], server: Server | None) -> list[tu
             try:
                 if outcome != "unchanged":
                     with naming_definition(definition):
-                        catalog = (await _define(catalog, definition)) or (await calls.catalog())
+                        catalog = (await _define(catalog, definition)) or (await catalog_calls.catalog())
             except CatalogChanged:
-                catalog = await calls.catalog()
+                catalog = await catalog_calls.catalog()
                 continue
             outcomes.append((definition, outcome))
             break
@@ -166,7 +166,7 @@ class Planned(NamedTuple):
 async def plan(definitions: list[Definition], server: Server | None) -> list[Planned]:
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
     check_kinds(definitions)
-    return await plan_on((await calls.catalog()), definitions, server)
+    return await plan_on((await catalog_calls.catalog()), definitions, server)
 
 
 async def plan_on(catalog: Catalog, definitions: list[Definition], server: Server | None) -> list[Planned]:
@@ -277,7 +277,7 @@ async def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> list[str]
 
 async def moved_queues(definitions: Iterable[Definition]) -> list[tuple[Queue, list[str]]]:
     """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
-    catalog, out = (await calls.catalog()), []
+    catalog, out = (await catalog_calls.catalog()), []
     for queue in definitions:
         if not isinstance(queue, Queue) or queue.name not in catalog.queues:
             continue
@@ -290,7 +290,7 @@ async def moved_queues(definitions: Iterable[Definition]) -> list[tuple[Queue, l
 async def redefine(name: str) -> None:
     """Define a queue again as the catalog has it, after its compiled definition was lost."""
     for _ in range(RACES):
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         try:
             await _define_queue(catalog, Queue.from_json(catalog.queues[name]), catalog.queues[name])
         except CatalogChanged:
@@ -395,7 +395,7 @@ async def add_topic(topic: str, *, is_recorded: bool = False) -> None:
     """
     parse_name(topic)
     for _ in range(RACES):
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         if topic in catalog.topics or topic in catalog.queues:
             return
         check_addable(catalog, topic, is_recorded=is_recorded)

@@ -14,7 +14,7 @@ from ampsq.definitions.queue import Queue, Topic
 if TYPE_CHECKING:
     from ampsq.definitions.action import Action
     from ampsq.definitions.action_parts import Trigger
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["check_action", "topics_of"]
 

@@ -10,7 +10,8 @@ from ampsq.catalog.read_definitions import definitions_left_out, definitions_of
 from ampsq.catalog.remove import check_removal
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.server import examine
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ampsq.catalog.apply import Planned
     from ampsq.definitions.queue import Definition
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.server import Server
 
 __all__ = ["Comparison", "compare"]
@@ -64,7 +65,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
     if not (await is_opened(instance)):
         plans = await plan_on(_nothing(instance), definitions, server)
         return Comparison(server, plans, (), {})
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     removed = definitions_left_out(definitions_of(catalog), definitions) if prune else []
     plans = await plan_on(catalog, definitions, server)
     if removed:
@@ -72,7 +73,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
     waiting = {}
     for each in removed:
         if isinstance(each, Queue):
-            waiting[each.name] = QueueStats(each.name, (await calls.stats(each.name))).depth
+            waiting[each.name] = QueueStats(each.name, (await stats_calls.stats(each.name))).depth
     return Comparison(server, plans, removed, waiting)
 
 
@@ -80,4 +81,4 @@ def _nothing(instance: str) -> Catalog:
     """What an instance has that is not there yet."""
     kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
     parts: dict[str, Any] = {kind: {} for kind in kinds}
-    return calls.Catalog(0, **parts, instance=instance, group=instance)
+    return catalog_calls.Catalog(0, **parts, instance=instance, group=instance)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
 from ampsq.catalog.definition_checks import naming_definition
 from ampsq.definitions.queue import Queue, Topic
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.reads.streams import log_of, stream_exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.definitions.definition import Definition
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["check_contents"]
 
@@ -41,5 +41,5 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
                     definition.owner,
                     definition.domain(catalog.group),
                 )
-                if moves and not (await calls.stats(definition.name)).is_empty:
+                if moves and not (await stats_calls.stats(definition.name)).is_empty:
                     raise QueueNotEmpty(queue=definition.name)

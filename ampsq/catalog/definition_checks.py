@@ -23,7 +23,7 @@ from ampsq.definitions.transport import Transport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.server import Server
 
 __all__ = [

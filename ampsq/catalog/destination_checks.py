@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ampsq.definitions.definition import Definition
     from ampsq.definitions.destination import ReplicatedTopic
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["check_replication", "sent_queue", "sent_topic"]
 

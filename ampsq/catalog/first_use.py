@@ -16,12 +16,12 @@ from ampsq.catalog.apply import add_topic, apply, check_addable
 from ampsq.catalog.definition_checks import settings_of
 from ampsq.definitions.address_setting import makes_queues
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import Pause
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 _log = logging.getLogger("ampsq")
 __all__ = ["add_published", "add_recorded", "make_queue"]
@@ -37,7 +37,7 @@ def _is_made(catalog: Catalog, name: str) -> bool:
 
 async def make_queue(name: str) -> bool:
     """Make the queue of a name that is used, over the topic of that name; False where no address setting says so."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     if name in catalog.queues:
         # Somebody else was quicker.
         return True
@@ -69,7 +69,7 @@ async def add_recorded(topic: str) -> None:
 
 
 async def _add(topic: str, *, is_recorded: bool) -> None:
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     if topic in catalog.queues:
         return
     if _is_made(catalog, parse_name(topic)):
@@ -91,7 +91,7 @@ async def _wanted(name: str, *, is_topic: bool) -> bool:
         return False
     for pause in _LOOKS:
         await Pause(pause)
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         if name in catalog.queues or (name in catalog.topics and not _is_made(catalog, name)):
             return True
         if is_topic:

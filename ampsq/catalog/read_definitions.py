@@ -10,12 +10,12 @@ from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["definitions_left_out", "definitions_of", "read_definitions"]
 
@@ -43,7 +43,7 @@ def definitions_of(catalog: Catalog) -> list[Definition]:
 
 async def read_definitions() -> list[Definition]:
     """Read all definitions; see `Admin.definitions`."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     return definitions_of(catalog)
 
 

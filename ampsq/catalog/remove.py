@@ -17,13 +17,14 @@ from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Call
 
 __all__ = ["check_removal", "remove"]
@@ -45,11 +46,11 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
         DefinitionError: an action or a view needs a queue or a view that is to be removed.
         QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
     """
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     for queue in removed:
         if isinstance(queue, Queue) and queue.name in catalog.queues:
             with naming_definition(queue):
-                _check_unused(queue.name, (await calls.stats(queue.name)))
+                _check_unused(queue.name, (await stats_calls.stats(queue.name)))
     queues = [each for each in removed if isinstance(each, Queue)]
     left = replace(
         catalog,
@@ -76,7 +77,7 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
                 raise DefinitionError(told)
 
 
-def _check_unused(name: str, figures: calls.QueueCounts) -> None:
+def _check_unused(name: str, figures: stats_calls.QueueCounts) -> None:
     uses = {
         "subscriptions": figures.subscriptions,
         "leased": figures.leased,
@@ -103,7 +104,7 @@ async def remove(removed: list[Definition]) -> None:
         with naming_definition(definition):
             for _ in range(RACES):
                 try:
-                    await _remove((await calls.catalog()), definition)
+                    await _remove((await catalog_calls.catalog()), definition)
                 except CatalogChanged:
                     continue
                 break
@@ -132,7 +133,7 @@ async def _remove(catalog: Catalog, definition: Definition) -> None:
     elif isinstance(definition, AddressSetting) and name in catalog.settings:
         # Its queues are compiled as if it said nothing; then it does.
         await apply([AddressSetting(match=name)], None)
-        await define_calls.remove_setting((await calls.catalog()).version, name)
+        await define_calls.remove_setting((await catalog_calls.catalog()).version, name)
     elif isinstance(definition, Instance):
         await apply([Instance(name=name)], None)
     elif isinstance(definition, Topic) and name in catalog.topics:

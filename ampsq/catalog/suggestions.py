@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 from ampsq.base.errors import NoRecords, UnknownQueue
 from ampsq.base.suggestions import as_sentence
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Flow
 
 __all__ = ["closest_name", "explain_missing_name", "explain_no_queue", "explain_no_topic", "with_suggestions"]
@@ -47,7 +47,7 @@ def with_suggestions(
                 name = error.detail.get("topic" if isinstance(error, NoRecords) else "queue")
                 if not isinstance(name, str) or error.explanation:
                     raise
-                catalog = await calls.catalog()
+                catalog = await catalog_calls.catalog()
                 if isinstance(error, NoRecords) and name in catalog.topics:
                     raise
                 text = explain(catalog, name) if explain is not None else explain_missing_name(catalog, name, *kinds)

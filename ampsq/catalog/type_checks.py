@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.action_parts import Trigger
     from ampsq.definitions.queue import Definition
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["check_new_topic", "check_types", "topic_of"]
 

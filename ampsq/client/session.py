@@ -23,7 +23,8 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue, View
 from ampsq.operations.rebuild import move_queues
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.limits import BATCH
@@ -108,7 +109,7 @@ class Session:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         # One that is there is only looked at: a server with a full disk still allows that.
         if not (await instance_reads.has_format(self.instance)):
-            await calls.open_instance(self.instance, next_incarnation())
+            await catalog_calls.open_instance(self.instance, next_incarnation())
         self.origin = await read_origin(self.instance)
         await list_instance(self.instance)
         if await instance_reads.has_listeners(self.instance):
@@ -147,7 +148,7 @@ class Session:
     async def pause(self, queue: str, *, paused: bool) -> bool:
         """Have a queue deliver, or not; see `Admin.pause_queue`."""
         check_text("queue", queue)
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         if queue not in catalog.queues:
             raise UnknownQueue(queue=queue)
         defined = Queue.from_json(catalog.queues[queue])
@@ -260,12 +261,12 @@ class Session:
     @with_suggestions("queue")
     async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
-        figures = await calls.stats(queue)
+        figures = await stats_calls.stats(queue)
         return QueueStats(queue, figures)
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views."""
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
 
     async def readers(self) -> list[ReaderState]:
@@ -274,12 +275,12 @@ class Session:
 
     async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings."""
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         return {setting.match: setting for setting in sorted(settings_of(catalog), key=lambda each: each.match)}
 
     async def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues."""
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
     async def topics(self) -> dict[str, TopicState]:

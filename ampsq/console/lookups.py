@@ -20,7 +20,7 @@ from ampsq.queues.query import SowMessage, parse_query_filter
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.reads.subscribers import StoredSubscription

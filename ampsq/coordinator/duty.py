@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.instance import catalog_version
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 
@@ -38,5 +38,5 @@ class Definitions:
         """The catalog as it stands; one small read while nothing changes."""
         version = store.call(catalog_version(store.instance))
         if self._catalog is None or self._catalog.version != version:
-            self._catalog = store.call(calls.catalog())
+            self._catalog = store.call(catalog_calls.catalog())
         return self._catalog

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import NotPermitted, ScriptBug
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.server import ON_REWRITE, configuration, information
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FlushSettings:
         finally:
             pipeline.close()
         self._reported = ""
-        store.call(calls.note_flushing(run, settings["appendfsync"], settings[ON_REWRITE]))
+        store.call(duty_calls.note_flushing(run, settings["appendfsync"], settings[ON_REWRITE]))
         return _PAUSE
 
     def _say(self, instance: str, error: NotPermitted) -> None:

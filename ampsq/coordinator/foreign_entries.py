@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ampsq.base.values import is_name
 from ampsq.catalog.first_use import add_recorded
 from ampsq.coordinator.duty import Definitions
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.duties import scan_logs
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ForeignEntries:
         topics = list(self._seen)
         for first in range(0, len(topics), _TOPICS):
             some = {topic: self._seen[topic] for topic in topics[first : first + _TOPICS]}
-            found = store.call(calls.scan_foreign_entries(some))
+            found = store.call(duty_calls.scan_foreign_entries(some))
             self._seen.update(found)
         return max(_PAUSE, len(topics) * _PAUSE_PER_TOPIC)
 

@@ -18,7 +18,7 @@ from ampsq.replication.recovery import Recovery, resume_recovered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.reads.clock import exact_server_time
 from ampsq.protocol.reads.server import server_run
 from ampsq.protocol.reads.subscribers import (
@@ -126,5 +126,5 @@ class LostClients:
     def _end(self, store: Store, subscription: str, why: str) -> None:
         _log.info("subscription %s ends: %s", subscription, why)
         self._clients.pop(subscription, None)
-        while store.call(calls.unsubscribe(subscription, {})):
+        while store.call(subscription_calls.unsubscribe(subscription, {})):
             pass

@@ -16,7 +16,7 @@ from ampsq.topics.retention import feeding, limits_of, trim_journal_step, trim_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.retention import Pin
     from ampsq.transport.store import Store
 

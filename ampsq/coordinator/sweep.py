@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import ServerFull
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 
 if TYPE_CHECKING:
     from ampsq.transport.store import Store
@@ -27,9 +27,9 @@ class SweepDue:
         """Sweep until nothing more is due, at most a hundred bounded calls."""
         # A full server refuses the sign, and then consumers sweep too, which does no harm; sweeping itself it allows.
         with contextlib.suppress(ServerFull):
-            store.call(calls.show_life(store.instance, secrets.token_hex(4)))
+            store.call(duty_calls.show_life(store.instance, secrets.token_hex(4)))
         for _ in range(100):
-            more, pause = store.call(calls.sweep())
+            more, pause = store.call(duty_calls.sweep())
             if not more:
                 return min(pause if pause is not None else _LONGEST, _LONGEST)
         return 0.0

@@ -17,8 +17,8 @@ from ampsq.base.errors import ServerFull, Unavailable, UnknownTopic
 from ampsq.catalog.apply import add_topic
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.queue import View
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import views as view_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.limits import BATCH, BYTES
@@ -35,7 +35,7 @@ from ampsq.views.upkeep import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["Views"]
@@ -106,7 +106,7 @@ class Views:
             kept = None
         if kept is None or time.monotonic() >= kept.renew_at:
             renew_at = time.monotonic() + _RENEW
-            if not store.call(calls.hold_view(name, self._owner, _PERIOD)):
+            if not store.call(duty_calls.hold_view(name, self._owner, _PERIOD)):
                 self._kept.pop(name, None)
                 self._retry_at[name] = time.monotonic() + _LOOK_AGAIN
                 return False
@@ -193,7 +193,7 @@ class _Kept:
                 "view %s of %s leaves out %d messages, whose bodies are more than expressions read (expression_limit)",
                 self._view.name, store.instance, count,
             )  # fmt: skip
-        store.call(calls.note_left_out(store.instance, self._view.name, count))
+        store.call(view_calls.note_left_out(store.instance, self._view.name, count))
         self._left_out = count
 
     def _last_sequence(self, store: Store) -> int:

@@ -13,7 +13,7 @@ from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.actions import (
     count_failed,
     failed_numbers,
@@ -26,7 +26,7 @@ from ampsq.protocol.reads.streams import Stream, log_of, stream_exists, stream_f
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.actions import ActionProgress, StoredEvent
 
 __all__ = ["ActionState", "FailedEvent", "actions", "drop_failed", "failed_events", "retry_action"]
@@ -98,7 +98,7 @@ class FailedEvent:
 
 async def actions(instance: str) -> dict[str, ActionState]:
     """Read the state of all actions."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     out = {}
     for name, text in sorted(catalog.actions.items()):
         out[name] = await _state(instance, catalog, Action.from_json(text))
@@ -193,7 +193,7 @@ async def _numbers(instance: str, name: str, events: Iterable[int] | int | None)
 
 async def _known(name: str) -> Action:
     check_text("action", name)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     if name not in catalog.actions:
         known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"
         raise DefinitionError(f"action {name!r}: {known}")

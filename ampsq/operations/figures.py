@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import UnknownQueue
 from ampsq.definitions.queue import Queue
 from ampsq.operations.actions import actions
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.request import Collect, Post
@@ -17,8 +18,8 @@ from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
-    from ampsq.protocol.calls.queues import Catalog
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
@@ -86,7 +87,7 @@ async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
         instance: its name.
         pipeline: for the calls, of the store that runs this.
     """
-    catalog: Catalog = await calls.catalog()
+    catalog: Catalog = await catalog_calls.catalog()
     queues = await _queues(catalog, pipeline)
     links = await read_links(instance, catalog)
     states = await actions(instance)
@@ -99,7 +100,7 @@ async def _queues(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigure
     for first in range(0, len(names), _AHEAD // 2):
         some = names[first : first + _AHEAD // 2]
         for name in some:
-            await Post(pipeline, calls.stats(name))
+            await Post(pipeline, stats_calls.stats(name))
             await Post(pipeline, measure_ages(name))
         for name in some:
             try:

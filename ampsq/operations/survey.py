@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.clock import server_time
@@ -22,8 +23,8 @@ from ampsq.replication.report import read_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
-    from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
@@ -93,7 +94,7 @@ class Surveyor:
             chosen: says of which queues the ages of their messages are wanted, by the figures of all.
         """
         if self._catalog is None:
-            self._catalog = await calls.catalog()
+            self._catalog = await catalog_calls.catalog()
         catalog = self._catalog
         version, at, names, number, *figures = await _together(
             pipeline,
@@ -102,7 +103,7 @@ class Surveyor:
                 server_time(),
                 subscription_names(self._instance, SUBSCRIPTIONS),
                 count_subscriptions(self._instance),
-                *map(calls.stats, catalog.queues),
+                *map(stats_calls.stats, catalog.queues),
             ],
         )
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}

@@ -13,7 +13,7 @@ from ampsq.protocol.entries import body_in, bookmark_of
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
 
 __all__ = ["ClientContext", "InstanceContext"]
 

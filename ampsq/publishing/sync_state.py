@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.catalog.destination_checks import sent_topic
 from ampsq.definitions.destination import Address, Destination
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import read_link_reports
 from ampsq.protocol.reads.destinations import read_peer, read_sync
 from ampsq.protocol.reads.origin import name_of
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["SyncState", "sync_states"]
 
@@ -51,7 +51,7 @@ class SyncState(NamedTuple):
 
 async def sync_states(instance: str) -> dict[str, SyncState]:
     """Read how each destination configured as sync stands, by name."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     states = await read_sync(instance)
     links = await read_link_reports(instance)
     found = {}

@@ -17,6 +17,7 @@ from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.message_types import JSON
 from ampsq.base.values import check_text, shown
 from ampsq.expressions import Document, parse
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.definitions import read_queue
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.queue import Queue
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Browsed, BrowsePage, Verb, Walk
+    from ampsq.protocol.calls.browse import Browsed, BrowsePage, Walk
+    from ampsq.protocol.calls.queues import Verb
     from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
 
@@ -64,7 +66,7 @@ class _Source:
         """The next messages; possibly none although more come."""
         if self._after is None:
             return []
-        page: BrowsePage = await calls.browse(self._queue, self.name, self._after, self._until, self._filter)
+        page: BrowsePage = await browse_calls.browse(self._queue, self.name, self._after, self._until, self._filter)
         self._after = page.next
         return page.messages
 
@@ -190,7 +192,7 @@ class Walker:
         return turn
 
     async def _begin(self) -> deque[_Source | _Merge]:
-        walk: Walk = await calls.begin_walk(self._queue)
+        walk: Walk = await browse_calls.begin_walk(self._queue)
         self.placed, self.bounded, self._room = walk.sorted, walk.room is not None, walk.room
         self.cursors, self.end, self.type = walk.cursors, walk.end, walk.type
         self._limits = {topic: ref_of(topic, cursor).encode() for topic, cursor in walk.cursors.items()}

@@ -12,7 +12,7 @@ from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, parse_name, shown
 from ampsq.definitions.queue import Reason
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
 from ampsq.protocol.entries import body_in
 from ampsq.protocol.limits import BATCH
@@ -26,7 +26,7 @@ from ampsq.queues.query import Query, SowMessage, parse_query_filter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.context import InstanceContext
 
 __all__ = [
@@ -268,7 +268,7 @@ async def read_available(queue: str, refs: Sequence[bytes]) -> list[Browsed | No
     """Some messages of a queue, None in the place of one that is not available."""
     looked: list[Browsed | None] = []
     while len(looked) < len(refs):
-        looked += await calls.find_available(queue, refs[len(looked) : len(looked) + BATCH])
+        looked += await browse_calls.find_available(queue, refs[len(looked) : len(looked) + BATCH])
     return looked
 
 

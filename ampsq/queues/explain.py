@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq.base.values import check_text
 from ampsq.catalog.suggestions import with_suggestions
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.reads.instance import life_sign
 from ampsq.protocol.reads.journals import is_journal_whole, read_journal_back
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -114,7 +114,7 @@ async def explain(place: InstanceIdentity, queue: str, bookmark: Bookmark | str 
     """
     check_text("queue", queue)
     named: LocatedMessage | None = None if bookmark is None else (await find_bookmark(place.origin, bookmark))
-    pairs = await calls.explain(queue, "" if named is None else named.ref)
+    pairs = await browse_calls.explain(queue, "" if named is None else named.ref)
     if named is not None and not named.id:
         facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
         return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.keepalive import HEARTBEAT, attach
 from ampsq.queues.registration import SESSION_TIMEOUT
 from ampsq.transport.connection_state import ConnectionState
@@ -212,7 +212,7 @@ class Keepalive:
             connection.ask(*HEARTBEAT)
             self._asked = time.monotonic()
         ids = [each.registration.id for each in self._subscriptions if each.registration.id]
-        gone = self._store.call(calls.heartbeat(SESSION_TIMEOUT, ids))
+        gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids))
         if not self._returning:
             return
         if gone:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, ref_of
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import browse as browse_calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.entries import path_in, read_publication, source_in
 from ampsq.protocol.reads.journals import read_deliveries, read_journal
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -142,7 +143,7 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
     begun = _begun(named, entry[1]) if entry is not None else []
     # Another clock may be ahead: the publication comes first. It may have lived elsewhere before it came here.
     published, events = begun[:1], begun[1:]
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     states = []
     for name, stored in catalog.queues.items():
         if Queue.from_json(stored).feeds_from(bookmark.topic):
@@ -197,7 +198,7 @@ async def _in_queue(place: InstanceIdentity, name: str, named: LocatedMessage) -
     start = starts.get(named.bookmark.topic, "0-0")
     if ref_of("-", named.id) <= ref_of("-", start):
         return QueueState(name, ABSENT, REASONS["before_start"]), []
-    pairs = await calls.explain(name, ref)
+    pairs = await browse_calls.explain(name, ref)
     snapshot = Snapshot(pairs, is_head=False)
     events = [event for found in (await _search(read_deliveries, place.instance, name, ref, snapshot))
               for event in _recorded(name, *found)]  # fmt: skip

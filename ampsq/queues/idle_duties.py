@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.instance import life_sign
 from ampsq.protocol.reads.queues import queue_topics
@@ -61,12 +61,12 @@ class IdleDuties:
         await self.sweep()
         for queue in queues:
             topics = await queue_topics(self._registration.instance, queue.decode())
-            await calls.scan_foreign_entries(dict.fromkeys(topics[:BATCH], ""))
+            await duty_calls.scan_foreign_entries(dict.fromkeys(topics[:BATCH], ""))
 
     @staticmethod
     async def sweep() -> None:
         """Do what is due by the clock."""
         for _ in range(_ROUNDS):
-            more, _ = await calls.sweep()
+            more, _ = await duty_calls.sweep()
             if not more:
                 return

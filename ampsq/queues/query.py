@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
 
 __all__ = ["Query", "QueryResult", "SowMessage", "as_json", "parse_query_filter", "select"]
 

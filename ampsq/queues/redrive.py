@@ -17,6 +17,7 @@ from ampsq.base.errors import DefinitionError, NotLeaseHolder, Rejected, Unknown
 from ampsq.base.values import check_text, shown
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import encode_headers
 from ampsq.protocol.limits import BATCH, BYTES
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.reads.message_names import LocatedMessage
 
@@ -401,7 +402,7 @@ async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:
     for argument, name in (("queue", order.queue), ("to", order.to)):
         if name is not None:
             check_text(argument, name)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
     for name in (order.queue, order.to):
         if name is not None and name not in queues:

@@ -14,14 +14,15 @@ from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import parse
-from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.queues import SubscribeReply, SubscribeRequest
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.calls.subscriptions import SubscribeReply, SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Call
 
 __all__ = ["SESSION_TIMEOUT", "Registration", "SubscriptionSpec", "parse_filter"]
@@ -162,7 +163,7 @@ class Registration:
         """
 
         def subscribe(request: SubscribeRequest) -> Call[SubscribeReply]:
-            return calls.subscribe(self.client, request, SESSION_TIMEOUT)
+            return subscription_calls.subscribe(self.client, request, SESSION_TIMEOUT)
 
         made = await self.matched(self.spec, subscribe)
         self.id, self.max_backlog = made.name, made.max_backlog
@@ -173,7 +174,7 @@ class Registration:
         if self.max_backlog >= self.asked:
             return
         try:
-            catalog = await calls.catalog()
+            catalog = await catalog_calls.catalog()
         except AmpsqError:
             # What was asked for is done: this is only about words.
             return
@@ -198,7 +199,7 @@ class Registration:
                 answer = await ask(request)
             return answer
         for _ in range(_RACES):
-            catalog = await calls.catalog()
+            catalog = await catalog_calls.catalog()
             queues = [queue for queue in catalog.queues if spec.covers(queue)]
             try:
                 answer = await ask(SubscribeRequest(spec.asked, tree, spec.name, queues, catalog.version))

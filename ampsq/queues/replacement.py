@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected, UnknownSubscription
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.encoding import document_of
 from ampsq.queues.registration import SubscriptionSpec
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import ReplaceReply, SubscribeRequest
+    from ampsq.protocol.calls.subscriptions import ReplaceReply, SubscribeRequest
     from ampsq.protocol.request import Call
     from ampsq.queues.registration import Registration
 
@@ -58,7 +58,7 @@ class Replacement:
             return
 
         def replace(request: SubscribeRequest) -> Call[ReplaceReply]:
-            return calls.replace(registration.id, number, request)
+            return subscription_calls.replace(registration.id, number, request)
 
         try:
             replaced = await registration.matched(wanted, replace)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import UnknownSubscription
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.reads.subscriptions import find_subscription
 from ampsq.queues.deliveries import Inbox, LeaseTable, by_queue
 from ampsq.queues.idle_duties import LONG_WAIT
@@ -106,7 +106,7 @@ class SubscriptionCore:
         # Without a subscription, what it held is back in its queues, or will be.
         with contextlib.suppress(UnknownSubscription):
             await self.inbox.collect_all(pipeline)
-            self.registration.max_backlog = await calls.resize(self.registration.id, 0)
+            self.registration.max_backlog = await subscription_calls.resize(self.registration.id, 0)
             await self.inbox.give_back()
         self.inbox.buffer.clear()
         self.inbox.unwanted.clear()
@@ -136,7 +136,7 @@ class SubscriptionCore:
         inbox = self.inbox
         inbox.unwanted += inbox.unstarted()
         # In one call, so that nothing given back can be dispatched to this subscription again.
-        while await calls.unsubscribe(self.registration.id, by_queue(inbox.unwanted)):
+        while await subscription_calls.unsubscribe(self.registration.id, by_queue(inbox.unwanted)):
             inbox.unwanted.clear()
         self.registration.left = True
         if any(self.leases.held.values()):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text
 from ampsq.definitions.topic import ConflatedTopic
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.definitions import read_topic
 from ampsq.records.history import sow_history
 from ampsq.records.query import key_texts, sow_records
@@ -43,7 +43,7 @@ async def sow(
         try:
             return await views.sow(context, name, query)
         except UnknownQueue:
-            catalog = await calls.catalog()
+            catalog = await catalog_calls.catalog()
             if name not in catalog.conflated:
                 raise
             conflated = ConflatedTopic.from_json(catalog.conflated[name])

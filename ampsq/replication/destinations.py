@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ampsq.base.values import parse_name
 from ampsq.definitions.destination import Destination
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 
 __all__ = ["read_destinations", "remove_destination"]
 
 
 async def read_destinations() -> dict[str, Destination]:
     """Read all destinations, by name."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     return {name: Destination.from_json(text) for name, text in sorted(catalog.destinations.items())}
 
 

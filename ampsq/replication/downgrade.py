@@ -7,7 +7,7 @@ from typing import Final
 
 from ampsq.base.errors import DefinitionError, UnknownDestination
 from ampsq.base.values import parse_name
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.reads.server import server_run
 from ampsq.publishing.sync_state import SyncState, sync_states
@@ -33,7 +33,7 @@ async def _change(destination: str, *, enabled: bool) -> bool:
     try:
         is_changed: bool = await replication_calls.downgrade(parse_name(destination), enabled=enabled)
     except UnknownDestination:
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         if destination not in catalog.destinations:
             known = ", ".join(sorted(catalog.destinations)) or "none is defined"
             raise DefinitionError(f"destination {destination!r} is not there; there are: {known}") from None

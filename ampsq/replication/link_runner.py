@@ -19,8 +19,9 @@ from ampsq.catalog.first_use import add_recorded
 from ampsq.definitions.destination import Address, Destination
 from ampsq.expressions import parse
 from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.calls import links as link_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.links import LinkState
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.instance import catalog_version
@@ -35,7 +36,7 @@ from ampsq.transport.server_wait import ServerWait
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["LinkEnd", "LinkRunner", "read_peer"]
@@ -81,7 +82,7 @@ def read_peer(store: Store) -> LinkEnd:
     Raises:
         Unavailable: it cannot be reached. FormatMismatch: there is none of that name, or another version's.
     """
-    catalog = store.call(calls.catalog())
+    catalog = store.call(catalog_calls.catalog())
     origin = store.call(read_origin(store.instance))
     return LinkEnd(store, Peer(catalog.instance, origin, catalog.group, origin.former), catalog)
 
@@ -162,7 +163,7 @@ class LinkRunner:
             # Once it is removed, nothing is kept for it any more.
             if self._definition.name not in own.catalog.destinations:
                 return False
-            if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+            if not own_store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                 self._note_held(own_store, state)
                 return False
             other = self._reach(own, state, stack)
@@ -183,7 +184,7 @@ class LinkRunner:
                 renew_at = time.monotonic() + _RENEW
                 if _versions(own, other) != versions:
                     return
-                if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+                if not own.store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
                 directions.report(self._owner)
                 self._last = ("waiting", "", False)

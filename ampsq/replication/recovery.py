@@ -14,14 +14,14 @@ from ampsq.base.errors import DefinitionError
 from ampsq.catalog.destination_checks import sent_queue
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
-from ampsq.protocol.calls import queues as calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.incarnations import RecoveryNotes
-    from ampsq.protocol.calls.queues import Catalog
 
 __all__ = ["Recovery", "read_recovery", "recover_without", "resume_recovered"]
 
@@ -65,7 +65,7 @@ async def read_recovery(instance: str) -> Recovery | None:
     word: str = await incarnation_calls.recovery_word(instance)
     if not word:
         return None
-    catalog: Catalog = await calls.catalog()
+    catalog: Catalog = await catalog_calls.catalog()
     held: list[str] = []
     for queue in sorted(catalog.queues):
         is_held = await incarnation_calls.is_recovering(instance, queue)
@@ -92,7 +92,7 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
     Raises:
         DefinitionError: there is no such destination.
     """
-    catalog: Catalog = await calls.catalog()
+    catalog: Catalog = await catalog_calls.catalog()
     if destination not in catalog.destinations:
         known = ", ".join(sorted(catalog.destinations)) or "none"
         raise DefinitionError(f"no destination {destination!r}; there are: {known}")
@@ -104,7 +104,7 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
 
 async def _alone(held: Iterable[str]) -> tuple[str, ...]:
     """Those queues that no destination shares."""
-    catalog: Catalog = await calls.catalog()
+    catalog: Catalog = await catalog_calls.catalog()
     definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
     return tuple(name for name in held if not any(_shares(each, catalog, [name]) for each in definitions))
 

@@ -10,9 +10,9 @@ from ampsq.base.log_positions import FIRST, parse_id
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import ownership as ownership_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import LinkState
 from ampsq.protocol.reads.clock import server_time
@@ -25,8 +25,8 @@ from ampsq.replication.recovery import read_recovery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.links import LinkReports, SentPlaces
-    from ampsq.protocol.calls.queues import Catalog
     from ampsq.replication.recovery import Recovery
 
 __all__ = [
@@ -158,7 +158,7 @@ class ReplicationReport:
 
 async def read_replication(instance: str) -> ReplicationReport:
     """Read how it stands; what it costs is a few looks a link and a topic."""
-    catalog: Catalog = await calls.catalog()
+    catalog: Catalog = await catalog_calls.catalog()
     now = await server_time()
     found = await _links(instance, catalog, now)
     carried = _carried(catalog) if found else {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.destination import Destination, ReplicatedTopic
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
 
 
 __all__ = [

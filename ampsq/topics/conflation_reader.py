@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.request import Pause
 from ampsq.topics.conflation import Conflation, ConflationKey
 from ampsq.topics.message import document_of
@@ -83,7 +83,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
         if self._spec.conflation_key is not None:
             self._keys.update(dict.fromkeys(topics, self._spec.conflation_key))
             return
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         for topic in topics:
             identifiers = json.loads(catalog.topics.get(topic, "{}")).get("key")
             self._keys[topic] = ConflationKey(identifiers) if identifiers else None

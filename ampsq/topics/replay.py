@@ -33,7 +33,7 @@ from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
 from ampsq.catalog.suggestions import closest_name, explain_no_topic
 from ampsq.definitions.queue import Queue
 from ampsq.definitions.topic import ConflatedTopic
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.clock import last_given_id, server_time
 from ampsq.protocol.reads.instance import catalog_version
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.base.message_types import MessageType
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.streams import LogPages
     from ampsq.protocol.request import AnyPipeline, Call
     from ampsq.topics.fully_durable import Durability
@@ -206,7 +206,7 @@ class LogReader:
         if not foreign:
             return asked
         is_by_number = any(isinstance(end.bookmark, PublisherBookmark) for end in foreign)
-        topics = self._topics(await calls.catalog()) if is_by_number else None
+        topics = self._topics(await catalog_calls.catalog()) if is_by_number else None
         bookmarks = [end.bookmark for end in foreign if end.bookmark is not None]
         named = await find_bookmarks(self._origin, bookmarks, topics)
         known = {
@@ -243,7 +243,7 @@ class LogReader:
         version = await catalog_version(self._instance) or 0
         if version == self._version:
             return
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
         lasts = await _each(self._shared(pipeline), [last_id(self._instance, log_of(log.topic)) for log in came])

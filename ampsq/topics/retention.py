@@ -15,7 +15,7 @@ from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Action, Interval, Queue, Topic
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import retention as retention_calls
 from ampsq.protocol.calls.records import catch_up_records, count_records
 from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.retention import JournalTrimStep, Pin, TrimStep
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.request import Call
@@ -201,7 +201,7 @@ def trim_journal_step(catalog: Catalog, queue: str, after: str = "") -> Call[Jou
 async def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
     """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Admin.trim`."""
     check_text("topic", topic)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     limits = _limits(catalog, topic, age)
     if Topic.stored(topic, catalog.topics[topic]).key:
         # What was not put into the records yet is needed.
@@ -237,7 +237,7 @@ def _limits(catalog: Catalog, topic: str, age: timedelta | float | str | None) -
 
 async def _walk(instance: str, topic: str, limits: RetentionLimits, *, dry_run: bool) -> tuple[int, int, Pin | None]:
     """Walk over a log from its head, no further than to what was there; gives removed, kept, and the first kept."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     place: str | None = LOG_START
     removed, kept, passed, races = 0, 0, 0, 0
     first: Pin | None = None
@@ -249,7 +249,7 @@ async def _walk(instance: str, topic: str, limits: RetentionLimits, *, dry_run: 
             races += 1
             if races > _RACES:
                 raise
-            catalog = await calls.catalog()
+            catalog = await catalog_calls.catalog()
             continue
         removed += step.removed
         kept += step.given_up - step.removed
@@ -260,7 +260,7 @@ async def _walk(instance: str, topic: str, limits: RetentionLimits, *, dry_run: 
 
 
 async def _walk_journal(queue: str) -> None:
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     place: str | None = LOG_START
     while place is not None:
         place = (await trim_journal_step(catalog, queue, place)).next
@@ -271,7 +271,7 @@ async def _walk_journal(queue: str) -> None:
 
 async def read_topics(instance: str, origin: str) -> dict[str, TopicState]:
     """Read all topics by name; see `Admin.topics`."""
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     return {name: await _read_topic(instance, origin, catalog, name) for name in sorted(catalog.topics)}
 
 

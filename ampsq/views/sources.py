@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import browse as browse_calls
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.records import is_end
 from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.definitions import read_definition
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.queue import View
-    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.reads.streams import Stream
     from ampsq.protocol.request import Call
@@ -107,15 +109,15 @@ class WaitingMessages:
     async def _skip(self) -> None:
         """Go to the end of all streams."""
         self._renewed = time.monotonic()
-        self._events, self._since = await calls.watch_availability(self._queue, _PERIOD)
-        figures = await calls.stats(self._queue)
+        self._events, self._since = await browse_calls.watch_availability(self._queue, _PERIOD)
+        figures = await stats_calls.stats(self._queue)
         self._cursors = {topic: each.last for topic, each in figures.topics.items()}
 
     async def renew(self) -> None:
         """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
         if self._since and time.monotonic() >= self._renewed + _RENEW:
             renewed = time.monotonic()
-            _, since = await calls.watch_availability(self._queue, _PERIOD)
+            _, since = await browse_calls.watch_availability(self._queue, _PERIOD)
             self._renewed = renewed
             if since != self._since:
                 self._walked, self._is_stale = float("-inf"), True
@@ -158,7 +160,7 @@ class WaitingMessages:
             await self._read_events(rows)
         topics = [stream.of for stream in streams if stream != events]
         if topics:
-            figures = await calls.stats(self._queue)
+            figures = await stats_calls.stats(self._queue)
             for topic in topics[:_CALLS]:
                 await self._read_log(rows, topic, figures.topics[topic].last)
 
@@ -180,7 +182,7 @@ class WaitingMessages:
 
     async def _look(self, rows: Rows, refs: list[bytes]) -> None:
         while refs:
-            found = await calls.find_available(self._queue, refs)
+            found = await browse_calls.find_available(self._queue, refs)
             for ref, message in zip(refs, found, strict=False):
                 if message is None:
                     rows.remove(ref)
@@ -191,7 +193,7 @@ class WaitingMessages:
     async def _read_log(self, rows: Rows, topic: str, until: str) -> None:
         asked = self._filter.json if self._filter is not None else ""
         for _ in range(_CALLS):
-            page = await calls.browse(self._queue, f"log {topic}", self._cursors[topic], until, asked)
+            page = await browse_calls.browse(self._queue, f"log {topic}", self._cursors[topic], until, asked)
             self._add(rows, page.messages)
             self._cursors[topic] = page.next or until
             if page.next is None:
@@ -199,7 +201,7 @@ class WaitingMessages:
 
     async def refresh(self) -> None:
         """See `ViewSource`."""
-        figures = await calls.stats(self._queue)
+        figures = await stats_calls.stats(self._queue)
         for topic in figures.topics:
             self._cursors.setdefault(topic, "0-0")
         # Another filter or depth makes other messages available, of which no event tells.
@@ -248,7 +250,7 @@ class RecordedMessages:
         for entry_id, flat in entries:
             total += sum(map(len, flat))
             ref = ref_of(topic, entry_id.decode()).encode()
-            found = calls.Browsed.of(ref, flat, rank=(0.0, ref))
+            found = browse_calls.Browsed.of(ref, flat, rank=(0.0, ref))
             if not is_end(found.fields):
                 rows.add(ref, self._context.document(found, self._types[topic]), for_good=True)
         if entries:
@@ -258,7 +260,7 @@ class RecordedMessages:
 
     async def refresh(self) -> None:
         """See `ViewSource`."""
-        catalog = await calls.catalog()
+        catalog = await catalog_calls.catalog()
         for topic in catalog.topics:
             if self._view.feeds_from(topic):
                 self._cursors.setdefault(topic, "0-0")

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text, parse_topic_or_pattern
 from ampsq.definitions.queue import View
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.definitions import read_queue, read_view
 from ampsq.protocol.reads.instance import catalog_version
@@ -34,7 +34,7 @@ from ampsq.views.sources import RecordedMessages, ViewSource, WaitingMessages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.reads.streams import Stream
     from ampsq.queues.query import Query, SowMessage
@@ -271,7 +271,7 @@ async def follow(context: InstanceContext, view: View) -> Follower:
     Raises:
         UnknownQueue: there is neither a queue nor a topic of that name. DefinitionError: it cannot be followed.
     """
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     check_view(catalog, view, f"aggregate of {view.underlying_topic[0]!r}")
     known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
     if not known and not view.is_pattern:
@@ -331,7 +331,7 @@ async def _is_kept(instance: str, view: View) -> bool:
 
 
 async def _computed_rows(context: InstanceContext, view: View) -> dict[str, bytes]:
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     follower = Follower(context, view, catalog)
     while not follower.complete:
         await follower.step()

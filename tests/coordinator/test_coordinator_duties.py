@@ -15,7 +15,7 @@ from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.limits import BYTES
 from ampsq.protocol.reads.clock import exact_server_time
 from ampsq.protocol.schema import key
@@ -182,7 +182,9 @@ def ghost(store, client):
     client.apply(Queue(name="work"))
     number = iter(range(1, 100))
     return lambda retry_timeout=60_000: store.call(
-        calls.subscribe(f"ghost/{next(number)}", calls.SubscribeRequest(1, None, "", ["work"], None), retry_timeout)
+        subscription_calls.subscribe(
+            f"ghost/{next(number)}", subscription_calls.SubscribeRequest(1, None, "", ["work"], None), retry_timeout
+        )
     )[0]
 
 
@@ -267,7 +269,9 @@ def test_a_server_that_comes_back_gives_grace_to_those_that_were_there(start_ser
         stack.callback(client.close)
         client.apply(Queue(name="work"))
         store = client._store
-        found = store.call(calls.subscribe("ghost/1", calls.SubscribeRequest(1, None, "", ["work"], None), 1))[0]
+        found = store.call(
+            subscription_calls.subscribe("ghost/1", subscription_calls.SubscribeRequest(1, None, "", ["work"], None), 1)
+        )[0]
         duty = LostClients(grace=LONG)
         look(duty, store, 1)
         duty._trusted_from = 0.0

@@ -9,7 +9,7 @@ from observing import eventually
 
 from ampsq import Action, Queue
 from ampsq.base.errors import AlreadyAcked, StaleLease
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.queues.message import head_of
 
 VERBS = {
@@ -42,7 +42,9 @@ def stack():
 
 def lapse(publisher, number):
     """Wait until so many leases have lapsed."""
-    eventually(lambda: publisher._store.call(calls.sweep()) and publisher.admin.queue_stats("work").returned == number)
+    eventually(
+        lambda: publisher._store.call(duty_calls.sweep()) and publisher.admin.queue_stats("work").returned == number
+    )
 
 
 def take_away(publisher, former, other, taken, settle):

@@ -160,7 +160,10 @@ def test_what_a_module_exports_exists_and_is_sorted(name):
         "ampsq.protocol.scripts",
         "ampsq.protocol.request",
         "ampsq.transport.store",
+        "ampsq.protocol.calls.browse",
+        "ampsq.protocol.calls.catalog",
         "ampsq.protocol.calls.queues",
+        "ampsq.protocol.calls.subscriptions",
         "ampsq.protocol.calls.publish",
     ],
 )

@@ -23,7 +23,6 @@ LONG = frozenset(
         "ampsq/worker.py",
         "ampsq/base/errors.py",
         "ampsq/client/client.py",
-        "ampsq/protocol/calls/queues.py",
         "ampsq/replication/link_runner.py",
         "ampsq/topics/replay.py",
         "ampsq/topics/subscription_core.py",

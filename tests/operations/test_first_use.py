@@ -15,8 +15,8 @@ from ampsq.base.errors import DefinitionError, NobodyDefines, TopicNotDefined, U
 from ampsq.catalog import first_use
 from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.definitions.address_setting import AddressSetting
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.limits import WANTED
 from ampsq.protocol.schema import key
 from ampsq.transport.store import Store
@@ -88,11 +88,11 @@ def test_so_it_does_for_asyncio(login, instance, coordinate):
 
 @pytest.mark.parametrize("role", ["publisher", "gateway"])
 def test_without_a_coordinator_it_is_refused_and_says_what_helps(role, login, instance, admin, store):
-    before = store.call(calls.catalog())
+    before = store.call(catalog_calls.catalog())
     with Client(login(role), instance=instance) as client:
         with pytest.raises(NobodyDefines, match=r"'trades' is not defined.*ampsq coordinator.*ampsq apply"):
             client.publish("trades", {"id": 1})
-        assert store.call(calls.catalog()) == before
+        assert store.call(catalog_calls.catalog()) == before
         # What was asked for is made as soon as one comes, or by an administrator
         assert store.call(define_calls.read_wanted(instance)) == ["trades"]
         admin.apply(Topic(name="trades"))

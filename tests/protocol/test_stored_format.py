@@ -21,6 +21,7 @@ from ampsq import Client, Destination
 from ampsq.coordinator import Coordinator
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.views import Views
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.jobs import finish_job, record_stage
 from ampsq.protocol.request import script_call
@@ -107,7 +108,7 @@ def test_loading_makes_exactly_the_keys_that_were_dumped(stored, lines):
 
 
 def test_removing_leaves_nothing_and_other_instances_alone(server, store, lines):
-    store.call(calls.open_instance(store.instance, "one"))
+    store.call(catalog_calls.open_instance(store.instance, "one"))
     with contextlib.closing(server.client()) as plain:
         plain.sadd(INSTANCES, store.instance)
         load(plain, lines)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from ampsq import Queue
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.formatting import span_text
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.schema import key
 
 NOBODY_AT_WORK = ", but no coordinator seems to be at work (ampsq coordinator starts one; idle subscriptions help out)"
@@ -38,7 +38,7 @@ class Stage:
         assert self.redis.xdel(self.key("log", bookmark.topic), bookmark.id) == 1
 
     def sweep(self):
-        while self.client._store.call(calls.sweep())[0]:
+        while self.client._store.call(duty_calls.sweep())[0]:
             pass
 
     def explain(self, bookmark=None):

@@ -10,7 +10,7 @@ from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue
 from ampsq.base.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 
 
 def define(client, **elements):
@@ -19,7 +19,7 @@ def define(client, **elements):
 
 def lapse(client, number):
     """Wait until so many leases have lapsed."""
-    eventually(lambda: client._store.call(calls.sweep()) and client.admin.queue_stats("work").returned >= number)
+    eventually(lambda: client._store.call(duty_calls.sweep()) and client.admin.queue_stats("work").returned >= number)
 
 
 def test_acknowledgements_travel_with_the_next_take(connect, journal):

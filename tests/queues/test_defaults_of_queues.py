@@ -13,8 +13,8 @@ from scene import pick_up
 from ampsq import AddressSetting, AsyncClient, Queue, Topic, TopicSubscription, View, Worker
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.files.config import load
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.transport.store import Store
 
 RINGS = AddressSetting(match="ring.#", default_ring_size=3, auto_create_queues=True)
@@ -123,7 +123,7 @@ def test_many_queues_are_compiled_one_by_one(client):
 def test_who_died_while_a_setting_was_applied_is_followed_by_the_next(client, store):
     # Given a client that died when the setting was noted and no queue was compiled yet
     client.apply(Queue(name="ring.a"), Queue(name="ring.b"))
-    version = store.call(calls.catalog()).version
+    version = store.call(catalog_calls.catalog()).version
     store.call(define_calls.define_setting(version, "ring.#", ">" + RINGS.to_json()))
     fill(client, "ring.a")
     assert len(left(client, "ring.a")) == 5

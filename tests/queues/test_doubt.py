@@ -15,7 +15,7 @@ from scene import pick_up, rest_of
 from ampsq import AsyncClient, Client, Queue, Worker
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
 from ampsq.coordinator.lost_clients import LostClients
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.queues.message import head_of
 from ampsq.queues.subscription_core import SubscriptionCore
@@ -202,7 +202,7 @@ def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back
         messages = client.subscribe("work", renew=True)
         message = pick_up(messages, 1)[0]
         time.sleep(1.3)
-        client._store.call(calls.sweep())
+        client._store.call(duty_calls.sweep())
         assert client.admin.queue_stats("work").leased == 1
         # When its cancel is refused as long as the client is patient
         server.refuse()
@@ -210,7 +210,7 @@ def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back
             message.cancel()
         server.allow()
         # Then the lease lapses, and the message is delivered again
-        eventually(lambda: client._store.call(calls.sweep()) and client.admin.queue_stats("work").returned == 1)
+        eventually(lambda: client._store.call(duty_calls.sweep()) and client.admin.queue_stats("work").returned == 1)
         again = pick_up(messages, 1)[0]
         assert (again.bookmark, again.delivery) == (message.bookmark, 2)
         again.ack(wait=True)

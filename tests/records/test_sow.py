@@ -10,7 +10,7 @@ from scene import data_of, pick_up
 
 from ampsq import Queue
 from ampsq.base.errors import DefinitionError, UnknownQueue
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.schema import key
 from ampsq.queues.browse import Walker
@@ -168,7 +168,7 @@ def test_the_first_ones_of_a_filtered_queue_are_found_early(client):
     publish(client, 6_000)
     with client.subscribe("work", filter="/n % 1000 = 500", max_backlog=6) as messages:
         pick_up(messages, 6)
-        assert client._store.call(calls.stats("work")).sorted > 4_000
+        assert client._store.call(stats_calls.stats("work")).sorted > 4_000
     whole = numbers(client.sow("work"))
     assert whole == list(range(6_000))
     # Then the first ones are the same, and cost a few calls

@@ -12,7 +12,7 @@ from sites import shared, to
 
 from ampsq import Client
 from ampsq.base.errors import Unavailable
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.schema import key
 from ampsq.replication import link_runner
 from ampsq.replication.link_runner import LinkRunner
@@ -187,7 +187,7 @@ def test_a_link_that_another_coordinator_holds_without_a_word_says_so(world, run
     # Given a coordinator that holds the link, and never says how it goes
     a = world.site("a", *shared(), to(world, "b"), coordinated=False)
     with contextlib.closing(Store(world.url("a"), a.instance)) as store:
-        assert store.call(calls.hold_view("link to-b", "somebody", 60_000))
+        assert store.call(duty_calls.hold_view("link to-b", "somebody", 60_000))
     # When another one wants to run it
     runner("a", to(world, "b"))
     # Then the link says that
@@ -198,7 +198,7 @@ def test_a_link_that_another_coordinator_holds_without_a_word_says_so(world, run
 def test_a_link_that_another_coordinator_runs_is_left_to_what_that_one_says(world, runner):
     a = world.site("a", *shared(), to(world, "b"), coordinated=False)
     with contextlib.closing(Store(world.url("a"), a.instance)) as store:
-        assert store.call(calls.hold_view("link to-b", "somebody", 60_000))
+        assert store.call(duty_calls.hold_view("link to-b", "somebody", 60_000))
         now = int(a._store.redis.time()[0]) * 1000
         has_said(a, "out to-b", destination="to-b", source=a.instance, state="refused", reason="as it is", at=now)
         made = runner("a", to(world, "b"))

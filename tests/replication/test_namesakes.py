@@ -11,8 +11,8 @@ from sites import shared, to
 
 from ampsq import AsyncClient, Client, Destination, Instance, MemoryPublishStore
 from ampsq.base.errors import DefinitionError, NotPersisted
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.schema import key
 
 #: Seconds: far less than what a publisher would wait for a destination that is only late.
@@ -21,7 +21,7 @@ AT_ONCE = 5.0
 
 def define_unchecked(client, destination):
     """Define a destination as a version did that did not look at names."""
-    version = client._store.call(calls.catalog()).version
+    version = client._store.call(catalog_calls.catalog()).version
     call = define_calls.define_destination(
         version, destination.name, destination.to_json(), is_sync=destination.sync_type == "sync"
     )

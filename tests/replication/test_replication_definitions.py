@@ -9,6 +9,7 @@ import pytest
 from ampsq import AsyncClient, Destination, GroupLocalQueue, Instance, LocalQueue, Queue, ReplicatedTopic, Topic, View
 from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.files.config import load
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queues as calls
 
 NYC = Destination(
@@ -17,7 +18,7 @@ NYC = Destination(
 
 
 def catalog(client):
-    return client._store.call(calls.catalog())
+    return client._store.call(catalog_calls.catalog())
 
 
 def outcomes(done):

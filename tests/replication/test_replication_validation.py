@@ -8,7 +8,7 @@ import pytest
 
 from ampsq import Destination, GroupLocalQueue, LocalQueue, Queue, ReplicatedTopic, Topic, View
 from ampsq.definitions.destination import CHECKS
-from ampsq.protocol.calls.queues import Catalog
+from ampsq.protocol.calls.catalog import Catalog
 from ampsq.replication.selection import select
 from ampsq.replication.validation import ConfigDifference, validate
 

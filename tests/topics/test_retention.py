@@ -10,7 +10,7 @@ from observing import eventually
 
 from ampsq import AsyncClient, Queue, Topic, View
 from ampsq.base.errors import DefinitionError
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, discard_unsettled
 from ampsq.protocol.schema import key
 from ampsq.topics.retention import Trimmed
@@ -116,7 +116,7 @@ def test_a_message_that_the_retention_took_is_explained(client):
         Queue(name="work", underlying_topic="orders"),
     )
     bookmarks = client.publish_many("orders", range(5))
-    catalog = client._store.call(calls.catalog())
+    catalog = client._store.call(catalog_calls.catalog())
     assert client._store.call(discard_unsettled(catalog.version, "orders", RetentionLimits(count=2), LOG_START, 0)) == (
         None,
         3,

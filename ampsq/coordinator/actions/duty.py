@@ -16,11 +16,11 @@ from ampsq.coordinator.actions.webhooks import OutsidePermissions
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.action import Action
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.origin import read_origin
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["Actions"]
@@ -157,7 +157,7 @@ class Actions:
             return True
         if not self._powers.suffice(action):
             return self._holds_briefly(store, name)
-        if store.call(calls.hold_view(f"action:{name}", self._owner, _PERIOD + self._powers.longest(action))):
+        if store.call(duty_calls.hold_view(f"action:{name}", self._owner, _PERIOD + self._powers.longest(action))):
             self._renew_at[name] = now + _RENEW
             return True
         self._renew_at.pop(name, None)
@@ -170,7 +170,7 @@ class Actions:
         if name not in self._left_at:
             self._left_at[name] = now
         left = self._left_at[name] + _LEFT_TO_OTHERS
-        if now < left or not store.call(calls.hold_view(f"action:{name}", self._owner, _BRIEFLY)):
+        if now < left or not store.call(duty_calls.hold_view(f"action:{name}", self._owner, _BRIEFLY)):
             self._retry_at[name] = max(left, now + _LOOK_AGAIN)
             return False
         self._left_at[name] = now

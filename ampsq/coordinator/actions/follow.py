@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ampsq.catalog.action_sources import ActionSource
     from ampsq.coordinator.actions.webhooks import OutsidePermissions
     from ampsq.definitions.action import Action
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.streams import Stream
     from ampsq.transport.store import Store
 

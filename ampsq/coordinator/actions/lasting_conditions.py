@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ampsq.coordinator.actions.sources import SourceEntry
     from ampsq.definitions.action import Action
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["LastingConditions"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ampsq.catalog.action_sources import ActionSource
     from ampsq.definitions.action import Action
     from ampsq.definitions.action_parts import Trigger
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.entries import RawEntry
     from ampsq.transport.store import Store
 

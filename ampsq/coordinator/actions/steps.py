@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.coordinator.actions.event import ActionEvent
     from ampsq.coordinator.actions.webhooks import OutsidePermissions
     from ampsq.definitions.action_parts import ActionStep, Part
-    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["Performer"]

@@ -21,8 +21,8 @@ from ampsq.operations.check.findings import DIFFERENCES
 from ampsq.operations.check.messages import Findings, Ledger, Recheck
 from ampsq.operations.check.structures import check_state, check_timetable
 from ampsq.operations.rebuild import rebuild
+from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import check as check_calls
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.recovery_points import recorded_starts
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.operations.check.structures import Timetable
     from ampsq.operations.rebuild import Rebuilt
+    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.check import LogPage
-    from ampsq.protocol.calls.queues import Catalog
     from ampsq.queues.explain import InstanceIdentity
 
 __all__ = ["CheckReport", "StateDifference", "check", "rebuild_queue"]
@@ -163,7 +163,7 @@ async def check(place: InstanceIdentity, names: Sequence[str] = (), *, repair: b
     for name in names:
         check_text("queue", name)
     repair = bool(repair)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     for name in names:
         if name not in catalog.queues:
             raise UnknownQueue(queue=name)
@@ -245,7 +245,7 @@ async def rebuild_queue(place: InstanceIdentity, name: str) -> Rebuilt:
         UnknownQueue: there is no such queue. Rebuilding: somebody else is at it.
     """
     check_text("queue", name)
-    catalog = await calls.catalog()
+    catalog = await catalog_calls.catalog()
     if name not in catalog.queues:
         raise UnknownQueue(queue=name)
     queue = Queue.from_json(catalog.queues[name])

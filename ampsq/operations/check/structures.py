@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls import check as check_calls
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.reads.recovery_points import count_between
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ async def _check_unread(recheck: Recheck, topic: str, gone: int) -> None:
     """
     offs = set()
     for _ in range(_LOOKS):
-        figures = await calls.stats(recheck.queue)
+        figures = await stats_calls.stats(recheck.queue)
         if topic not in figures.topics:
             return
         unread, cursor, last = figures.topics[topic]

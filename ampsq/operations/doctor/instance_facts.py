@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ampsq.base.bookmarks import ref_of
 from ampsq.definitions.action_parts import Do, On
 from ampsq.operations.figures import read_figures
-from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.duties import due_until, duty_keepers
 from ampsq.protocol.reads.instance import life_sign
@@ -160,7 +160,7 @@ async def _count_dead_letters(
     for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
         waiting[queue] = 0
         for stream_id in ids:
-            await Post(pipeline, calls.explain(queue, ref_of(topic, stream_id)))
+            await Post(pipeline, browse_calls.explain(queue, ref_of(topic, stream_id)))
         for _ in ids:
             facts = dict(await Collect(pipeline))
             waiting[queue] += facts.get("where", "") not in _DONE

@@ -1,15 +1,23 @@
-"""A queue's figures, as clients and commands tell them."""
+"""The call that reads a queue's figures, and these as clients and commands tell them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.protocol.schema import COMPILED
+from ampsq.protocol.replies import texts
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import COMPILED, FIELDS
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import QueueCounts
+    from ampsq.protocol.request import Call
 
-__all__ = ["QueueStats"]
+__all__ = [
+    "QueueCounts",
+    "QueueStats",
+    "TopicCounts",
+    "stats",
+]
 
 
 class QueueStats:
@@ -94,3 +102,71 @@ class QueueStats:
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in sorted(self.__slots__)}
+
+
+class TopicCounts(NamedTuple):
+    """The place up to which a queue has read a topic.
+
+    Attributes:
+        unread: entries behind the last one that it read.
+        read_to: the last ID that it read.
+        last: the last ID of the topic.
+    """
+
+    unread: int
+    read_to: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """One queue's figures.
+
+    Attributes:
+        fields: counters and settings as they are stored, for this room.
+        leased, ready, ahead, sorted, held, remote: messages, by where they are.
+        subscriptions: how many it has.
+        topics: how far it has read each of its topics.
+    """
+
+    fields: dict[str, str]
+    leased: int
+    ready: int
+    subscriptions: int
+    ahead: int
+    sorted: int
+    held: int
+    remote: int
+    topics: dict[str, TopicCounts]
+
+    @property
+    def delayed(self) -> int:
+        """Messages that came back and are delivered later."""
+        return int(self.fields.get(FIELDS["delayed"], "0"))
+
+    @property
+    def scheduled(self) -> int:
+        """Messages that were published for later."""
+        return int(self.fields.get(FIELDS["scheduled"], "0"))
+
+    @property
+    def is_empty(self) -> bool:
+        """True where it has no message, and is not being rebuilt; as lua/definitions/lib/queue_emptiness.lua has it."""
+        waiting = (self.leased, self.ready, self.sorted, self.held, self.remote, self.delayed, self.scheduled)
+        is_rebuilt = self.fields.get(FIELDS["paused"]) not in (None, "0", "")
+        unread = (each.unread > 0 and each.read_to != each.last for each in self.topics.values())
+        return not (any(waiting) or is_rebuilt or any(unread))
+
+
+def _read_figures(reply: list[Any]) -> QueueCounts:
+    fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
+    topics = {
+        rest[i].decode(): TopicCounts(int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode())
+        for i in range(0, len(rest), 4)
+    }
+    return QueueCounts(texts(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
+
+
+def stats(queue: str) -> Call[QueueCounts]:
+    """Read one queue's figures."""
+    return script_call("read_stats", [queue], _read_figures, repeatable=True)

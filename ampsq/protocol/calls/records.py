@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import RecordsBehind
-from ampsq.protocol.calls.queues import Browsed
+from ampsq.protocol.calls.browse import Browsed
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, VALUES, key
 

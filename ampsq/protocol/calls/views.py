@@ -17,6 +17,7 @@ __all__ = [
     "end_rows",
     "forget_maker",
     "note_complete",
+    "note_left_out",
     "note_maker",
     "note_pending",
     "read_maker",
@@ -68,3 +69,8 @@ def write_rows(instance: str, view: str, rows: Mapping[str, bytes]) -> Call[int]
 def end_rows(instance: str, view: str, gone: Iterable[str]) -> Call[int]:
     """Remove the rows of groups that have ended; nothing is about to be published any more."""
     return command(["HDEL", key(instance, "view", view), PENDING, *gone], int)
+
+
+def note_left_out(instance: str, view: str, count: int) -> Call[int]:
+    """Write down how many messages a view leaves out, since their bodies are more than expressions read."""
+    return command(["HSET", key(instance, "view", view), "left_out", count], int)

@@ -1,4 +1,4 @@
-"""Definitions, read one by one; `ampsq.protocol.calls.queues.catalog` reads all of it."""
+"""Definitions, read one by one; `ampsq.protocol.calls.catalog.catalog` reads all of it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, ref_of, split_bookmarks
-from ampsq.protocol.calls.queues import catalog
+from ampsq.protocol.calls.catalog import catalog
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.request import script_call
 

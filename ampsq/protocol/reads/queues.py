@@ -1,4 +1,4 @@
-"""Single facts of a queue; `ampsq.protocol.calls.queues.stats` reads its figures."""
+"""Single facts of a queue; `ampsq.protocol.calls.queue_stats.stats` reads its figures."""
 
 from __future__ import annotations
 

@@ -1,0 +1,122 @@
+"""The calls that begin, change and end subscriptions to queues, and show that they live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.protocol import schema
+from ampsq.protocol.request import Call, script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.typing import EncodableT
+
+    from ampsq.protocol.calls.queues import MessagesByQueue
+
+__all__ = [
+    "ReplaceReply",
+    "SubscribeReply",
+    "SubscribeRequest",
+    "heartbeat",
+    "replace",
+    "resize",
+    "subscribe",
+    "unsubscribe",
+]
+
+
+class SubscribeReply(NamedTuple):
+    """A subscription that was registered.
+
+    Attributes:
+        name: its name.
+        max_backlog: the effective one.
+    """
+
+    name: str
+    max_backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """What a subscription asks for.
+
+    Attributes:
+        asked: unacknowledged messages at most.
+        filter: the name of a filter and its tree; None: everything.
+        pattern: of queues, "" for one literal queue.
+        queues: those that it has now.
+        version: of the catalog that the pattern was matched against; None without a pattern.
+    """
+
+    asked: int
+    filter: tuple[str, str] | None
+    pattern: str
+    queues: Sequence[str]
+    version: int | None
+
+    @property
+    def arguments(self) -> list[EncodableT]:
+        """`asked`, `filter`, `tree`, `pattern` of the scripts' heads."""
+        return [self.asked, *(self.filter or (schema.VALUES["none"], "")), self.pattern]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceReply:
+    """What became of a subscription that was replaced.
+
+    Attributes:
+        max_backlog: the effective one.
+        unfinished: part of its inbox is left, so that the call must be made again.
+        tokens: queue -> the last token that was delivered under a former wish.
+    """
+
+    max_backlog: int
+    unfinished: bool
+    tokens: dict[bytes, int]
+
+
+def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[SubscribeReply]:
+    """Register a subscription. `client` is unlike in every other request."""
+    version = "" if request.version is None else request.version
+    arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
+    return script_call(
+        "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1])), repeatable=True
+    )
+
+
+def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[ReplaceReply]:
+    """Change what a subscription asks for; `number` rises with each wish, so that a late call changes nothing."""
+    version = "" if request.version is None else request.version
+    arguments = ["", version, subscription, number, *request.arguments, *request.queues]
+
+    def read(reply: list[Any]) -> ReplaceReply:
+        tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
+        return ReplaceReply(int(reply[0]), bool(reply[1]), tokens)
+
+    return script_call("replace_subscription", arguments, read, repeatable=True)
+
+
+def unsubscribe(subscription: str, held: MessagesByQueue) -> Call[bool]:
+    """End a subscription; True while part of its inbox is left and the call must be made again."""
+    arguments: list[EncodableT] = ["", subscription]
+    for queue, some in held.items():
+        arguments += [queue, len(some), *[parts[5] for parts in some], *[parts[1] for parts in some]]
+    return script_call("unsubscribe", arguments, bool, repeatable=True)
+
+
+def resize(subscription: str, asked: int) -> Call[int]:
+    """Change the backlog that a subscription asks for; gives the effective one."""
+    return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
+
+
+def heartbeat(session_timeout: int, subscriptions: Sequence[str]) -> Call[list[str]]:
+    """Show that subscriptions live; gives those that do not exist any more."""
+    return script_call(
+        "heartbeat",
+        ["", session_timeout, *subscriptions],
+        lambda reply: [name.decode() for name in reply],
+        repeatable=True,
+    )
