@@ -12,31 +12,27 @@ nothing, and a barrier does not come again, not even to a worker that stopped be
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
 import logging
-import queue
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.base.values import Interval, is_name, shown
 from ampsq.client.client import Client
+from ampsq.client.handler_slots import HandlerTasks, HandlerThreads, is_of_kind
 from ampsq.queues.returns import failure_text, shortened_reason
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     from ampsq.queues.subscription import Message, Subscription
 
-    _Handler: TypeAlias = Callable[[Message], Any]
-    _Settle: TypeAlias = Callable[[Message, BaseException | None], None]
 
 __all__ = ["Reject", "Worker", "advise_of_backlog"]
 
@@ -99,7 +95,7 @@ class Worker:
     ) -> None:
         if not isinstance(concurrency, int) or concurrency < 1:
             raise DefinitionError(f"concurrency={shown(concurrency)}: allowed is a whole number from 1 on")
-        if not callable(handler) or _kind(handler, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+        if not callable(handler) or is_of_kind(handler, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
             raise DefinitionError(
                 f"handler={shown(handler)}: allowed is a function or a coroutine function, no generator"
             )
@@ -136,7 +132,7 @@ class Worker:
             # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._signalled)
-        kind = _Tasks if _kind(self.handler, inspect.iscoroutinefunction) else _Threads
+        kind = HandlerTasks if is_of_kind(self.handler, inspect.iscoroutinefunction) else HandlerThreads
         runner = kind(self.handler, self.concurrency, self._settle)
         try:
             self._serve(client, runner)
@@ -148,7 +144,7 @@ class Worker:
         signal.signal(number, signal.SIG_DFL)
         self.stop()
 
-    def _serve(self, client: Client, runner: _Threads | _Tasks) -> None:
+    def _serve(self, client: Client, runner: HandlerThreads | HandlerTasks) -> None:
         failures: list[BaseException] = []
         self._subscription = None
 
@@ -179,7 +175,7 @@ class Worker:
             _log.warning("%s", advise_of_backlog(self.queue, backlog, self.concurrency, self.max_backlog))
 
     def _end(
-        self, client: Client, runner: _Threads | _Tasks, loop: threading.Thread, *, has_failed: bool
+        self, client: Client, runner: HandlerThreads | HandlerTasks, loop: threading.Thread, *, has_failed: bool
     ) -> list[BaseException]:
         """Let running handlers end, and tell the server; one that does not answer keeps nobody. Gives what failed."""
         handled = threading.Event()
@@ -226,7 +222,7 @@ class Worker:
             if self._owns_client:
                 client.close()
 
-    def _loop(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
+    def _loop(self, subscription: Subscription, runner: HandlerThreads | HandlerTasks) -> None:
         while not self._stopping.is_set():
             if not runner.has_room(_STEP):
                 continue
@@ -299,157 +295,3 @@ def advise_of_backlog(queue: str, backlog: int, concurrency: int, asked: int) ->
         f"max_per_subscription_backlog={room}, as in client.apply(Queue({name}max_per_subscription_backlog={room})), "
         f"in a file max_per_subscription_backlog: {room}"
     )
-
-
-def _kind(handler: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:
-    """Whether a function, or an object's way of being called, is of a kind."""
-    return any(test(handler) or test(getattr(handler, "__call__", None)) for test in tests)  # noqa: B004  (its kind)
-
-
-async def _awaited(result: Awaitable[Any]) -> None:
-    await result
-
-
-class _Slots:
-    """How many more handlers may run.
-
-    Args:
-        handler: what is called with each message.
-        concurrency: how many at the same time.
-        settle: called with a message, and what its handler raised, once that has ended.
-
-    Attributes:
-        running: handlers that have begun and not ended; what settles their messages afterwards is not counted.
-    """
-
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        self._handler, self._concurrency, self._settle = handler, concurrency, settle
-        self._slots = threading.Semaphore(concurrency)
-        self._counting = threading.Lock()
-        self.running = 0
-
-    def has_room(self, timeout: float) -> bool:
-        """Wait for a free slot."""
-        if self._slots.acquire(timeout=timeout):
-            self._slots.release()
-            return True
-        return False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no handler runs and no message waits to be settled."""
-        number = 0
-        while self._slots.acquire(blocking=False):
-            number += 1
-        if number:
-            self._slots.release(number)
-        return number == self._concurrency
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a handler while it runs."""
-        with self._counting:
-            self.running += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self.running -= 1
-
-    def finish(self) -> None:
-        """Let nothing be started any more."""
-        while self._slots.acquire(blocking=False):
-            pass
-        if running := self.running:
-            _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
-
-
-class _Threads(_Slots):
-    """Runs a function in threads; with a concurrency of one, in the worker's own.
-
-    They are daemons: what still runs at the stop deadline does not keep the process alive.
-    """
-
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        super().__init__(handler, concurrency, settle)
-        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._number = concurrency if concurrency > 1 else 0
-        for number in range(self._number):
-            threading.Thread(target=self._work, name=f"ampsq-worker-{number}", daemon=True).start()
-
-    def start(self, message: Message) -> None:
-        """Handle a message in a free slot."""
-        self._slots.acquire()
-        if self._number:
-            self._messages.put(message)
-        else:
-            self._handle(message)
-
-    def _work(self) -> None:
-        while (message := self._messages.get()) is not None:
-            self._handle(message)
-
-    def _handle(self, message: Message) -> None:
-        error: BaseException | None = None
-        try:
-            with self.counted():
-                result = self._handler(message)
-                if inspect.isawaitable(result):
-                    # A plain function may hand back a coroutine, as a lambda or a decorator does: the work itself.
-                    asyncio.run(_awaited(result))
-        except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
-            error = raised
-        try:
-            self._settle(message, error)
-        finally:
-            self._slots.release()
-
-    def close(self) -> None:
-        """Let the threads go."""
-        for _ in range(self._number):
-            self._messages.put(None)
-
-
-class _Tasks(_Slots):
-    """Runs a coroutine function as tasks of one event loop, in a thread of its own."""
-
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        super().__init__(handler, concurrency, settle)
-        self._closing = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="ampsq-tasks", daemon=True)
-        self._thread.start()
-
-    def start(self, message: Message) -> None:
-        """Handle a message in a free slot."""
-        self._slots.acquire()
-        future = asyncio.run_coroutine_threadsafe(self._handle(message), self._loop)
-        future.add_done_callback(lambda _: self._slots.release())
-
-    async def _handle(self, message: Message) -> None:
-        error: BaseException | None = None
-        try:
-            with self.counted():
-                await self._handler(message)
-        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-            if self._closing:
-                # Cancelled at the stop deadline: the message comes back uncancelled.
-                return
-            error = raised
-        await asyncio.to_thread(self._settle, message, error)
-
-    async def _cancel_all(self) -> None:
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    def close(self) -> None:
-        """End the event loop; what still runs is cancelled."""
-        self._closing = True
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=_STEP)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=_STEP)
-        if not self._thread.is_alive():
-            self._loop.close()

@@ -1,3 +1,5 @@
+# Long: one table: each error with its code, its meaning and what mends it.
+
 """Every error that ampsq raises, and how a script's answer becomes one.
 
     AmpsqError
@@ -64,7 +66,6 @@
 A script refuses with a stable first word and JSON detail, ``AMPSQ_STALE_LEASE {...}``; each code is one
 class here (a test proves it). English texts are for people and may change; classes and codes do not.
 """
-# Long: one table: each error with its code, its meaning and what mends it.
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from ampsq.queues.query import Query, parse_query_filter
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
 from ampsq.server.location import ServerLocation
-from ampsq.topics.replay import ConflatedName
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
+from ampsq.topics.topic_names import ConflatedName
 from ampsq.transport.connection_state import AsyncListeners
 
 if TYPE_CHECKING:

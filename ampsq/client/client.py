@@ -1,8 +1,8 @@
 """The synchronous client: publish to topics, define queues, subscribe to them.
 
-The file is long for its texts, which are the reference for both clients: more than half of its lines. What a client has
-open, and how that goes on at another instance, is in `ampsq.client.connection`.
+What a client has open, and how that goes on at another instance, is in `ampsq.client.connection`.
 """
+# Long: more than half of it are its texts, which are the reference for both clients.
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ampsq.queues.query import Query, parse_query_filter
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
 from ampsq.server.location import ServerLocation
-from ampsq.topics.replay import ConflatedName
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
+from ampsq.topics.topic_names import ConflatedName
 from ampsq.transport.connection_state import Listeners
 
 if TYPE_CHECKING:

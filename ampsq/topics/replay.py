@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import PublisherBookmark
-from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
+from ampsq.base.errors import BookmarkNotFound, Unavailable
 from ampsq.base.log_positions import (
     FIRST,
     BookmarkEnd,
@@ -28,11 +28,7 @@ from ampsq.base.log_positions import (
     next_id,
     spans_of,
 )
-from ampsq.base.suggestions import as_sentence
-from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
-from ampsq.catalog.suggestions import closest_name, explain_no_topic
-from ampsq.definitions.queue import Queue
-from ampsq.definitions.topic import ConflatedTopic
+from ampsq.base.values import parse_topic_or_pattern
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.clock import last_given_id, server_time
@@ -42,6 +38,7 @@ from ampsq.protocol.reads.removed import removed_ids
 from ampsq.protocol.reads.streams import last_id, log_key, log_of, read_logs
 from ampsq.protocol.request import Collect, Pause, Post
 from ampsq.topics.merge import MergedLog, Merging
+from ampsq.topics.topic_names import topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
     from ampsq.topics.fully_durable import Durability
     from ampsq.topics.merge import Entry, Request
 
-__all__ = ["ConflatedName", "LogReader", "NotFound"]
+__all__ = ["LogReader", "NotFound"]
 
 T = TypeVar("T")
 _log = logging.getLogger("ampsq")
@@ -67,26 +64,6 @@ _HOLD_AGAIN: Final = 20.0
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 100
 _LAST: Final = 2**64 - 1
-#: What to do about a topic that is to come.
-_HOW: Final = (
-    "For a topic that is to come: client.apply(Topic(name=...)), or the first message published to it, makes it; a "
-    "regular expression, as in '^name$', waits for it"
-)
-
-
-class ConflatedName(DefinitionError):
-    """A name is a conflated topic's, which has no log: its underlying topic is read, conflated.
-
-    Attributes:
-        topic: its definition.
-    """
-
-    def __init__(self, topic: ConflatedTopic) -> None:
-        super().__init__(
-            f"{topic.name!r} is a conflated topic, which has no log: subscribe_topic({topic.name!r}) takes no bookmark "
-            f"and no options; the topic under it, {topic.underlying_topic!r}, does"
-        )
-        self.topic = topic
 
 
 class LogReader:
@@ -258,39 +235,10 @@ class LogReader:
         self._version, self.transports = catalog.version, catalog.transports
 
     def _topics(self, catalog: Catalog) -> list[str]:
-        if not is_name(self.name):
-            return self._matching(catalog)
-        if self.name in catalog.topics:
-            return [self.name]
-        if self.name in catalog.queues and not self._reads_queues:
-            raise UnknownTopic(name=self.name).with_explanation(explain_no_topic(catalog, self.name))
-        if self.name in catalog.queues:
-            queue = Queue.from_json(catalog.queues[self.name])
-            return [topic for topic in catalog.topics if queue.feeds_from(topic)]
-        if self.name in catalog.conflated:
-            raise ConflatedName(ConflatedTopic.from_json(catalog.conflated[self.name]))
-        if not self._waits_for_topic(catalog):
-            text = explain_no_topic(catalog, self.name)
-            raise UnknownTopic(name=self.name).with_explanation(f"{as_sentence(text)} {_HOW}")
-        return []
-
-    def _matching(self, catalog: Catalog) -> list[str]:
-        """The topics of a regular expression; logs, when it begins, that it is in names of queues alone."""
-        pattern = pattern_of(self.name)
-        topics = [topic for topic in catalog.topics if pattern.search(topic)]
-        if self._version < 0 and not topics:
-            queue = next((queue for queue in sorted(catalog.queues) if pattern.search(queue)), None)
-            if queue is not None:
-                text = "no topic matches %r yet, and queues do, as %r: subscribe(%r) takes their messages"
-                _log.warning(text, self.name, queue, self.name)
-        return topics
-
-    def _waits_for_topic(self, catalog: Catalog) -> bool:
-        """Whether the topic may come: nothing has a name like it, and there is no end up to which it had to come."""
-        if self._version < 0 and not self._asked.ranges and closest_name(catalog, self.name, "topic", "queue") is None:
-            _log.warning("there is no topic %r yet; waiting for it", self.name)
-            return True
-        return self._version >= 0
+        """The topics that are read, of those that there are."""
+        may_come = not self._asked.ranges
+        begins = self._version < 0
+        return topics_of(self.name, catalog, reads_queues=self._reads_queues, begins=begins, may_come=may_come)
 
     def _log_of(self, topic: str) -> MergedLog:
         return MergedLog(topic, log_key(self._instance, topic), deque(), FIRST, FIRST)

@@ -1,4 +1,5 @@
 """A subscription to topics as its client knows it: what is read, chosen, paced and noted; all as flows."""
+# Long: one subscription: what it reads, hands out and notes goes together to another instance.
 
 from __future__ import annotations
 

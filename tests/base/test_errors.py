@@ -17,7 +17,7 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol import scripts
 from ampsq.publishing.memory_store import StoreEntry
 from ampsq.publishing.session import RunRefused
-from ampsq.topics.replay import ConflatedName
+from ampsq.topics.topic_names import ConflatedName
 
 REJECTED = Rejected.__subclasses__()
 

@@ -47,6 +47,7 @@ USERS_DATA = {
     "ampsq.records.deletion": "bodies and keys",
     "ampsq.views.rows": "values of rows",
     "ampsq.tracing": "bodies, and what is passed through to a client",
+    "ampsq.client.handler_slots": "what a user's handler returns",
     "ampsq.worker": "what a user's handler returns",
     "ampsq.spark.options": "options as users write them, before they are checked",
     "ampsq.spark.read_options": "options as users write them, before they are checked",

@@ -20,12 +20,6 @@ HEAD = 60
 #: Long files without a reason: each is cut, or gets one.
 LONG = frozenset(
     {
-        "ampsq/worker.py",
-        "ampsq/base/errors.py",
-        "ampsq/client/client.py",
-        "ampsq/replication/link_runner.py",
-        "ampsq/topics/replay.py",
-        "ampsq/topics/subscription_core.py",
         "tests/bench/test_bench_compare.py",
         "tests/catalog/test_changes.py",
         "tests/cli/test_messages.py",

@@ -26,8 +26,9 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.jobs import finish_job, record_stage
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import FORMAT, INSTANCES, KEYS
-from ampsq.replication import link_runner as running
 from ampsq.replication import recovery as recovering
+from ampsq.replication.link_directions import make_link
+from ampsq.replication.link_ends import read_peer
 
 NYC, LDN, TYO = "format4-nyc", "format4-ldn", "format4-tyo"
 
@@ -294,9 +295,9 @@ def test_links_carry_what_was_under_way(stored):
 
 def carry(clients):
     """Step the links between instances until nothing moves any more, and let who recovers go on."""
-    ends = {name: running.read_peer(client._store) for name, client in clients.items()}
+    ends = {name: read_peer(client._store) for name, client in clients.items()}
     links = [
-        running._link(end, ends[name], Destination.from_json(text))
+        make_link(end, ends[name], Destination.from_json(text))
         for end in ends.values()
         for name, text in end.catalog.destinations.items()
         if name in ends

@@ -6,8 +6,9 @@ import contextlib
 
 from ampsq import Client, Destination, Queue, Topic
 from ampsq.protocol.calls import incarnations as incarnation_calls
-from ampsq.replication import link_runner as running
 from ampsq.replication import recovery as recovering
+from ampsq.replication.link_directions import make_link
+from ampsq.replication.link_ends import read_peer
 
 
 def shared(*more, kind=Queue, **elements):
@@ -70,13 +71,13 @@ class Linked:
 
     def links(self, *only):
         """A link of each destination that leads to an instance that is here; ``"ab"`` is from a to b."""
-        ends = {self.name(short): running.read_peer(client._store) for short, client in self.clients.items()}
+        ends = {self.name(short): read_peer(client._store) for short, client in self.clients.items()}
         shorts = {self.name(short): short for short in self.clients}
         for name, end in ends.items():
             for text in end.catalog.destinations.values():
                 destination = Destination.from_json(text)
                 if destination.name in ends and (not only or shorts[name] + shorts[destination.name] in only):
-                    yield running._link(end, ends[destination.name], destination)
+                    yield make_link(end, ends[destination.name], destination)
 
     def carry(self, *only):
         """Open links and step them until nothing moves any more."""

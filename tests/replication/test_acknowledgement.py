@@ -15,7 +15,8 @@ from ampsq.base.errors import DefinitionError, NotPersisted
 from ampsq.coordinator.actions import Actions
 from ampsq.protocol.schema import key
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
-from ampsq.replication.link_runner import _link, read_peer
+from ampsq.replication.link_directions import make_link
+from ampsq.replication.link_ends import read_peer
 
 ALWAYS = ["--appendfsync", "always"]
 
@@ -48,7 +49,7 @@ class Pair:
     def link(self):
         """A link that was opened just now."""
         definition = self.a.admin.destinations()["b"]
-        self._opened = _link(read_peer(self.a._store), read_peer(self.b._store), definition)
+        self._opened = make_link(read_peer(self.a._store), read_peer(self.b._store), definition)
         self._opened.open()
         return self._opened
 
@@ -323,7 +324,7 @@ def test_what_came_from_the_destination_does_not_make_it_late(pair):
     pair.b.apply(
         Destination(name="a", sync_type="async", topics=["orders"], addresses=[f"{pair._urls[0]}#{pair.a.instance}"])
     )
-    back = _link(read_peer(pair.b._store), read_peer(pair.a._store), pair.b.admin.destinations()["a"])
+    back = make_link(read_peer(pair.b._store), read_peer(pair.a._store), pair.b.admin.destinations()["a"])
     for number in range(60):
         pair.b.publish("orders", number)
     while not back.step().is_idle:

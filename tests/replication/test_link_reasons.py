@@ -14,7 +14,7 @@ from ampsq import Client
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.schema import key
-from ampsq.replication import link_runner
+from ampsq.replication import link_ends, link_runner
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.transport.store import Store
 
@@ -167,14 +167,14 @@ def test_a_link_that_compares_what_is_there_says_so(world, runner, monkeypatch):
     a = world.site("a", *shared(), to(world, "b"), coordinated=False)
     b = world.site("b", *shared(), to(world, "a"), coordinated=False)
     opening, go_on = threading.Event(), threading.Event()
-    make = link_runner._Directions
+    make = link_runner.LinkDirections
 
     def slow(*arguments):
         opening.set()
         go_on.wait(60)
         return make(*arguments)
 
-    monkeypatch.setattr(link_runner, "_Directions", slow)
+    monkeypatch.setattr(link_runner, "LinkDirections", slow)
     runner("a", to(world, "b"))
     assert opening.wait(30)
     link = link_of(a)
@@ -215,7 +215,7 @@ def test_a_fault_of_a_coordinator_s_own_is_told(world, runner, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr(link_runner, "validate", fail)
+    monkeypatch.setattr(link_ends, "validate", fail)
     runner("a", to(world, "b"))
     reason = in_state(a, "waiting", "its coordinator failed")
     assert reason.endswith("its log has all of ZeroDivisionError('by accident')")
@@ -235,7 +235,7 @@ def test_a_word_that_could_not_be_left_is_left_by_the_next_attempt(world, runner
     # Given a link that fails, and cannot say so at first
     here = ["unix:///tmp/nobody-is-here#b"]
     a = world.site("a", *shared(), to(world, "b", addresses=here, reconnect_timeout="100ms"), coordinated=False)
-    note, lost = link_runner._note, []
+    note, lost = link_runner.note_state, []
 
     def failing(store, state):
         if "nobody listens" in state.reason and len(lost) < 3:
@@ -243,7 +243,7 @@ def test_a_word_that_could_not_be_left_is_left_by_the_next_attempt(world, runner
             raise Unavailable("not now")
         note(store, state)
 
-    monkeypatch.setattr(link_runner, "_note", failing)
+    monkeypatch.setattr(link_runner, "note_state", failing)
     runner("a", to(world, "b", addresses=here, reconnect_timeout="100ms"))
     assert "nobody listens there" in in_state(a, "waiting", "nobody listens there")
     assert len(lost) == 3

@@ -1,0 +1,160 @@
+"""What one connection serves: the direction of a link, and that of the other side where it has no address for us."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.errors import AmpsqError, LinkRefused
+from ampsq.catalog.first_use import add_recorded
+from ampsq.expressions import parse
+from ampsq.protocol.calls import links as link_calls
+from ampsq.protocol.reads.clock import server_time
+from ampsq.replication.link import Link
+from ampsq.replication.link_ends import found_groups, incoming_state, refuse, validate_link, waiting_destinations
+from ampsq.replication.selection import EntrySelector, select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.definitions.destination import Destination
+    from ampsq.protocol.calls.links import LinkState
+    from ampsq.replication.link_ends import LinkEnd
+
+__all__ = ["LinkDirection", "LinkDirections", "make_link"]
+
+#: Seconds for which a direction waits for something new; then it looks whether it is to stop.
+_WAIT: Final = 0.25
+#: Seconds that all directions of a link together have to end.
+_ENDS_WITHIN: Final = 1.0
+
+
+class LinkDirection:
+    """A link between two ends, and what it says of itself at both."""
+
+    def __init__(self, source: LinkEnd, destination: LinkEnd, definition: Destination, state: LinkState) -> None:
+        self.link, self.state = make_link(source, destination, definition), state
+        self._source, self._destination = source.store, destination.store
+        self._counted = time.monotonic(), 0, 0
+
+    def step(self, wait: float) -> None:
+        """Step the link, and count what it moved."""
+        moved, state = self.link.step(wait), self.state
+        state.messages += moved.messages
+        state.bytes += moved.bytes
+        state.told += moved.journal_rows
+        state.requests += moved.requests
+
+    def report(self, run_by: str) -> None:
+        """Say that it stands, and how fast it was since this was said last."""
+        state, now = self.state, time.monotonic()
+        at, messages, size = self._counted
+        passed = max(now - at, 0.001)
+        state.messages_per_second = round((state.messages - messages) / passed)
+        state.bytes_per_second = round((state.bytes - size) / passed)
+        self._counted = now, state.messages, state.bytes
+        state.state, state.reason, state.at, state.run_by = "connected", "", self._source.call(server_time()), run_by
+        state.since = state.since or state.at
+        self._source.call(link_calls.write_link_state(self._source.instance, state))
+        self._destination.call(link_calls.write_link_state(self._destination.instance, state, is_incoming=True))
+
+
+class LinkDirections:
+    """What one connection serves: our own direction, and that of the other side where it has no address for us."""
+
+    def __init__(self, own: LinkEnd, other: LinkEnd, definition: Destination, state: LinkState) -> None:
+        self._own = LinkDirection(own, other, definition, state)
+        waiting = list(_fitting(own, other))
+        self._back = [LinkDirection(other, own, theirs, incoming_state(theirs, own, other)) for theirs in waiting]
+        self._validated = [(own, other, definition), *((other, own, theirs) for theirs in waiting)]
+        self._groups = self._found_groups()
+        self._stopping = threading.Event()
+        self._failed: list[AmpsqError] = []
+        self._threads = [threading.Thread(target=self._pull, args=(back,), daemon=True) for back in self._back]
+        for direction in (self._own, *self._back):
+            direction.link.open()
+        for thread in self._threads:
+            thread.start()
+
+    def step(self, wait: float) -> None:
+        """Step our own direction.
+
+        Raises:
+            AmpsqError: this direction failed, or the other one did.
+        """
+        if self._failed:
+            raise self._failed[0]
+        self._own.step(wait)
+
+    def validate_again(self) -> None:
+        """See that both sides still fit once another link of one of them has found an instance of another group.
+
+        Raises:
+            LinkRefused: they do not any more.
+        """
+        groups = self._found_groups()
+        if groups != self._groups:
+            self._groups = groups
+            for source, destination, definition in self._validated:
+                validate_link(source, destination, definition)
+
+    def _found_groups(self) -> list[dict[str, str]]:
+        return [found_groups(source.store) for source, _, _ in self._validated]
+
+    def report(self, run_by: str) -> None:
+        """Say at both ends that they stand."""
+        for direction in (self._own, *self._back):
+            direction.report(run_by)
+
+    def _pull(self, back: LinkDirection) -> None:
+        try:
+            while not self._stopping.is_set():
+                back.step(_WAIT)
+        except AmpsqError as error:
+            self._failed.append(error)
+
+    def close(self) -> None:
+        """End both directions."""
+        self._stopping.set()
+        until = time.monotonic() + _ENDS_WITHIN
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        for direction in (self._own, *self._back):
+            direction.link.close()
+
+
+def _fitting(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
+    """Give those destinations that wait for us to connect.
+
+    Raises:
+        LinkRefused: one of them does not fit; that is left at the other side, too.
+    """
+    for theirs in waiting_destinations(own, other):
+        try:
+            validate_link(other, own, theirs)
+        except LinkRefused as error:
+            refuse(theirs, own, other, str(error))
+            raise
+        yield theirs
+
+
+def make_link(source: LinkEnd, destination: LinkEnd, definition: Destination) -> Link:
+    """The link as the source defines it."""
+    catalog, selection = source.catalog, select(source.catalog, destination.catalog, definition)
+    topics = {topic: chosen for topic, chosen in selection.topics.items() if topic in catalog.topics}
+    filters = {topic: parse(chosen.filter, "filter") for topic, chosen in topics.items() if chosen.filter is not None}
+    for topic in topics:
+        if topic not in destination.catalog.topics:
+            destination.store.run(add_recorded(topic))
+    queues = [queue for queue in selection.queues if queue in destination.catalog.queues]
+    carried = EntrySelector(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
+    return Link(
+        definition.name,
+        source.store,
+        destination.store,
+        carried,
+        topics=list(topics),
+        queues=queues,
+        version=catalog.version,
+    )
