@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from zlib import crc32
 
 from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, TooMuchToRead, Unavailable, UnknownTopic
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ampsq.transport.store import Store
 
 __all__ = ["InstanceWriter", "Job", "SequencedWriter", "StagedWriter", "drain"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,7 @@ def drain(calls: Pipeline) -> None:
             continue
 
 
-def _with_topics(store: Store, call: Call[Any]) -> Any:
+def _with_topics(store: Store, call: Call[T]) -> T:
     """Run a call; topics that are first published to are made."""
     made: set[str] = set()
     while True:

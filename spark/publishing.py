@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ampsq.base.errors import DefinitionError
 from ampsq.definitions.definition import Fault, report
@@ -69,7 +69,9 @@ def publish(
         number = -(-number // instances) * instances
         # Modulo the number of instances it is the instance of the key.
         ready = ready.repartitionById(number, (F.crc32(F.coalesce(columns["key"], F.lit(""))) % number).cast("int"))
-    order: list[Any] = list(order_by) if isinstance(order_by, list | tuple) else [order_by]
+    order: list[str | Column] = (
+        list(order_by) if isinstance(order_by, list | tuple) else [cast("str | Column", order_by)]
+    )
     if order:
         ready = ready.sortWithinPartitions(*order)
     ready = ready.select(*[column.alias(name) for name, column in columns.items()])

@@ -8,7 +8,7 @@ So a batch that is run again after a crash has the same messages, whoever holds 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import id_text, parse_id
@@ -48,7 +48,7 @@ class QueueOffset(NamedTuple):
     messages: tuple[LeasedMessage, ...]
 
     @classmethod
-    def of(cls, offset: dict[str, Any], queue: str) -> Self:
+    def of(cls, offset: object, queue: str) -> Self:
         """Read an offset.
 
         Raises:

@@ -15,7 +15,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import EPOCH, NOW, BookmarkEnd, Id, id_text, parse_bookmark_spec, parse_id
@@ -123,16 +123,18 @@ def offsets_of(value: object) -> Offsets:
     return {name: _of_instance(each) for name, each in value.items()}
 
 
-def _of_instance(value: dict[str, Any]) -> InstanceOffset:
-    if not isinstance(value.get("topics"), dict):
-        return InstanceOffset(topics={topic: _id(each) for topic, each in value.items()})
-    if not all(isinstance(value.get(name, {}), dict) for name in ("cuts", "begins")):
+def _of_instance(value: dict[str, object]) -> InstanceOffset:
+    topics, cuts, begins = value.get("topics"), value.get("cuts", {}), value.get("begins", {})
+    if not isinstance(topics, dict):
+        return InstanceOffset(topics=_ids(value))
+    if not isinstance(cuts, dict) or not isinstance(begins, dict):
         raise DefinitionError(f"{shown(str(value))}: cuts and begins are not topics with IDs; allowed: {_ALLOWED}")
-    cuts = {topic: tuple(map(_id, each)) for topic, each in value.get("cuts", {}).items()}
-    topics, begins = (
-        {topic: _id(each) for topic, each in value.get(name, {}).items()} for name in ("topics", "begins")
-    )
-    return InstanceOffset(str(value.get("origin", "")), topics, cuts, begins)
+    ids_of_cuts = {topic: tuple(map(_id, each)) for topic, each in cuts.items()}
+    return InstanceOffset(str(value.get("origin", "")), _ids(topics), ids_of_cuts, _ids(begins))
+
+
+def _ids(value: Mapping[str, object]) -> dict[str, Id]:
+    return {topic: _id(each) for topic, each in value.items()}
 
 
 def _id(value: object) -> Id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from ampsq.definitions.definition import Fault, nearest, report
 from ampsq.protocol.encoding import encode_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection
 
 __all__ = ["ALLOWED", "WriteColumns"]
 
@@ -99,7 +99,7 @@ class WriteColumns:
         return [value for row in zip(*columns, strict=True) for value in row], keys
 
 
-def _unknown_columns(name: str, fields: Sequence[str] | dict[str, Any]) -> Fault:
+def _unknown_columns(name: str, fields: Collection[str]) -> Fault:
     text = nearest(name, [each for each in ALLOWED if each not in fields] or list(ALLOWED), "column")
     return Fault(name, f"{text}; drop it, or put it into the value: to_json(struct(...))")
 
@@ -124,7 +124,7 @@ def _filled(column: pa.Array, name: str) -> pa.Array:
     return column
 
 
-def _bytes(column: pa.Array) -> list[Any]:
+def _bytes(column: pa.Array) -> list[bytes]:
     return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 
@@ -133,7 +133,7 @@ def _values(column: pa.Array, name: str) -> list[bytes]:
 
 
 def _keys(column: pa.Array, name: str) -> list[bytes]:  # noqa: ARG001
-    return [value or b"" for value in _bytes(column)]
+    return [value or b"" for value in column.cast(pa.binary()).to_pylist()]
 
 
 def _topics(column: pa.Array, name: str) -> list[bytes]:
@@ -149,7 +149,7 @@ def _headers(column: pa.Array, name: str) -> list[bytes]:
         raise DefinitionError(f"column {name!r}: {error}") from None
 
 
-def _period(value: Any, name: str) -> bytes:
+def _period(value: object, name: str) -> bytes:
     if value is None:
         return b""
     if isinstance(value, Decimal):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "Family", "exposition"]
 
+#: Values of the labels, and the number; None: no sample.
+Sample: TypeAlias = "tuple[list[str], float | None]"
+
 
 class Family(NamedTuple):
     """One metric.
@@ -31,14 +34,14 @@ class Family(NamedTuple):
         of: ``queue``, ``link``, ``action`` or ``instance``: what it has one sample for.
         kind: ``gauge`` or ``counter``.
         text: what it says.
-        read: takes it from the figures; None: no sample.
+        samples: takes them from the figures of one instance.
     """
 
     name: str
     of: str
     kind: str
     text: str
-    read: Callable[[Any], float | None]
+    samples: Callable[[Reading], Iterator[Sample]]
 
     @property
     def exposed(self) -> str:
@@ -56,11 +59,19 @@ def _shared(read: Callable[[QueueFigures], float | None]) -> Callable[[QueueFigu
 
 
 def _queue_gauge(name: str, text: str, read: Callable[[QueueFigures], float | None]) -> Family:
-    return Family(f"ampsq_queue_{name}", "queue", "gauge", text, read)
+    return _queue(name, "gauge", text, read)
 
 
 def _queue_counter(name: str, text: str, read: Callable[[QueueFigures], float | None] | None = None) -> Family:
-    return Family(f"ampsq_queue_{name}", "queue", "counter", text, read or _stat(name))
+    return _queue(name, "counter", text, read or _stat(name))
+
+
+def _queue(name: str, kind: str, text: str, read: Callable[[QueueFigures], float | None]) -> Family:
+    def samples(reading: Reading) -> Iterator[Sample]:
+        figures = reading.figures
+        return (([figures.instance, each], read(queue)) for each, queue in figures.queues.items())
+
+    return Family(f"ampsq_queue_{name}", "queue", kind, text, samples)
 
 
 def _inactive(queue: QueueFigures) -> float | None:
@@ -68,11 +79,26 @@ def _inactive(queue: QueueFigures) -> float | None:
 
 
 def _link(name: str, kind: str, text: str, read: Callable[[LinkStatus], float | None]) -> Family:
-    return Family(f"ampsq_link_{name}", "link", kind, text, read)
+    def samples(reading: Reading) -> Iterator[Sample]:
+        figures = reading.figures
+        return ((_link_labels(figures.instance, link), read(link)) for link in figures.links)
+
+    return Family(f"ampsq_link_{name}", "link", kind, text, samples)
 
 
 def _action(name: str, kind: str, text: str, read: Callable[[ActionState], float | None]) -> Family:
-    return Family(f"ampsq_action_{name}", "action", kind, text, read)
+    def samples(reading: Reading) -> Iterator[Sample]:
+        figures = reading.figures
+        return (([figures.instance, each], read(action)) for each, action in figures.actions.items())
+
+    return Family(f"ampsq_action_{name}", "action", kind, text, samples)
+
+
+def _reading(name: str, text: str, read: Callable[[Reading], float | None]) -> Family:
+    def samples(reading: Reading) -> Iterator[Sample]:
+        yield [reading.figures.instance], read(reading)
+
+    return Family(f"ampsq_reading_{name}", "instance", "gauge", text, samples)
 
 
 def _incoming(link: LinkStatus) -> bool:
@@ -145,8 +171,8 @@ FAMILIES: Final[Sequence[Family]] = (
     _action("waiting", "gauge", "Entries of its sources that it has not looked at yet.", lambda action: action.waiting),
     _action("failed", "gauge", "Events that failed and are tried again.", lambda action: action.failed),
     _action("done", "counter", "Events on which it acted to the end.", lambda action: action.done),
-    Family("ampsq_reading_seconds", "instance", "gauge", "How long these figures took to read.", lambda r: r.took),
-    Family("ampsq_reading_age_seconds", "instance", "gauge", "How long ago these figures were read.", lambda r: r.age),
+    _reading("seconds", "How long these figures took to read.", lambda r: r.took),
+    _reading("age_seconds", "How long ago these figures were read.", lambda r: r.age),
 )  # fmt: skip
 
 _QUEUE_INFO: Final = ("topic", "message_type", "semantics", "kind")
@@ -165,17 +191,18 @@ _LABELS: Final[Mapping[str, Sequence[str]]] = {
 class _Collector:
     """Gives what was read to the library that writes it."""
 
-    def __init__(self, readings: Sequence[Reading], reachable: Mapping[str, bool], rounds: Mapping[Any, float]) -> None:
+    def __init__(
+        self, readings: Sequence[Reading], reachable: Mapping[str, bool], rounds: Mapping[tuple[str, str], float]
+    ) -> None:
         self._readings, self._reachable, self._rounds = readings, reachable, rounds
 
     def collect(self) -> Iterator[Metric]:
-        things = {kind: list(_things(kind, self._readings)) for kind in _LABELS}
         for family in FAMILIES:
             made = _family(family.name, family.kind, family.text, _LABELS[family.of])
-            for labels, thing in things[family.of]:
-                value = family.read(thing)
-                if value is not None:
-                    made.add_metric(labels, value)
+            for reading in self._readings:
+                for labels, value in family.samples(reading):
+                    if value is not None:
+                        made.add_metric(labels, value)
             yield made
         yield from _info(self._readings)
         up = _family("ampsq_up", "gauge", "1 if the instance's figures could be read.", (_INSTANCE,))
@@ -189,22 +216,9 @@ class _Collector:
         yield ages
 
 
-def _family(name: str, kind: str, text: str, labels: Iterable[str]) -> Any:
+def _family(name: str, kind: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily | CounterMetricFamily:
     made = GaugeMetricFamily if kind == "gauge" else CounterMetricFamily
     return made(name, text, labels=tuple(labels))
-
-
-def _things(kind: str, readings: Sequence[Reading]) -> Iterator[tuple[list[str], Any]]:
-    for reading in readings:
-        figures = reading.figures
-        if kind == "instance":
-            yield [figures.instance], reading
-        elif kind == "queue":
-            yield from (([figures.instance, name], queue) for name, queue in figures.queues.items())
-        elif kind == "action":
-            yield from (([figures.instance, name], action) for name, action in figures.actions.items())
-        else:
-            yield from ((_link_labels(figures.instance, link), link) for link in figures.links)
 
 
 def _link_labels(instance: str, link: LinkStatus) -> list[str]:
@@ -228,7 +242,9 @@ def _info(readings: Sequence[Reading]) -> Iterator[Metric]:
     yield links
 
 
-def exposition(readings: Sequence[Reading], reachable: Mapping[str, bool], rounds: Mapping[Any, float]) -> bytes:
+def exposition(
+    readings: Sequence[Reading], reachable: Mapping[str, bool], rounds: Mapping[tuple[str, str], float]
+) -> bytes:
     """Write everything in the text format.
 
     Args:

@@ -9,7 +9,7 @@ import secrets
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -116,7 +116,7 @@ class Pages:
         titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
         return self._page("error.html", request, status=status, title=titles[status], error=str(error))
 
-    def _page(self, template: str, request: Request, *, status: int = 200, **values: Any) -> Response:
+    def _page(self, template: str, request: Request, *, status: int = 200, **values: object) -> Response:
         is_live = request.query_params.get("live") != "off"
         instance = request.path_params.get("instance")
         text = self._templates.get_template(template).render(
@@ -220,7 +220,7 @@ class Pages:
         text = request.query_params.get("limit", "")
         return min(max(int(text), 1), _MOST) if text.isdecimal() else _SHOWN
 
-    def _known_queue(self, instance: str, name: str) -> Any:
+    def _known_queue(self, instance: str, name: str) -> QueueFigures:
         queues = self._observer.reading(instance).figures.queues
         if name not in queues:
             raise UnknownQueue(queue=name)
@@ -319,9 +319,9 @@ class Pages:
 
     def _state(self, instance: str) -> str:
         """Whether what a page shows is so now, as one line of the page."""
-        parts: Any = self._templates.get_template("parts.html").module
+        line: Callable[[str, str], str] = vars(self._templates.get_template("parts.html").module)["state"]
         fault = self._observer.fault(instance)
-        return " ".join(parts.state(fault, self._since(instance) if fault else "").split())
+        return " ".join(line(fault, self._since(instance) if fault else "").split())
 
     def _since(self, instance: str) -> str:
         """When the figures that a page shows were read; "" where there are none."""
@@ -355,6 +355,6 @@ def _own(path: str, instance: str) -> str:
     return path if is_ours else f"{own}queues"
 
 
-def _seen(value: Any) -> Any:
+def _seen(value: object) -> object:
     """What a template shows, without what acts on who looks; markup, and what forms send back, is what it is."""
     return printable(value) if type(value) is str else value

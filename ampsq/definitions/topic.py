@@ -189,11 +189,6 @@ class ConflatedTopic(Definition):
             return text or self.filter
         return f"({self.filter}) AND ({text})"
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What a subscription to the topic is asked for."""
-        return {"conflation": self.interval.text, **({"conflation_key": list(self.key)} if self.key else {})}
-
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
         if "underlying_topic" not in given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
     from websockets.frames import Frame
 
     from ampsq.gateway.rules import Bounds
@@ -75,8 +77,16 @@ class Requests(H11Protocol):
         bounds: gives those that hold now.
     """
 
-    def __init__(self, *args: Any, bounds: Callable[[], Bounds], **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        bounds: Callable[[], Bounds],
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
         self._bounds = bounds
         self._watch: _Watch | None = None
 
@@ -125,8 +135,16 @@ class Sockets(WebSocketsSansIOProtocol):
         bounds: gives those that hold now.
     """
 
-    def __init__(self, *args: Any, bounds: Callable[[], Bounds], **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        bounds: Callable[[], Bounds],
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
         self._bounds = bounds
         self._watch: _Watch | None = None
 

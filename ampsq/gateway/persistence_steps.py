@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.reads.server import ping, wait_for_replicas, write_marker
-from ampsq.protocol.request import Collect, Post
+from ampsq.protocol.request import ask
 from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 
 if TYPE_CHECKING:
-    from ampsq.protocol.request import AnyPipeline, Call
+    from ampsq.protocol.request import AnyPipeline
     from ampsq.publishing.flush_watch import FlushWatch
     from ampsq.publishing.persistence_level import PersistenceLevel
 
@@ -61,14 +61,14 @@ class PersistenceSteps:
 
     async def connect(self) -> None:
         """Have the connection open before something is recorded."""
-        await _asked(self._channel, ping())
+        await ask(self._channel, ping())
 
     async def look(self, wanted: PersistenceWait, topic: str) -> bool:
         """Return whether what was recorded in a topic is where it is to be; else `wanted.lacking` has the reason."""
         if wanted.mark is None:
             # Links carry it on while this server flushes.
             needed = await self._acknowledged.is_needed(self._channel)
-            wanted.mark = (await _asked(self._channel, replication_calls.set_mark())) if needed else ""
+            wanted.mark = (await ask(self._channel, replication_calls.set_mark())) if needed else ""
         now = time.monotonic()
         if wanted.level.level == "fsync" and self.flushed is not None:
             if not (await self.flushed.wait(self._channel, wanted.recorded, now + _STEP / 1000)):
@@ -86,14 +86,9 @@ class PersistenceSteps:
     async def _is_replicated(self, wanted: PersistenceWait) -> bool:
         if not wanted.is_behind:
             # A server waits for the last write of a connection: this one, behind what was recorded.
-            await _asked(self._channel, write_marker(self._instance))
+            await ask(self._channel, write_marker(self._instance))
             wanted.is_behind = True
         number = wanted.level.replicas
-        count = await _asked(self._channel, wait_for_replicas(number, _STEP))
+        count = await ask(self._channel, wait_for_replicas(number, _STEP))
         wanted.lacking = f"{count} of {number} replicas have it"
-        return bool(count >= number)
-
-
-async def _asked(channel: AnyPipeline, call: Call[Any]) -> Any:
-    await Post(channel, call)
-    return await Collect(channel)
+        return count >= number

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -152,6 +152,15 @@ def _loaded(config: uvicorn.Config) -> uvicorn.Config:
     return config
 
 
+class _Encryption(TypedDict, total=False):
+    """Options of uvicorn."""
+
+    ssl_certfile: str
+    ssl_keyfile: str
+    ssl_ca_certs: str
+    ssl_cert_reqs: int
+
+
 class _Served(NamedTuple):
     """What answers, once the gateway has begun."""
 
@@ -263,11 +272,11 @@ class Gateway:
 
     def _config(self) -> uvicorn.Config:
         bounds, tls = self._rules.bounds, self._tls
-        encrypted: dict[str, Any] = {}
+        encrypted: _Encryption = {}
         if tls is not None:
             encrypted = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
             if tls.clients:
-                encrypted |= {"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+                encrypted.update({"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED})
         guard = Middleware(_SameOrigin, hosts=self._hosts)
         app = Starlette(routes=self._routes(), middleware=[guard], lifespan=self._lifespan)
         return uvicorn.Config(

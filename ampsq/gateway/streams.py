@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
@@ -120,7 +120,7 @@ class Streams:
                 telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    async def _send(self, socket: WebSocket, facts: dict[str, Any]) -> None:
+    async def _send(self, socket: WebSocket, facts: dict[str, object]) -> None:
         try:
             async with asyncio.timeout(self._bounds.send_timeout):
                 await socket.send_text(dumped(facts))
@@ -170,7 +170,7 @@ class Streams:
             await _do(stream, session.push(), session.take_orders())
 
     async def _push(self, socket: WebSocket, topic: str, subscription: AsyncTopicSubscription) -> None:
-        told_last = ""
+        told_last: object = ""
         while told_last != "completed":
             facts = await _next(topic, subscription)
             if facts is not None:
@@ -259,7 +259,7 @@ class _Events(StreamingResponse):
                 _log.info("a reader of events took nothing for %g s (send_timeout), and is closed", self._within)
 
 
-async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, Any] | None:
+async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, object] | None:
     """What is told next of a topic; None: nothing came for a while."""
     if subscription.completed:
         return {"type": "completed", "topic": topic}
@@ -268,7 +268,7 @@ async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, A
 
 
 async def _server_sent_events(
-    first: dict[str, Any] | None, topic: str, subscription: AsyncTopicSubscription, stream: OpenStream
+    first: dict[str, object] | None, topic: str, subscription: AsyncTopicSubscription, stream: OpenStream
 ) -> AsyncIterator[str]:
     clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
     while not stream.is_over.is_set():
@@ -288,7 +288,7 @@ async def _server_sent_events(
         yield f"event: error\ndata: {dumped(stream.problem.as_dict())}\n\n"
 
 
-async def _do(stream: OpenStream, *doing: Awaitable[Any]) -> None:
+async def _do(stream: OpenStream, *doing: Awaitable[object]) -> None:
     """Do all until one ends or fails, or the stream is to end; then none is done any more."""
     tasks = [asyncio.ensure_future(each) for each in (*doing, stream.is_over.wait())]
     try:

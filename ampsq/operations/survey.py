@@ -6,8 +6,9 @@ before their first reply is read. Links take a few more.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq.base.errors import AmpsqError
 from ampsq.protocol.calls import catalog as catalog_calls
@@ -21,16 +22,19 @@ from ampsq.protocol.request import Collect, Post
 from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
+    from ampsq.protocol.calls.queue_stats import QueueCounts
+    from ampsq.protocol.reads.subscribers import StoredSubscription
     from ampsq.protocol.request import Call
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["SUBSCRIPTIONS", "Survey", "SurveyedSubscription", "Surveyor"]
 
+T = TypeVar("T")
 #: Subscriptions that are read of an instance, however many it has.
 SUBSCRIPTIONS: Final = 500
 
@@ -96,22 +100,10 @@ class Surveyor:
         if self._catalog is None:
             self._catalog = await catalog_calls.catalog()
         catalog = self._catalog
-        version, at, names, number, *figures = await _together(
-            pipeline,
-            [
-                catalog_version(self._instance),
-                server_time(),
-                subscription_names(self._instance, SUBSCRIPTIONS),
-                count_subscriptions(self._instance),
-                *map(stats_calls.stats, catalog.queues),
-            ],
-        )
+        version, at, names, number, figures = await self._read_figures(pipeline, catalog.queues)
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
-        more = await _together(
-            pipeline, [*map(measure_ages, wanted), *(subscription_facts(self._instance, name) for name in names)]
-        )
-        ages, found = more[: len(wanted)], more[len(wanted) :]
+        ages, found = await self._read_more(pipeline, wanted, names)
         links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
@@ -123,18 +115,50 @@ class Surveyor:
         ]
         return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
 
+    async def _read_figures(
+        self, pipeline: Pipeline, queues: Iterable[str]
+    ) -> tuple[int | None, int, list[str], int, list[QueueCounts]]:
+        """The catalog's version, the time, subscriptions and how many there are, and the figures of queues."""
+        with _closed_on_failure(pipeline):
+            version, at = await _sent(pipeline, catalog_version(self._instance)), await _sent(pipeline, server_time())
+            names = await _sent(pipeline, subscription_names(self._instance, SUBSCRIPTIONS))
+            number = await _sent(pipeline, count_subscriptions(self._instance))
+            figures = [await _sent(pipeline, stats_calls.stats(queue)) for queue in queues]
+            return (
+                await _reply(pipeline, version),
+                await _reply(pipeline, at),
+                await _reply(pipeline, names),
+                await _reply(pipeline, number),
+                [await _reply(pipeline, each) for each in figures],
+            )
 
-async def _together(pipeline: Pipeline, wanted: Sequence[Call[Any]]) -> list[Any]:
-    """Send all calls, then read all replies."""
-    replies: list[Any] = []
+    async def _read_more(
+        self, pipeline: Pipeline, queues: Iterable[str], subscriptions: Iterable[str]
+    ) -> tuple[list[Ages], list[StoredSubscription | None]]:
+        """The ages of queues, and what is known of subscriptions."""
+        with _closed_on_failure(pipeline):
+            ages = [await _sent(pipeline, measure_ages(queue)) for queue in queues]
+            facts = [await _sent(pipeline, subscription_facts(self._instance, name)) for name in subscriptions]
+            return [await _reply(pipeline, each) for each in ages], [await _reply(pipeline, each) for each in facts]
+
+
+@contextlib.contextmanager
+def _closed_on_failure(pipeline: Pipeline) -> Iterator[None]:
     try:
-        for call in wanted:
-            await Post(pipeline, call)
-        while len(replies) < len(wanted):
-            reply = await Collect(pipeline)
-            replies.append(reply)
+        yield
     except AmpsqError:
         # The replies behind it belong to nobody.
         pipeline.close()
         raise
-    return replies
+
+
+async def _sent(pipeline: Pipeline, call: Call[T]) -> Call[T]:
+    """Send a call; its reply is read later, in the order of the calls."""
+    await Post(pipeline, call)
+    return call
+
+
+async def _reply(pipeline: Pipeline, _call: Call[T]) -> T:
+    """The reply of the earliest call whose reply was not read, which is this one."""
+    reply: T = await Collect(pipeline)
+    return reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text
@@ -14,6 +14,7 @@ from ampsq.records.query import key_texts, sow_records
 from ampsq.views import upkeep as views
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ampsq.base.bookmarks import Bookmark
@@ -28,7 +29,7 @@ async def sow(
     context: InstanceContext,
     name: str,
     query: Query,
-    keys: Any = None,
+    keys: Iterable[object] | None = None,
     bookmark: Bookmark | str | datetime | None = None,
 ) -> list[SowMessage]:
     """Query what has this name; see `Client.sow`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.reads.server import examine_flushing, ping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ampsq.transport.pipeline import PinnedPipeline
     from ampsq.transport.store import Store
 
-__all__ = ["DurabilityGate"]
+__all__ = ["DurabilityGate", "GateMaker"]
 
 Page = TypeVar("Page")
 #: Seconds of one wait for the disk where there is nothing else to do.
@@ -91,3 +91,10 @@ class DurabilityGate(Generic[Page]):
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None
+
+
+class GateMaker(Protocol):
+    """What makes the gate of a server, whatever pages are to pass it."""
+
+    def __call__(self, store: Store, /) -> DurabilityGate[Page]:
+        """Make it."""

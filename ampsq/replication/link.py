@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.base.log_positions import FIRST, id_text, parse_id
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.links import SentPlaces
     from ampsq.protocol.calls.replication import JournalRow, Now
     from ampsq.protocol.calls.requests import InstanceRequest
+    from ampsq.replication.durability_gate import GateMaker
     from ampsq.transport.store import Store
 
 __all__ = ["Link", "LinkProgress"]
@@ -104,7 +105,7 @@ class Link:
         queues: Sequence[str] = (),
         version: int = 0,
         clock: Callable[[], Now] = str,
-        gate: Callable[[Store], DurabilityGate[Any]] = DurabilityGate,
+        gate: GateMaker = DurabilityGate,
     ) -> None:
         self._clock, self._make_gate = clock, gate
         self.name, self._source, self._destination, self.carried = name, source, destination, carried

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from ampsq.base.formatting import span_text
 from ampsq.base.log_positions import FIRST, parse_id
@@ -238,6 +238,20 @@ async def _number_behind(instance: str, stream: Stream, place: str) -> int:
     return (await rank_of(stream.of, last)) - (await rank_of(stream.of, max(parse_id(place), FIRST)))
 
 
+class _LinkFacts(TypedDict):
+    """What is known of a link beside what its coordinator said; see `LinkStatus`."""
+
+    destination: str
+    direction: str
+    instance: str | None
+    group: str | None
+    address: str | None
+    acknowledgement: str
+    pass_through: tuple[str, ...]
+    behind: int | None
+    seconds_behind: float | None
+
+
 def _outgoing(
     own: str, definition: Destination, known: LinkState | None, now: int, lag: tuple[int, float], *, downgraded: bool
 ) -> LinkStatus:
@@ -298,7 +312,12 @@ def _incoming(known: LinkState, now: int) -> LinkStatus:
 
 
 def _status(
-    known: LinkState | None, now: int, why_silent: Callable[[str], str], *, silent_after: float, **facts: Any
+    known: LinkState | None,
+    now: int,
+    why_silent: Callable[[str], str],
+    *,
+    silent_after: float,
+    **facts: Unpack[_LinkFacts],
 ) -> LinkStatus:
     known = known or LinkState("", "", state="silent")
     said, ago = known.state, now - known.at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Origin
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
@@ -204,7 +204,7 @@ class EntrySelector:
         if expression is None:
             return True
         flat = [text for pair in zip(entry.names, entry.values, strict=True) for text in pair]
-        row: Any = (entry.topic, entry.id, flat)
+        row = (entry.topic, entry.id, flat)
         return expression.matches(document_of(row, entry.origin, self.source.name, self.type_of(entry.topic)))
 
     def path_of(self, path: str) -> str:

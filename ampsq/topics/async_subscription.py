@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
 from ampsq.base.waiting import MOVING, STEP, acquire, time_limit, wait_of
@@ -97,7 +97,7 @@ class AsyncManagedTopicSubscription:
         handed = await self._next(owner, time_limit(timeout))
         return None if handed is None else AsyncTopicMessage(handed[0], handed[1], self)
 
-    async def _next(self, owner: asyncio.Task[Any] | None, until: float) -> Handed | None:
+    async def _next(self, owner: asyncio.Task[object] | None, until: float) -> Handed | None:
         core = self.core
         while True:
             if await acquire(self._lock, timeout=wait_of(until)):
@@ -118,7 +118,7 @@ class AsyncManagedTopicSubscription:
             if self._is_moving:
                 await asyncio.sleep(MOVING)
 
-    async def _fetch(self, owner: asyncio.Task[Any] | None, until: float) -> Handed | None:
+    async def _fetch(self, owner: asyncio.Task[object] | None, until: float) -> Handed | None:
         if self.core.closed:
             raise Closed("this subscription was closed")
         await self._save()

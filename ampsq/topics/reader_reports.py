@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError
 from ampsq.definitions.transport import parse_transport
@@ -87,7 +87,8 @@ class Reporting:
             )  # fmt: skip
             if self._store is None:
                 self._store = Store(self._route, self._route.instance, retry_timeout=1.0)
-                self._thread = threading.Thread(target=self._run, name=f"ampsq-reporting-{self._client}", daemon=True)
+                name = f"ampsq-reporting-{self._client}"
+                self._thread = threading.Thread(target=self._run, args=(self._store,), name=name, daemon=True)
                 self._thread.start()
             # Of some readers it also waits for the disk.
             self._readers.append(_Reported(made, self._store.pipeline(follows=False)))
@@ -104,19 +105,19 @@ class Reporting:
         if self._store is not None:
             self._store.close()
 
-    def _run(self) -> None:
+    def _run(self, store: Store) -> None:
         pause = 0.0
         while not self._stopped.wait(pause):
             readers = list(self._readers)
             # Each of them, also behind one that is busy.
-            is_busy = sum(map(self._cared_for, readers)) > 0
+            is_busy = sum(self._cared_for(each, store) for each in readers) > 0
             is_offline = any(each.reader.is_offline for each in readers)
             pause = 0.0 if is_busy else _LOOK_OFFLINE if is_offline else _LOOK
 
-    def _cared_for(self, each: _Reported) -> bool:
+    def _cared_for(self, each: _Reported, store: Store) -> bool:
         """Do what a reader needs; gives whether it needs more at once."""
         try:
-            return self._care(each)
+            return self._care(each, store)
         except (AmpsqError, OSError) as error:
             # Tried again: until then it is what it was.
             _log.debug("reporting: %s", error)
@@ -125,8 +126,7 @@ class Reporting:
         each.due = time.monotonic() + _AGAIN
         return False
 
-    def _care(self, each: _Reported) -> bool:
-        store: Any = self._store
+    def _care(self, each: _Reported, store: Store) -> bool:
         reader, is_busy = each.reader, False
         if reader.refusal is not None:
             return False

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.base.log_positions import FIRST, StoredPosition
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import BookmarkSpec, Id
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
+    from ampsq.protocol.request import AnyPipeline
     from ampsq.topics.bookmark_store import BookmarkStore
-    from ampsq.topics.merge import Entry
+    from ampsq.topics.merge import Entry, Request
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.replay import NotFound
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
@@ -96,7 +97,7 @@ class TopicSubscriptionCore:
         self._superseded: NameInUse | None = None
         self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
-        self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
+        self._handed: weakref.WeakKeyDictionary[object, Received] = weakref.WeakKeyDictionary()
         self.auto_ack = spec.auto_ack
         #: Whether messages go as they are taken, so that whoever iterates need not ask.
         self.is_unpaced = spec.pace is None
@@ -118,7 +119,7 @@ class TopicSubscriptionCore:
         """The message type of a topic."""
         return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
 
-    async def open(self, pipeline: Any) -> None:
+    async def open(self, pipeline: AnyPipeline) -> None:
         """Begin.
 
         Raises:
@@ -148,11 +149,11 @@ class TopicSubscriptionCore:
         """Whether only what cannot be lost is handed on: one connection reads it, and waits for disk or replicas."""
         return self._spec.fully_durable is not False
 
-    async def _durability(self, instance: str) -> Durability[Any] | None:
+    async def _durability(self, instance: str) -> Durability[Request] | None:
         """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
         if not self.is_fully_durable:
             return None
-        durability: Durability[Any] = Durability(instance, self._spec.fully_durable)
+        durability: Durability[Request] = Durability(instance, self._spec.fully_durable)
         await durability.examine()
         return durability
 
@@ -162,7 +163,7 @@ class TopicSubscriptionCore:
         asked: BookmarkSpec,
         kept: StoredPosition | None,
         not_found: NotFound,
-        durability: Durability[Any] | None,
+        durability: Durability[Request] | None,
     ) -> LogReader:
         return LogReader(
             session.instance,
@@ -254,7 +255,7 @@ class TopicSubscriptionCore:
 
     # -- reading
 
-    async def fetch(self, pipeline: Any, wait: float) -> None:
+    async def fetch(self, pipeline: AnyPipeline, wait: float) -> None:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
@@ -276,7 +277,7 @@ class TopicSubscriptionCore:
         """True where everything that was asked for is read and taken in."""
         return self._page is None and self._reader is not None and self._reader.completed
 
-    async def _read(self, reader: LogReader | LimitedReader, pipeline: Any, wait: float) -> None:
+    async def _read(self, reader: LogReader | LimitedReader, pipeline: AnyPipeline, wait: float) -> None:
         """Take in the next page, or the one that was read when something failed."""
         if self._page is None:
             self._page = await reader.read(pipeline, wait)
@@ -351,7 +352,7 @@ class TopicSubscriptionCore:
         is_had = publisher_number is not None and not self._had.admit(publisher_number)
         return Received(topic, stream_id, source_in(flat), publisher_number, is_handled=is_had)
 
-    def take(self, owner: Any) -> Handed | None:
+    def take(self, owner: object) -> Handed | None:
         """The next message that may be handed out now.
 
         Args:
@@ -373,7 +374,7 @@ class TopicSubscriptionCore:
 
     # -- what was handled
 
-    def asks(self, owner: Any) -> None:
+    def asks(self, owner: object) -> None:
         """Somebody asks for the next message: the former one is handled."""
         if self._handling is not None and (received := self._handed.pop(owner, None)) is not None:
             self._handling.handle(received)
@@ -388,7 +389,7 @@ class TopicSubscriptionCore:
         """Whether it is time for what is to be done from time to time, also while nothing is read."""
         return time.monotonic() >= self._due_at
 
-    async def attend(self, pipeline: Any) -> None:
+    async def attend(self, pipeline: AnyPipeline) -> None:
         """Keep from being trimmed what is not handed on yet; `save` goes before."""
         self._due_at = time.monotonic() + self._save_after
         if self._reader is not None and self._reader.is_hold_due:
@@ -417,7 +418,9 @@ class TopicSubscriptionCore:
         refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
         return self.closed or self._superseded is not None or refused
 
-    async def prepare_failover(self, session: ClientContext, reporting: Reporting, pipeline: Any) -> FailoverPlan:
+    async def prepare_failover(
+        self, session: ClientContext, reporting: Reporting, pipeline: AnyPipeline
+    ) -> FailoverPlan:
         """Find where it goes on at another instance, and begin there; nothing changes here before `resume_at`.
 
         Args:
@@ -477,7 +480,7 @@ class TopicSubscriptionCore:
         if self._spec.pace is not None:
             self._spec.pace.forget()
 
-    async def close(self, pipeline: Any) -> None:
+    async def close(self, pipeline: AnyPipeline) -> None:
         """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
         try:
             await self._save_last()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
@@ -65,10 +65,11 @@ class ReplayOptions(TypedDict, total=False):
     conflation_key: str | Sequence[str] | None
 
 
+_OPTIONS: Final = tuple(ReplayOptions.__annotations__)
 #: What each of the two calls has; of the other one's arguments each says where they belong.
 _TAKEN: Final = {
     "subscribe": ("max_backlog", "filter", "renew", "on_message"),
-    "subscribe_topic": ("bookmark", "filter", "on_message", *ReplayOptions.__annotations__),
+    "subscribe_topic": ("bookmark", "filter", "on_message", *_OPTIONS),
 }
 
 
@@ -117,17 +118,16 @@ class TopicSubscriptionSpec:
         Raises:
             DefinitionError: an option is wrong.
         """
-        left: dict[str, Any] = dict(options)
+        conflation, conflation_key = options.get("conflation"), options.get("conflation_key")
         if conflated is not None:
             name, text = conflated.underlying_topic, conflated.filter_with(text)
-            left |= conflated.options
-        sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
-        rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
-        not_found = left.pop("bookmark_not_found", "now")
-        auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
-        conflation, conflation_key = left.pop("conflation", None), left.pop("conflation_key", None)
-        if left:
-            refuse_arguments("subscribe_topic", name, left)
+            conflation, conflation_key = conflated.interval.text, list(conflated.key) or conflation_key
+        sub_id, store = options.get("sub_id"), options.get("bookmark_store")
+        rate, gap = options.get("rate"), options.get("rate_max_gap")
+        not_found = options.get("bookmark_not_found", "now")
+        auto_ack, durable = options.get("auto_ack", True), options.get("fully_durable", False)
+        if unknown := {option: given for option, given in options.items() if option not in _OPTIONS}:
+            refuse_arguments("subscribe_topic", name, unknown)
         if not_found not in _NOT_FOUND:
             raise DefinitionError(f"bookmark_not_found={shown(not_found)}: allowed are 'now', 'epoch' and 'fail'")
         if store is not None and not isinstance(store, BookmarkStore):

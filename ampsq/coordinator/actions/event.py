@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from ampsq.definitions.action_parts import VARIABLE
 from ampsq.queues.dead_letters import embedded
@@ -15,10 +15,39 @@ from ampsq.queues.returns import CameBack, last_reason, read_returns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CONDITIONS", "ActionEvent", "always", "dead_letter_body", "iso_time", "rendered"]
+__all__ = [
+    "CONDITIONS",
+    "ActionEvent",
+    "EventFacts",
+    "JournalFacts",
+    "always",
+    "dead_letter_body",
+    "iso_time",
+    "rendered",
+]
 
 #: The step of an event whose conditions are still to be looked at.
 CONDITIONS: Final = -1
+
+
+class JournalFacts(TypedDict):
+    """What the journal has of a message that a queue gave up."""
+
+    reason: str
+    consumer_reason: str
+    attempts: str
+    history: str
+
+
+class EventFacts(TypedDict):
+    """An event as `ActionEvent.to_json` keeps it; see its attributes."""
+
+    source: str
+    number: int
+    step: int
+    variables: dict[str, str]
+    headers: str
+    letter: str | None
 
 
 @dataclass(slots=True)
@@ -65,7 +94,7 @@ class ActionEvent:
         return json.dumps(facts, separators=(",", ":")).encode()
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> Self:
+    def from_facts(cls, facts: EventFacts) -> Self:
         """It as `to_json` kept it."""
         return cls(
             facts["source"],
@@ -120,7 +149,7 @@ def _bytes(value: str) -> bytes:
 
 
 def dead_letter_body(
-    queue: str, topic: str, bookmark: bytes, facts: Mapping[str, Any], fields: Mapping[bytes, bytes]
+    queue: str, topic: str, bookmark: bytes, facts: JournalFacts, fields: Mapping[bytes, bytes]
 ) -> bytes:
     """Write a dead letter: a JSON object whose last member is the original.
 
@@ -133,7 +162,7 @@ def dead_letter_body(
     """
     deliveries, _, cancels = str(facts["attempts"]).partition(":")
     returns = read_returns(facts["history"])
-    said: dict[str, Any] = {
+    said: dict[str, object] = {
         "queue": queue,
         "topic": topic,
         "bookmark": bookmark.decode(),

@@ -6,11 +6,11 @@ import json
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import Unavailable, UnknownTopic
 from ampsq.catalog.apply import add_topic
-from ampsq.coordinator.actions.event import ActionEvent, iso_time
+from ampsq.coordinator.actions.event import ActionEvent, EventFacts, iso_time
 from ampsq.coordinator.actions.follow import back_off
 from ampsq.coordinator.actions.run import TRANSIENT, named_topic
 from ampsq.definitions.action_parts import Do
@@ -51,13 +51,23 @@ def retry_failed(store: Store, followed: Followed) -> bool:
     return len(due) == _BATCH
 
 
+class _FailedFacts(EventFacts):
+    """A failed event as it is kept: also why, how often it was tried, since when, when next, and by whom last."""
+
+    error: str
+    tries: int
+    failed: str
+    next: str
+    by: str
+
+
 class _Retry:
     """One failed event while it is tried again."""
 
     def __init__(self, store: Store, followed: Followed, number: int) -> None:
         self._store, self._followed, self._action, self._number = store, followed, followed.action, number
         self._revision = 0
-        self._facts: dict[str, Any] = {}
+        self._facts: _FailedFacts
         self._at = 0
 
     def make(self, now: int) -> None:
@@ -70,7 +80,8 @@ class _Retry:
         event = ActionEvent.from_facts(self._facts)
         # First comes the claim: whoever makes it tries, and the others see that it was tried.
         self._at = now + back_off(self._facts["tries"] + 1)
-        self._facts |= {"tries": self._facts["tries"] + 1, "next": iso_time(self._at), "by": secrets.token_hex(4)}
+        self._facts["tries"] += 1
+        self._facts["next"], self._facts["by"] = iso_time(self._at), secrets.token_hex(4)
         if not self._write(event):
             return
         try:
@@ -128,8 +139,10 @@ class _Retry:
 
     def _write(self, event: ActionEvent, message: action_calls.EventMessage | None = None) -> bool:
         """Write where the event is; False when somebody else did."""
-        meta = {name: self._facts[name] for name in ("error", "tries", "failed", "next", "by")}
-        value = event.to_json(**meta)
+        said = self._facts
+        value = event.to_json(
+            error=said["error"], tries=said["tries"], failed=said["failed"], next=said["next"], by=said["by"]
+        )
         call = action_calls.redo(self._action.name, str(self._number), self._revision, value, self._at, message=message)
         done = self._store.call(call)
         if not done and call.repeated:

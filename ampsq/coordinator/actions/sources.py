@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.catalog.action_sources import LINKED
-from ampsq.coordinator.actions.event import ActionEvent, always, dead_letter_body, iso_time
+from ampsq.coordinator.actions.event import ActionEvent, JournalFacts, always, dead_letter_body, iso_time
 from ampsq.definitions.action_parts import On
 from ampsq.expressions import Document, parse
 from ampsq.expressions.unparse import show
@@ -59,7 +59,7 @@ class _Draft(NamedTuple):
 
     ref: str
     known: dict[str, bytes]
-    facts: dict[str, object] | None = None
+    facts: JournalFacts | None = None
 
 
 class Slot(NamedTuple):
@@ -165,7 +165,7 @@ class EventReader:
         drafts: list[_Draft | ActionEvent | None] = []
         for ref, count, came_back in zip(refs, attempts, history, strict=False):
             why = said or last_reason(read_returns(came_back))
-            facts: dict[str, object] = {
+            facts: JournalFacts = {
                 "reason": reason,
                 "consumer_reason": why,
                 "attempts": count,
