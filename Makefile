@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
 # Folders or files whose tests `make roles` runs, and those of them that `make test-all` does.
 ROLES ?= $(addprefix tests/,queues publishing topics records views catalog client operations tracing lua replication faults cli \
-	coordinator/test_actions.py coordinator/test_foreign_entries.py gateway/test_gateway.py gateway/test_gateway_writing.py)
+	$(patsubst %,coordinator/test_%.py,actions action_recipes action_triggers foreign_entries) gateway/test_gateway.py gateway/test_gateway_writing.py)
 ROLES_IN_ALL := tests/replication/test_running.py tests/operations/test_check.py \
 	$(patsubst %,tests/queues/test_%.py,acknowledging at_most_once history letters message_flow redrive returning subscribing) \
 	$(patsubst %,tests/coordinator/test_%.py,actions foreign_entries) \

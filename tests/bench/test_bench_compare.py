@@ -15,16 +15,13 @@ from click.testing import CliRunner
 
 from ampsq.bench import checkouts
 from ampsq.bench.checkouts import RunFailed, laid_out
-from ampsq.bench.compare import compare, judged, table
-from ampsq.bench.verdicts import Better, direction, flattened, quotient, verdict
+from ampsq.bench.compare import compare
 
 pytestmark = pytest.mark.slow
 
 GIT = shutil.which("git") or "git"
 ROOT = Path(__file__).parents[2]
 PARTS = ("ampsq", "bench", "cli", "lua", "spark")
-#: What `ampsq bench --quick --json` printed, all parts in one object.
-RECORDED = json.loads((ROOT / "tests" / "data" / "bench.json").read_text())
 #: A checkout whose benchmark takes no time: its rate is what the folder's file says, one line a run, the last for good.
 PROGRAM = """
 import json, pathlib, sys
@@ -79,159 +76,6 @@ def compared(*arguments):
 def git(folder, *arguments):
     who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run([GIT, *who, *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
-
-
-# --- figures
-
-
-def test_figures_are_all_numbers_by_their_names():
-    given = {"publish.ratio": 2, "publish": {"ratio": 2, "ratios": [1, 3.5]}, "server": {"kind": "x"}, "right": True}
-
-    assert flattened(given) == {"publish.ratio": 2, "publish.ratios.0": 1, "publish.ratios.1": 3.5}
-
-
-def test_every_figure_that_the_benchmark_printed_has_a_direction():
-    figures = flattened(RECORDED)
-
-    assert len(figures) > 180
-    assert [name for name in figures if direction(name) is None] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [
-        ("publish.ratio", Better.MORE),
-        ("publish.cpu_ratio", Better.MORE),
-        ("publish.ratios.2", Better.NOT_COMPARED),
-        ("publish.per_second", Better.MORE),
-        ("publish.raw_per_second", Better.NOT_COMPARED),
-        ("consume.backlog_500.ratio", Better.MORE),
-        ("latency.p50_ratio", Better.LESS),
-        ("latency.p99_us", Better.LESS),
-        ("latency.p99_raw_us", Better.NOT_COMPARED),
-        ("memory.bytes_per_leased", Better.LESS),
-        ("growth.idle_subscriptions_1000.take_and_ack_us", Better.LESS),
-        ("server_cpu_us_per_message", Better.LESS),
-        ("kinds.rates.filtered.publish_ratio", Better.MORE),
-        ("kinds.rates.depth.plain_server_us", Better.LESS),
-        ("kinds.memory.two_filters_that_match", Better.LESS),
-        ("kinds.ahead.1000", Better.LESS),
-        ("kinds.filters.30", Better.LESS),
-        ("publishing.file, fsync; memory.single_ratio", Better.MORE),
-        ("replay.rates.server_us", Better.LESS),
-        ("replay.latency.file.p99_ratio", Better.LESS),
-        ("expiry.queue.messages", Better.NOT_COMPARED),
-        ("expiry.queue.calls_over_10_ms", Better.LESS),
-        ("redrive.letters", Better.NOT_COMPARED),
-        ("redrive.p999_call_ms", Better.LESS),
-        ("rebuild.messages", Better.NOT_COMPARED),
-        ("rebuild.rebuild.seconds", Better.LESS),
-        ("gateway.publish_directly_per_second", Better.MORE),
-        ("gateway.latency.p50_us", Better.LESS),
-        ("replication.rates.ratio_beside_link", Better.MORE),
-        ("replication.rates.source_us_of_the_link", Better.LESS),
-        ("replication.recovery.outage_s", Better.NOT_COMPARED),
-        ("replication.recovery.caught_up_after_s", Better.LESS),
-        ("replication.takeover.held", Better.NOT_COMPARED),
-        ("replication.takeover.first_ms", Better.LESS),
-        ("something.new", None),
-    ],
-)
-def test_directions(name, better):
-    assert direction(name) == better
-
-
-@pytest.mark.parametrize(
-    ("new", "old", "better", "ratio"),
-    [
-        (90, 100, Better.MORE, 0.9),
-        (90, 100, Better.LESS, 100 / 90),
-        (0, 0, Better.LESS, 1),
-        (2, 0, Better.LESS, 0.001),
-        (0, 2, Better.LESS, 1000),
-        (0, 2, Better.MORE, 0.001),
-        (2, 0, Better.MORE, 1000),
-    ],
-)
-def test_a_ratio_is_less_than_one_where_the_new_figure_is_worse(new, old, better, ratio):
-    assert quotient(new, old, better) == pytest.approx(ratio)
-
-
-# --- verdicts
-
-
-def test_a_figure_has_fallen_that_is_worse_than_parent_against_parent_shows():
-    found = verdict("publish.per_second", Better.MORE, [100, 101, 99], [90, 91, 89], [101, 99, 100])
-
-    assert found.fallen
-    assert found.word == "FALLEN"
-    assert found.ratio == pytest.approx(0.9)
-    assert found.lowest == pytest.approx(99 / 101)
-
-
-def test_a_figure_has_not_fallen_above_ninety_five_hundredths_however_steady_it_is():
-    found = verdict("publish.per_second", Better.MORE, [100, 100, 100], [96, 96, 96], [100, 100, 100])
-
-    assert (found.fallen, found.word) == (False, "")
-    assert not verdict("x_us", Better.LESS, [100], [105.2], [100]).fallen
-    assert verdict("x_us", Better.LESS, [100], [105.3], [100]).fallen
-
-
-@pytest.mark.parametrize("again", [[100, 100, 88], [100, 100, 113]])
-def test_a_figure_is_noisy_where_the_parent_beside_itself_is_as_low_whichever_run_is_called_the_second(again):
-    found = verdict("publish.per_second", Better.MORE, [100, 100, 100], [90, 90, 90], again)
-
-    assert (found.fallen, found.word) == (False, "noisy")
-
-
-def test_a_median_of_parent_against_parent_counts_also_where_no_round_is_as_low():
-    # Given rounds that are alike, from different levels, so that medians come from different rounds
-    old, again = [50, 100, 120], [55, 90, 125]
-
-    found = verdict("publish.per_second", Better.MORE, old, [45, 91, 115], again)
-
-    assert found.parent_ratio == 0.9
-    assert (found.ratio, found.fallen) == (0.91, False)
-
-
-def test_less_is_better_for_times_and_a_gain_is_said():
-    found = verdict("latency.p50_us", Better.LESS, [100, 100], [50, 50], [100, 101])
-
-    assert (found.ratio, found.word) == (2, "better")
-
-
-def test_figures_that_cannot_be_compared_are_named():
-    old = {"publish.per_second": 1, "gone_us": 1, "x.raw_per_second": 1, "odd": 1}
-    new = {"publish.per_second": 1, "come_us": 1, "x.raw_per_second": 1, "odd": 1}
-    values = {
-        "old": [old | {"sometimes_us": 1}, old],
-        "new": [new | {"sometimes_us": 1}, new],
-        "again": [old, old],
-    }
-
-    verdicts, others = judged(values)
-
-    assert [each.name for each in verdicts] == ["publish.per_second"]
-    assert others == {
-        "only the old one has": ["gone_us"],
-        "only the new one has": ["come_us"],
-        "not in every run": ["sometimes_us"],
-        "not compared": ["x.raw_per_second"],
-        "which way is better is not known": ["odd"],
-    }
-
-
-def test_the_table_of_all_figures_fits_a_hundred_columns():
-    figures = flattened(RECORDED)
-    worse = {name: value * 200 for name, value in figures.items()}
-    verdicts, _ = judged({"old": [figures], "new": [worse], "again": [figures]})
-
-    lines = list(table(verdicts))
-
-    assert max(map(len, lines)) <= 100
-    assert (lines.count("publish"), lines.count("latency")) == (1, 1)
-    assert any(line.startswith("publishing.file, fsync; memory") for line in lines)
-    assert any(line.split()[-1] == "FALLEN" for line in lines)
 
 
 # --- checkouts

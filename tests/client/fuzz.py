@@ -6,6 +6,7 @@ python tests/client/fuzz.py --call 1:4711
 A seed and a number are one call. A call may succeed. If it is refused, then with an `AmpsqError` of ours that is not
 `ScriptBug`, or with a `TypeError` or `ValueError` whose text names an argument.
 """
+# Long: one campaign: what is thrown at every public call, and what each may answer.
 
 # ruff: noqa: E402, S311, T201  (imports behind a path; chance is what is wanted; a command prints)
 

@@ -2,6 +2,7 @@
 
 AMPSQ_SCREENSHOTS=docs/images writes the pictures of docs/console.md there.
 """
+# Long: one browser is opened for all of it.
 
 from __future__ import annotations
 

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 import pytest
 
+from ampsq.coordinator.actions import Actions
+from ampsq.protocol.schema import key
+
 
 @pytest.fixture
 def store(valkey_store):
     return valkey_store
+
+
+@pytest.fixture
+def published(valkey, client):
+    """What was published to a topic: bodies, in order."""
+
+    def read(topic):
+        with valkey.client() as redis:
+            return [fields[b"b"] for _, fields in redis.xrange(key(client.instance, "log", topic))]
+
+    return read
+
+
+@pytest.fixture
+def act(client):
+    """Rounds of the duty, until nothing more is to be done."""
+    duty = Actions()
+
+    def rounds(number=3, duty=duty):
+        for _ in range(number):
+            while not duty.run_once(client._store):
+                pass
+
+    return rounds

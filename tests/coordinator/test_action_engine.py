@@ -1,4 +1,5 @@
 """Actions through deaths, doubled calls and several coordinators: each publish is made exactly once."""
+# Long: one scene of actions, which survives each fault in turn.
 
 from __future__ import annotations
 

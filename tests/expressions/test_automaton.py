@@ -1,4 +1,5 @@
 """Patterns: what they match, against Python's own engine; the two kinds of automata and Lua against each other."""
+# Long: one automaton, in Python and in Lua, beside the search of Python: its cases are shared.
 
 from __future__ import annotations
 

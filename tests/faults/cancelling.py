@@ -7,6 +7,7 @@ each call the idle connections answer what they are asked; now and then, left al
 open are known to the server, no lease is older than its period, every message that was told to be recorded is recorded
 once and comes out, and what was confirmed to be acknowledged never again.
 """
+# Long: one campaign: each scene cancels at every step and looks at the same facts.
 
 # ruff: noqa: E402, S311, T201  (imports behind a path; chance is what is wanted; a command prints)
 

@@ -1,4 +1,5 @@
 """Documents are run: the README's ten lines and commands, the examples, the generated tables."""
+# Long: one table: a test for each page, beside those of the other pages.
 
 import os
 import re

@@ -18,30 +18,7 @@ LEAST = 60
 REASON = "# Long: "
 HEAD = 60
 #: Long files without a reason: each is cut, or gets one.
-LONG = frozenset(
-    {
-        "tests/bench/test_bench_compare.py",
-        "tests/catalog/test_changes.py",
-        "tests/cli/test_messages.py",
-        "tests/client/fuzz.py",
-        "tests/console/test_console.py",
-        "tests/coordinator/test_action_engine.py",
-        "tests/coordinator/test_actions.py",
-        "tests/expressions/test_automaton.py",
-        "tests/faults/cancelling.py",
-        "tests/faults/test_failover.py",
-        "tests/house/test_documents.py",
-        "tests/lua/test_catalog_scripts.py",
-        "tests/lua/test_expiry.py",
-        "tests/lua/test_job_scripts.py",
-        "tests/lua/test_records_scripts.py",
-        "tests/lua/test_walks.py",
-        "tests/model/ownership_variants.py",
-        "tests/replication/test_bookmarks.py",
-        "tests/replication/test_ownership.py",
-        "tests/replication/test_replication_validation.py",
-    }
-)
+LONG: frozenset[str] = frozenset()
 #: Short modules that one other imports, or none, each with why it stands alone.
 SHORT = {
     "ampsq.bench.redrive": "a part of the benchmark, as each has its file",

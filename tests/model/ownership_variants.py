@@ -1,5 +1,6 @@
 # ruff: noqa: ARG002 - what a guard does not look at any more is what makes a variant
 """The protocol with one guard less each time, and a small scenario in which that shows."""
+# Long: one table: each mistake that the protocol could have, and what finds it.
 
 from __future__ import annotations
 

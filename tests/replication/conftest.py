@@ -10,6 +10,7 @@ import pytest
 from homes import Pair
 from sites import World
 
+from ampsq import Client, Topic
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.message_types import JSON
 from ampsq.expressions import parse
@@ -206,3 +207,36 @@ def homes(start_server, instance):
 def command_of(*arguments):
     """A plain command as a call."""
     return command(list(arguments), lambda reply: reply)
+
+
+class Twin:
+    """An instance of a fabric with a client."""
+
+    def __init__(self, site, client):
+        self.site, self.client, self.run = site, client, site.run
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    def foreign(self, topic, **fields):
+        """The bookmark of an entry that somebody writes without ampsq."""
+        stream_id = self.site.store.redis.xadd(self.site.key("log", topic), fields)
+        return f"{topic}~{self.origin}~{stream_id.decode()}"
+
+
+@pytest.fixture
+def twins(fabric, request):
+    """Two instances with clients, linked both ways: ``twins(definitions...)`` gives them."""
+
+    def made(*definitions, topics=("orders",), queues=(), filters=None):
+        found = []
+        for name in ("a", "b"):
+            site = fabric.site(name)
+            client = Client(site.store.url, instance=site.store.instance)
+            request.addfinalizer(client.close)
+            client.apply(Topic(name="orders"), *definitions)
+            found.append(Twin(site, client))
+        fabric.join(found[0].site, found[1].site, topics=topics, queues=queues, filters=filters)
+        return found
+
+    return made
