@@ -61,7 +61,7 @@ def _show(explanation: Explanation) -> None:
     facts: list[tuple[str, Any]] = [("queue", explanation.queue), ("bookmark", explanation.bookmark)]
     facts += [("state", explanation.state), ("reason", explanation.reason)]
     for name, value in explanation.facts.items():
-        if name == "holders":
+        if name == "holders" and isinstance(value, dict):
             facts += [(name, ", ".join(f"{who} ({count})" for who, count in value.items()))] if value else []
         elif isinstance(value, dict):
             facts += value.items()
@@ -69,7 +69,7 @@ def _show(explanation: Explanation) -> None:
             facts.append((name, value))
     labelled([(name, _plain(fact_text(name, value) if value else value)) for name, value in facts])
     subscriptions = explanation.facts.get("subscriptions")
-    if subscriptions:
+    if isinstance(subscriptions, list) and subscriptions:
         print()
         table(list(subscriptions[0]), [[_plain(value) for value in row.values()] for row in subscriptions])
 

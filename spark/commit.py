@@ -19,6 +19,7 @@ from ampsq.protocol.calls.jobs import (
     last_epoch,
     record_stage,
 )
+from ampsq.protocol.replies import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,8 +134,8 @@ def _record_lane(store: Store, pipeline: Pipeline, job: str, epoch: int, lane: s
         try:
             while left > 0 and pipeline.open_calls < _PIPELINE:
                 pipeline.post(step)
-            left = pipeline.collect()
+            left = pipeline.collect()  # type: ignore[assignment]  # the reply to what was posted
         except Unavailable:
             left = store.call(step)
         except TooMuchToRead as refusal:
-            left = store.call(record_stage(job, epoch, lane, refusal.detail["read"]))
+            left = store.call(record_stage(job, epoch, lane, number(refusal.detail["read"])))

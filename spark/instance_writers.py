@@ -17,6 +17,7 @@ from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, TooMuchToRead
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls.jobs import PartitionProgress, StagedRows, stage_rows, write_rows
 from ampsq.protocol.limits import BYTES
+from ampsq.protocol.replies import number
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
@@ -213,7 +214,7 @@ class SequencedWriter:
             self._settle()
             return
         try:
-            there: PartitionProgress = self._calls.collect()
+            there: PartitionProgress = self._calls.collect()  # type: ignore[assignment]  # the oldest call's
         except (Unavailable, SequenceGap, RowsDiffer, UnknownTopic, TooMuchToRead):
             self._settle()
             return
@@ -239,7 +240,7 @@ class SequencedWriter:
             try:
                 there = _with_topics(self._store, self._call(_Chunk(some, self._here, after)))
             except TooMuchToRead as refusal:
-                self._cutter.rows = refusal.detail["read"]
+                self._cutter.rows = number(refusal.detail["read"])
                 continue
             # Where another attempt was quicker just now, what it wrote is compared.
             self._there = there
@@ -327,7 +328,7 @@ class StagedWriter:
             try:
                 self._length = _with_topics(self._store, self._call(some))
             except TooMuchToRead as refusal:
-                self._cutter.rows = refusal.detail["read"]
+                self._cutter.rows = number(refusal.detail["read"])
                 continue
             values = values[len(some) :]
 
@@ -348,7 +349,7 @@ def _with_topics(store: Store, call: Call[T]) -> T:
         try:
             return store.call(call)
         except UnknownTopic as error:
-            name = error.detail["name"]
+            name = str(error.detail["name"])
             if name in made:
                 raise
             made.add(name)

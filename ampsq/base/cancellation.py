@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -13,7 +13,7 @@ __all__ = ["run_to_end"]
 T = TypeVar("T")
 
 
-async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_end(work: Coroutine[object, Never, T]) -> T:
     """Await what must not be left half done: cancelled meanwhile, even again, it says so when the work is done."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None

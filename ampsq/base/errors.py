@@ -70,7 +70,7 @@ class here (a test proves it). English texts are for people and may change; clas
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ __all__ = [
 _SHOWN_BEFORE: Final = 60
 
 
-def _restored(kind: type[AmpsqError], args: tuple[Any, ...]) -> AmpsqError:
+def _restored(kind: type[AmpsqError], args: tuple[object, ...]) -> AmpsqError:
     """Make an error as it was, without its constructor, which may take something else than the text."""
     made = kind.__new__(kind)
     made.args = args
@@ -165,10 +165,10 @@ class AmpsqError(Exception):
             where nothing is known to be recorded, and of other calls.
     """
 
-    definition: Any = None
+    definition: object = None
     published: Sequence[str | int | None] = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restored, (type(self), self.args), self.__dict__
 
 
@@ -400,8 +400,8 @@ class Rejected(AmpsqError):
     #: What is known of the name, for people; empty: nobody looked.
     explanation = ""
 
-    def __init__(self, **detail: Any) -> None:
-        self.detail = detail
+    def __init__(self, **detail: object) -> None:
+        self.detail: dict[str, object] = detail
         super().__init__(self._text())
 
     def with_explanation(self, text: str) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.catalog.apply import plan_on
 from ampsq.catalog.read_definitions import definitions_left_out, definitions_of
@@ -79,6 +79,17 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
 
 def _nothing(instance: str) -> Catalog:
     """What an instance has that is not there yet."""
-    kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
-    parts: dict[str, Any] = {kind: {} for kind in kinds}
-    return catalog_calls.Catalog(0, **parts, instance=instance, group=instance)
+    return catalog_calls.Catalog(
+        version=0,
+        topics={},
+        queues={},
+        actions={},
+        patterns={},
+        views={},
+        settings={},
+        transports={},
+        destinations={},
+        conflated={},
+        instance=instance,
+        group=instance,
+    )

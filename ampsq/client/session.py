@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from ampsq.base.errors import (
     AmpsqError,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.settlements import SettlementKeeper
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.query import Query, SowMessage
-    from ampsq.queues.redrive import Redriven
+    from ampsq.queues.redrive import Redriven, RedriveWishes
     from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.views.upkeep import Follower
 
@@ -196,7 +196,7 @@ class Session:
 
     @with_suggestions("queue", "view")
     async def sow(
-        self, name: str, query: Query, keys: Iterable[Any] | None, bookmark: Bookmark | str | datetime | None
+        self, name: str, query: Query, keys: Iterable[object] | None, bookmark: Bookmark | str | datetime | None
     ) -> list[SowMessage]:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
         return await sow(self.context, name, query, keys, bookmark)
@@ -241,11 +241,12 @@ class Session:
         return await read_dead_letters(self.context, queue, dead_letter_filter(filter, source, reason), top_n)
 
     @with_suggestions("queue")
-    async def redrive(self, queue: str, **wishes: Any) -> Redriven:
+    async def redrive(
+        self, queue: str, *, bookmarks: Iterable[Bookmark | str] | str | None, **wishes: Unpack[RedriveWishes]
+    ) -> Redriven:
         """Put dead letters back; see `Admin.redrive`."""
-        bookmarks = wishes.pop("bookmarks")
-        wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
-        return await redrive(self.context, RedriveRequest(queue, self.request(), **wishes))
+        named = None if bookmarks is None else _listed(bookmarks)
+        return await redrive(self.context, RedriveRequest(queue, self.request(), bookmarks=named, **wishes))
 
     @with_suggestions("queue", "topic")
     async def aggregate(

@@ -196,7 +196,7 @@ class Loaded(list[Definition]):
     def placed(self, error: AmpsqError) -> str:
         """The text of an error that applying these raised, each line with the place of what it is about."""
         about = error.definition
-        if about is None or not self.place(about):
+        if not isinstance(about, Definition) or not self.place(about):
             return str(error)
         title = about.title({"name": about.name})
         texts = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
+    from ampsq.protocol.calls.queue_stats import QueueCounts
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
@@ -104,7 +105,7 @@ async def _queues(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigure
             await Post(pipeline, measure_ages(name))
         for name in some:
             try:
-                figures = await Collect(pipeline)
+                figures: QueueCounts = await Collect(pipeline)
                 ages: Ages = await Collect(pipeline)
             except UnknownQueue:
                 # Another instance of the name took the place of this one: its catalog comes with the next reading.

@@ -21,6 +21,8 @@ __all__ = [
     "RawStreams",
     "facts",
     "last_id",
+    "name_set",
+    "names",
     "number",
     "pairs",
     "plain",
@@ -63,6 +65,16 @@ def number(fact: object) -> int:
     if not isinstance(fact, int):
         raise TypeError(f"the server gave {fact!r}, where a number is due")
     return fact
+
+
+def names(reply: Iterable[bytes]) -> list[str]:
+    """Read names, or other texts, in the order in which they came."""
+    return [name.decode() for name in reply]
+
+
+def name_set(reply: Iterable[bytes]) -> set[str]:
+    """Read names that are in no order."""
+    return {name.decode() for name in reply}
 
 
 def texts(reply: RawHash) -> dict[str, str]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, Self, TypeAlias, TypeVar
 
 from ampsq.base.errors import TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.protocol import scripts
+from ampsq.protocol.replies import number
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT
@@ -28,6 +29,7 @@ __all__ = [
     "ForeignStep",
     "Pause",
     "Post",
+    "Reader",
     "Step",
     "ask",
     "command",
@@ -36,6 +38,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_T_co = TypeVar("_T_co", covariant=True)
+#: Reads a reply. It says itself of what that is made, as its script answers; nobody else knows, or may call it with
+#: anything but the reply to its own call.
+Reader: TypeAlias = Callable[[Never], T]
 _NOT_RUN: Final = "a flow was awaited by an event loop; write `await store.run(flow)`, which sends its calls"
 
 
@@ -54,7 +60,7 @@ class _Awaited:
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Self, object, object]:
         try:
             return (yield self)
         except RuntimeError as error:
@@ -76,7 +82,7 @@ class CallParts(Generic[T]):
 
 
 @dataclass(slots=True)
-class Call(_Awaited, Generic[T]):
+class Call(_Awaited, Generic[_T_co]):
     """One request.
 
     Attributes:
@@ -93,12 +99,12 @@ class Call(_Awaited, Generic[T]):
 
     script: scripts.Script | None
     arguments: Sequence[EncodableT]
-    read: Callable[[Any], T]
+    read: Reader[_T_co]
     repeatable: bool = False
     blocks: float = 0.0
     patience: float = math.inf
     repeated: bool = False
-    parts: CallParts[T] | None = None
+    parts: CallParts[_T_co] | None = None
     is_sent_ahead: bool = True
 
     @property
@@ -108,7 +114,7 @@ class Call(_Awaited, Generic[T]):
 
     if TYPE_CHECKING:
 
-        def __await__(self) -> Generator[Any, Any, T]: ...
+        def __await__(self) -> Generator[Self, object, _T_co]: ...
 
 
 class AnyPipeline(Protocol):
@@ -118,10 +124,10 @@ class AnyPipeline(Protocol):
     def open_calls(self) -> int:
         """Calls that were posted and whose replies were not collected."""
 
-    def post(self, call: Call[Any]) -> Any:
+    def post(self, call: Call[object]) -> object:
         """Send a call, without waiting for its reply."""
 
-    def collect(self) -> Any:
+    def collect(self) -> object:
         """Read the reply of the earliest call."""
 
 
@@ -130,14 +136,21 @@ class Post(_Awaited):
     """A flow's request to send a call now and to read its reply later, by `Collect`."""
 
     pipeline: AnyPipeline
-    call: Call[Any]
+    call: Call[object]
 
 
 @dataclass(frozen=True, slots=True)
-class Collect(_Awaited):
-    """A flow's request for the reply of the earliest call that was posted on a pipeline."""
+class Collect(_Awaited, Generic[T]):
+    """A flow's request for the reply of the earliest call that was posted on a pipeline.
+
+    Whoever awaits it knows what it posted, and so says the type of the reply.
+    """
 
     pipeline: AnyPipeline
+
+    if TYPE_CHECKING:
+
+        def __await__(self) -> Generator[Self, object, T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +160,9 @@ class Pause(_Awaited):
     seconds: float
 
 
-Step = Call[Any] | Post | Collect | Pause
+Step = Call[object] | Post | Collect[object] | Pause
 #: What client code is made of: it awaits steps and returns a value.
-Flow = Coroutine[Step, Any, T]
+Flow = Coroutine[Step, object, T]
 
 
 async def ask(pipeline: AnyPipeline, call: Call[T]) -> T:
@@ -169,7 +182,7 @@ async def run_in_parts(call: Call[T], refusal: TooMuchToRead) -> T:
     if call.parts is None:
         raise refusal
     done: list[T] = []
-    for part in call.parts.cut(refusal.detail["read"]):
+    for part in call.parts.cut(number(refusal.detail["read"])):
         try:
             done.append(await part)
         except Unavailable as error:
@@ -187,7 +200,7 @@ async def run_in_parts(call: Call[T], refusal: TooMuchToRead) -> T:
 def script_call(
     name: str,
     arguments: Sequence[EncodableT],
-    read: Callable[[Any], T],
+    read: Reader[T],
     *,
     repeatable: bool = False,
 ) -> Call[T]:
@@ -196,7 +209,7 @@ def script_call(
 
 
 def command(
-    arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0, patience: float = math.inf
+    arguments: Sequence[EncodableT], read: Reader[T], *, blocks: float = 0.0, patience: float = math.inf
 ) -> Call[T]:
     """Ask for one plain command that only reads, or that a second run does not change."""
     return Call(None, arguments, read, repeatable=True, blocks=blocks, patience=patience)

@@ -229,7 +229,7 @@ class PlainPublisher:
     ) -> Published:
         """Run a call again when what it was refused for is mended: records follow the log, or the topic is made."""
         if isinstance(refusal, RecordsBehind):
-            await catch_up_records(refusal.detail["topic"])
+            await catch_up_records(str(refusal.detail["topic"]))
             with contextlib.suppress(UnknownTopic):
                 return await call_caught_up(call)
         self.client.types.forget(topic)

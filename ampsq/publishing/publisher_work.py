@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from ampsq.base.errors import AmpsqError, NameInUse, SequenceGap, ServerFull, Unavailable
 from ampsq.publishing.progress import PublishProgress
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PublisherWork"]
 
 _log = logging.getLogger("ampsq")
+T = TypeVar("T")
 
 
 class PublisherWork:
@@ -121,7 +122,7 @@ class PublisherWork:
         self.tell()
 
     @staticmethod
-    def report(handler: Callable[[Any], object], what: Any) -> None:
+    def report(handler: Callable[[T], object], what: T) -> None:
         """Call a handler of the user's; whatever it does, publishing goes on."""
         try:
             handler(what)

@@ -62,8 +62,10 @@ class PublishingBatches:
 
     def _number_from_here(self, error: AmpsqError) -> None:
         """Have a refusal name the message by its number in the whole call, where the script knew that of its batch."""
-        if self.bookmarks and isinstance(error, Rejected) and isinstance(error.detail.get("message"), int):
-            error.renumber(error.detail["message"] + len(self.bookmarks))
+        if self.bookmarks and isinstance(error, Rejected):
+            message = error.detail.get("message")
+            if isinstance(message, int):
+                error.renumber(message + len(self.bookmarks))
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ from ampsq.base.errors import (
 )
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls.records import catch_up_records
+from ampsq.protocol.replies import number
 from ampsq.publishing.guarantee_options import FailedWrite
 from ampsq.publishing.session import PublishSession, RunRefused
 from ampsq.transport.connection_state import ConnectionState
@@ -201,7 +202,7 @@ class Sender:
                 self._work.store.run(
                     add_published(entry.arguments[0].decode())
                     if isinstance(reason, UnknownTopic)
-                    else catch_up_records(reason.detail["topic"])
+                    else catch_up_records(str(reason.detail["topic"]))
                 )
             except (Unavailable, NobodyDefines):
                 # A coordinator that comes makes the topic.
@@ -211,7 +212,7 @@ class Sender:
             else:
                 return 0.0
         if isinstance(reason, TooMuchToRead):
-            first = entry.part(entry.sequence, entry.sequence + reason.detail["read"] - 1)
+            first = entry.part(entry.sequence, entry.sequence + number(reason.detail["read"]) - 1)
             self._limits[bytes(entry.arguments[0])] = first.size
             return 0.0
         if entry.number > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import publish as publish_calls
@@ -27,6 +27,8 @@ from ampsq.publishing.sync_state import sync_states
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from redis.typing import EncodableT
+
     from ampsq.protocol.calls.publish import Published
     from ampsq.protocol.calls.records import Deleted
     from ampsq.protocol.request import Call
@@ -42,7 +44,7 @@ _AHEAD: Final = 4
 #: Pages of a store that are looked at to learn which topics an earlier session published to.
 _PAGES: Final = 20
 #: What a kind of entry becomes: publisher, session, sequence and arguments to a call.
-_CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[Any]], Call[Any]]]] = {
+_CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[EncodableT]], Call[Published] | Call[Deleted]]]] = {
     "publish": publish_calls.publish_logged_on,
     "sow_delete": record_calls.sow_delete_logged_on,
 }
@@ -64,7 +66,7 @@ class StoreRun(NamedTuple):
     """
 
     entry: StoreEntry
-    call: Call[Any]
+    call: Call[Published] | Call[Deleted]
 
 
 class StoreAnswer(NamedTuple):
@@ -200,7 +202,7 @@ class PublishSession:
         """
         run = self._in_flight.popleft()
         try:
-            reply = self._sending.collect()
+            reply: Published | Deleted = self._sending.collect()  # type: ignore[assignment]  # as the run's call has it
         except ConnectionError:
             raise
         except AmpsqError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ampsq.base.errors import NotPermitted, Rejected, rejection
 from ampsq.protocol.calls import queues as calls
@@ -169,7 +169,7 @@ class Settlements:
             verb, period, by, queue = next(iter(group.values()))[:4]
             word, _, reason = verb.decode().partition(" ")
             call = calls.settle(
-                cast("Any", word),
+                cast("Verb", word),
                 queue,
                 [row[4] for row in group.values()],
                 [row[5] for row in group.values()],

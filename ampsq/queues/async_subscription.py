@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, NoReturn, Protocol, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
@@ -46,14 +46,14 @@ _MOVING = 0.02
 class Subscribing(Generic[Made]):
     """A subscription in the making: await it, or enter it with ``async with``."""
 
-    def __init__(self, making: Coroutine[Any, Any, Made], to: str) -> None:
+    def __init__(self, making: Coroutine[object, Never, Made], to: str) -> None:
         self._making, self._to = making, to
         self._made: Made | None = None
 
     def __repr__(self) -> str:
         return f"<Subscribing to {self._to}: await it, or enter it with `async with`>"
 
-    def __await__(self) -> Generator[Any, Any, Made]:
+    def __await__(self) -> Generator[object, Never, Made]:
         return self._making.__await__()
 
     def __getattr__(self, name: str) -> NoReturn:

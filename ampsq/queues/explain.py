@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.values import check_text
 from ampsq.catalog.suggestions import with_suggestions
@@ -86,7 +86,7 @@ class Explanation:
     state: str
     reason: str
     sentence: str
-    facts: dict[str, Any] = field(hash=False)
+    facts: dict[str, object] = field(hash=False)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -183,9 +183,9 @@ async def _search(instance: str, queue: str, snapshot: Snapshot) -> JournalFindi
         before = entries[-1].id
 
 
-def facts_of(snapshot: Snapshot) -> dict[str, Any]:
+def facts_of(snapshot: Snapshot) -> dict[str, object]:
     """What is known, ready for JSON; what does not apply is left out."""
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "now": snapshot.now,
         **{name: snapshot.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
         "ready": snapshot.number("ready") + snapshot.number("sorted"),
@@ -203,9 +203,12 @@ def facts_of(snapshot: Snapshot) -> dict[str, Any]:
     if snapshot.text("priority"):
         facts["priority"] = snapshot.priority
     if snapshot.attempts is not None:
-        facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), snapshot.attempts, strict=True))
+        attempts: dict[str, object] = dict(
+            zip(("deliveries", "cancels", "last_reason"), snapshot.attempts, strict=True)
+        )
         if said := last_reason(snapshot.returns):
-            facts["attempts"]["consumer_reason"] = said
+            attempts["consumer_reason"] = said
+        facts["attempts"] = attempts
     if snapshot.number("ends"):
         facts["ends"] = snapshot.number("ends")
     facts |= _facts_where(snapshot)
@@ -214,7 +217,7 @@ def facts_of(snapshot: Snapshot) -> dict[str, Any]:
     return facts
 
 
-def _facts_where(snapshot: Snapshot) -> dict[str, Any]:
+def _facts_where(snapshot: Snapshot) -> dict[str, object]:
     """What is known of a message because of where it is."""
     match snapshot.where:
         case MessageState.LEASED:
@@ -228,7 +231,7 @@ def _facts_where(snapshot: Snapshot) -> dict[str, Any]:
     return {}
 
 
-def _lease_facts(snapshot: Snapshot) -> dict[str, Any]:
+def _lease_facts(snapshot: Snapshot) -> dict[str, object]:
     holder, delivery, deadline = snapshot.lease
     return {
         "subscription": holder,
@@ -241,11 +244,11 @@ def _lease_facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _journal_facts(snapshot: Snapshot) -> dict[str, Any]:
+def _journal_facts(snapshot: Snapshot) -> dict[str, object]:
     found = snapshot.found
     if not found.how:
         return {"found": False, "searched_back_to": found.at or None, "ended": found.ended, "whole": found.whole}
-    facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(snapshot.text("ahead"))}
+    facts: dict[str, object] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(snapshot.text("ahead"))}
     if found.consumer_reason:
         facts["consumer_reason"] = found.consumer_reason
     if found.how == "acknowledged" and found.why:
@@ -255,8 +258,8 @@ def _journal_facts(snapshot: Snapshot) -> dict[str, Any]:
     return facts
 
 
-def _waiting_facts(snapshot: Snapshot) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
+    facts: dict[str, object] = {
         "before": snapshot.before,
         "before_is_exact": not snapshot.flag("at_least"),
         "room": snapshot.room,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["call_handler", "check_handler"]
+
+T = TypeVar("T")
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:
@@ -38,7 +40,7 @@ def check_handler(handler: object, *, awaits: bool) -> None:
         )
 
 
-async def call_handler(handler: Callable[[Any], object], message: Any) -> None:
+async def call_handler(handler: Callable[[T], object], message: T) -> None:
     """Call a handler, and await what it returns where that can be awaited."""
     result = handler(message)
     if inspect.isawaitable(result):

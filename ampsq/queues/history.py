@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, ref_of
 from ampsq.definitions.queue import Queue
@@ -71,7 +71,7 @@ class HistoryEvent:
     queue: str
     event: str
     by: str = ""
-    details: dict[str, Any] = field(default_factory=dict, hash=False)
+    details: dict[str, object] = field(default_factory=dict, hash=False)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -169,7 +169,7 @@ def _begun(named: LocatedMessage, flat: Sequence[bytes]) -> list[HistoryEvent]:
 
 
 def _published(bookmark: Bookmark, flat: Sequence[bytes]) -> HistoryEvent:
-    details: dict[str, Any] = {"topic": bookmark.topic}
+    details: dict[str, object] = {"topic": bookmark.topic}
     found = read_publication(flat)
     if found is None:
         return HistoryEvent(_ms(bookmark.id), "", "published", "", {**details, "foreign": True})
@@ -238,7 +238,7 @@ async def _search(read: _Read, instance: str, queue: str, ref: str, snapshot: Sn
 
 def _settled(queue: str, entry: QueueEntry, number: int, *, with_returns: bool) -> Iterator[HistoryEvent]:
     at, how = entry.milliseconds, entry.how
-    details: dict[str, Any] = {}
+    details: dict[str, object] = {}
     if entry.source:
         details["instance"] = name_of(entry.source.partition("~")[0])
     if how == MessageEvent.TRANSFERRED:
@@ -259,7 +259,7 @@ def _settled(queue: str, entry: QueueEntry, number: int, *, with_returns: bool) 
 def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
     """How it came back each time, as it stands with the message."""
     for each in read_returns(text):
-        details = {"client": client_of(each.client)} if each.client else {}
+        details: dict[str, object] = {"client": client_of(each.client)} if each.client else {}
         if each.consumer_reason:
             details["consumer_reason"] = each.consumer_reason
         yield HistoryEvent(each.at, queue, each.cause, each.subscription, details)
@@ -268,7 +268,7 @@ def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
 def _recorded(queue: str, entry: QueueEntry, number: int) -> Iterator[HistoryEvent]:
     """What a queue that records its deliveries says."""
     client = entry.client_of(number)
-    details = {"client": client_of(client)} if client else {}
+    details: dict[str, object] = {"client": client_of(client)} if client else {}
     if entry.consumer_reason:
         details["consumer_reason"] = entry.consumer_reason
     event = entry.cause or MessageEvent.DELIVERED.value
@@ -277,7 +277,7 @@ def _recorded(queue: str, entry: QueueEntry, number: int) -> Iterator[HistoryEve
 
 def _leased(queue: str, snapshot: Snapshot) -> HistoryEvent:
     holder, delivery, deadline = snapshot.lease
-    details: dict[str, Any] = {"delivery": delivery, "client": client_of(snapshot.text("client"))}
+    details: dict[str, object] = {"delivery": delivery, "client": client_of(snapshot.text("client"))}
     length = int(snapshot.definition.lease_period or 0)
     if deadline:
         details["until"] = deadline

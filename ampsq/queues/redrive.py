@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict
 
 from ampsq.base.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, shown
@@ -44,7 +44,16 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.reads.message_names import LocatedMessage
 
-__all__ = ["REDRIVEN_FROM", "RedriveProgress", "RedriveRequest", "Redriven", "Refusal", "parse_rate", "redrive"]
+__all__ = [
+    "REDRIVEN_FROM",
+    "RedriveProgress",
+    "RedriveRequest",
+    "RedriveWishes",
+    "Redriven",
+    "Refusal",
+    "parse_rate",
+    "redrive",
+]
 
 #: The header of a message that was put back: the bookmark of its letter.
 REDRIVEN_FROM: Final = "ampsq-redriven-from"
@@ -111,6 +120,19 @@ class Redriven(int):
 
     def __repr__(self) -> str:
         return f"<Redriven {int(self)}, refused {self.refused}, targets {self.targets}>"
+
+
+class RedriveWishes(TypedDict):
+    """The wishes of a `RedriveRequest` beside bookmarks."""
+
+    filter: str | None
+    source: str | None
+    reason: str | None
+    to: str | None
+    dry_run: bool
+    rate: float | str | None
+    progress: Callable[[RedriveProgress], object] | None
+    edit: Callable[[DeadLetter], object] | None
 
 
 @dataclass(frozen=True, slots=True)

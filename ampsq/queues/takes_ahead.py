@@ -74,7 +74,7 @@ class TakesAhead:
     async def collect(self, pipeline: Pipeline | AsyncPipeline) -> AnsweredTake | None:
         """Read the reply of the one that was sent first; None: it is lost."""
         try:
-            taken = await Collect(pipeline)
+            taken: TakeReply = await Collect(pipeline)
         except Unavailable:
             self._note_posted_unknown()
             return None

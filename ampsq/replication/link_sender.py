@@ -142,7 +142,7 @@ class LinkSender:
         self._running = None
         messages, told, size, places, has_all = sent
         if batch.call:
-            applied: Applied = self._pipeline.collect()
+            applied: Applied = self._pipeline.collect()  # type: ignore[assignment]  # the reply to its call
             messages, size = messages + applied.recorded, size + batch.size
             if applied.waits:
                 self.is_waiting = True

@@ -25,13 +25,13 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ampsq.base.errors import EmbeddedServerError
 from ampsq.server import supervisor as sup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 __all__ = ["EmbeddedServer", "Status", "acquire", "server_binary", "status"]
@@ -211,11 +211,11 @@ def _joining(folder: Path, deadline: float) -> Iterator[None]:
             os.close(lock)
 
 
-def _enter(folder: Path, wishes: dict[str, Any]) -> int:
+def _enter(folder: Path, wishes: Mapping[str, object]) -> int:
     """Become a user and leave our wishes for the supervisor; the descriptor that makes us one."""
     users = sup.open_lock(folder / sup.USERS)
     try:
-        former: dict[str, Any] = {}
+        former: dict[str, object] = {}
         # Under the start lock nobody else enters, so that whoever gets it exclusively is alone.
         if not sup.try_lock(users, fcntl.LOCK_EX):
             former = sup.read_settings(folder)

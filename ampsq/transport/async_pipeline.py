@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import redis
 
@@ -52,7 +52,7 @@ class AsyncPipeline:
         """Calls posted and not collected."""
         return self._calls.number
 
-    async def post(self, call: Call[Any]) -> None:
+    async def post(self, call: Call[object]) -> None:
         """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
         if self._calls.refused:
             self._calls.refused.append(call)
@@ -83,7 +83,7 @@ class AsyncPipeline:
             raise
         self._calls.sent.append(call)
 
-    async def collect(self) -> Any:
+    async def collect(self) -> object:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
         if self._calls.refused and not self._calls.sent:
             await self._post_refused()
@@ -110,7 +110,7 @@ class AsyncPipeline:
             await self._abandon()
             raise
         self._calls.sent.popleft()
-        return call.read(reply)
+        return call.read(reply)  # type: ignore[arg-type]  # it says of what its reply is made
 
     async def _post_refused(self) -> None:
         waiting, self._calls.refused = self._calls.refused, deque()
@@ -121,7 +121,7 @@ class AsyncPipeline:
                 self._calls.refused.extend(waiting)
                 return
 
-    async def _send_again(self, connection: AsyncLentConnection, error: redis.ResponseError) -> Any:
+    async def _send_again(self, connection: AsyncLentConnection, error: redis.ResponseError) -> object:
         """After a refusal: all of it in order, unless something behind it ran."""
         if await self._has_run_ahead(connection):
             ours = self._calls.out_of_turn(error, connection.server)
@@ -147,7 +147,7 @@ class AsyncPipeline:
             has_run = self._calls.is_out_of_turn(call, answer) or has_run
         return has_run
 
-    async def _run(self, call: Call[Any]) -> Any:
+    async def _run(self, call: Call[object]) -> object:
         """Run a call by itself, as patiently as single calls are; what waits behind it comes afterwards."""
         try:
             return await self._store.call(call)
@@ -157,7 +157,7 @@ class AsyncPipeline:
             await self.close()
             raise
 
-    async def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
+    async def _failed(self, error: Exception, call: Call[object]) -> AmpsqError:
         """Drop the connection, and say what the failure means."""
         ours = self._calls.explain(error, call, self._connection.server if self._connection else None)
         await self._abandon()

@@ -16,7 +16,7 @@ import functools
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import hiredis
 import redis
@@ -44,6 +44,9 @@ from ampsq.transport.errors import translate_connect_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from redis.asyncio.connection import AbstractConnection as RawConnection
+    from redis.typing import EncodableT
 
     from ampsq.protocol.request import Flow, Step
     from ampsq.transport.route import Route, ServerAddress
@@ -94,13 +97,14 @@ class AsyncStore:
             # Interrupted, it learns at once that the step was not answered.
             flow.close()
 
-    async def _step(self, step: Step) -> Any:
+    async def _step(self, step: Step) -> object:
         if isinstance(step, Post):
-            return await step.pipeline.post(step.call)
+            return await step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's
         if isinstance(step, Pause):
-            return await asyncio.sleep(step.seconds)
+            await asyncio.sleep(step.seconds)
+            return None
         if isinstance(step, Collect):
-            return await step.pipeline.collect()
+            return await step.pipeline.collect()  # type: ignore[misc]  # see above
         raise ForeignStep(step)
 
     async def call(self, call: Call[T]) -> T:
@@ -125,13 +129,14 @@ class AsyncStore:
                         raise
                     finally:
                         await connection.release()
-                    return call.read(reply)
+                    return call.read(reply)  # type: ignore[arg-type]  # it says of what its reply is made
                 except (redis.RedisError, OSError, Unavailable) as error:
                     server = connection.server if connection else None
                     attempts = attempts or Attempts(call, self.route, self.retry_timeout, began)
                     aside = attempts.detour(error, server)
                     if aside is not None:
-                        return call.read(await self._call_aside(aside, call))
+                        raw = await self._call_aside(aside, call)
+                        return call.read(raw)  # type: ignore[arg-type]  # see above
                     pause = attempts.after(error, server)
                 if pause:
                     await asyncio.sleep(pause)
@@ -140,7 +145,7 @@ class AsyncStore:
         except TooMuchToRead as refusal:
             return await self.run(run_in_parts(call, refusal))
 
-    async def _call_aside(self, route: Route, call: Call[Any]) -> Any:
+    async def _call_aside(self, route: Route, call: Call[object]) -> object:
         """Run a call about a key that another node of the cluster has."""
         other = AsyncStore(route, "", retry_timeout=self.retry_timeout)
         try:
@@ -174,13 +179,13 @@ class AsyncStore:
                     continue
                 await pipeline.post(call)
                 if pipeline.open_calls > SENT_AHEAD:
-                    yield await self._answer(pipeline)
+                    yield await self._answer(pipeline)  # type: ignore[misc]  # the reply to one of these calls
             while pipeline.open_calls:
-                yield await self._answer(pipeline)
+                yield await self._answer(pipeline)  # type: ignore[misc]  # see above
         upcoming.raise_failure()
 
     @staticmethod
-    async def _answer(pipeline: AsyncPipeline) -> Any:
+    async def _answer(pipeline: AsyncPipeline) -> object:
         try:
             return await pipeline.collect()
         except REFUSALS as refusal:
@@ -252,7 +257,7 @@ class AsyncConnectionPool:
         greet = functools.partial(self._greet, server)
         return redis.asyncio.ConnectionPool.from_url(server.url, **options, redis_connect_func=greet)
 
-    async def _greet(self, server: ServerAddress, connection: Any) -> None:
+    async def _greet(self, server: ServerAddress, connection: RawConnection) -> None:
         try:
             async with asyncio.timeout(self.route.heartbeat):
                 await self._check(server, connection)
@@ -260,7 +265,7 @@ class AsyncConnectionPool:
             await connection.disconnect(nowait=True)
             raise
 
-    async def _check(self, server: ServerAddress, connection: Any) -> None:
+    async def _check(self, server: ServerAddress, connection: RawConnection) -> None:
         await connection.on_connect()
         confirmed, questions = self.route.confirmed(), self.route.questions()
         for question in questions:
@@ -268,7 +273,7 @@ class AsyncConnectionPool:
         self.route.check_server(server, confirmed, [await self._answer(connection) for _ in questions])
 
     @staticmethod
-    async def _answer(connection: Any) -> Any:
+    async def _answer(connection: RawConnection) -> object:
         try:
             return await connection.read_response()
         except redis.ResponseError as error:
@@ -288,28 +293,28 @@ class AsyncConnection:
 
     server: ServerAddress
     pool: redis.asyncio.ConnectionPool
-    raw: Any
+    raw: RawConnection
     owner: AsyncConnectionPool
 
-    async def send(self, call: Call[Any], *, whole: bool = False) -> None:
+    async def send(self, call: Call[object], *, whole: bool = False) -> None:
         """Send a call; `whole`: with the text of its script, for a server that does not know it.
 
         Raises:
             DefinitionError: it cannot be packed; nothing was sent.
         """
-        words: tuple[Any, ...] = tuple(call.arguments)
+        words: tuple[EncodableT, ...] = tuple(call.arguments)
         if call.script is not None:
             script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
             words = (*script, 1, self.owner.key, *words)
         try:
             # In one go, where redis-py would look at every argument first.
-            request = hiredis.pack_command(words)
+            request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word
         except (UnicodeEncodeError, TypeError) as error:
             raise unsendable(error, words) from error
         async with asyncio.timeout(self.owner.route.heartbeat):
             await self.raw.send_packed_command([request], check_health=False)
 
-    async def read(self, blocks: float = 0.0) -> Any:
+    async def read(self, blocks: float = 0.0) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
         async with asyncio.timeout(self.owner.route.heartbeat + blocks):
             return await self.raw.read_response()

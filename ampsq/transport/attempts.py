@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 import redis
 
 from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.values import shown
+from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call
 from ampsq.transport.discovery import options_of, slot_of
 from ampsq.transport.errors import may_repeat, translate_error
@@ -22,6 +23,7 @@ from ampsq.transport.route import Route
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ampsq.transport.discovery import RedisOptions
     from ampsq.transport.route import ServerAddress
 
 __all__ = [
@@ -63,7 +65,7 @@ class Attempts:
         began: when it was sent first, by the monotonic clock.
     """
 
-    def __init__(self, call: Call[Any], route: Route, retry_timeout: float, began: float) -> None:
+    def __init__(self, call: Call[object], route: Route, retry_timeout: float, began: float) -> None:
         self._call, self._route, self._number = call, route, 0
         self._retry_timeout = min(retry_timeout, call.patience)
         self._until = began + self._retry_timeout
@@ -124,9 +126,9 @@ def _is_lost(error: Exception, ours: Unavailable) -> bool:
     return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)
 
 
-def with_raw_reply(call: Call[Any]) -> Call[Any]:
+def with_raw_reply(call: Call[object]) -> Call[object]:
     """Return the same call, whose reply is still to be read."""
-    return Call(call.script, call.arguments, lambda reply: reply, call.repeatable, patience=call.patience)
+    return Call(call.script, call.arguments, plain, call.repeatable, patience=call.patience)
 
 
 def route_to(where: str | Sequence[str] | Route, instance: str) -> Route:
@@ -152,10 +154,11 @@ def unsendable(error: UnicodeEncodeError | TypeError, words: Sequence[object]) -
     return DefinitionError(f"{shown(wrong)} cannot be sent to a server; allowed: a text, bytes, or a number")
 
 
-def pool_options(url: str, seconds: float) -> dict[str, Any]:
+def pool_options(url: str, seconds: float) -> RedisOptions:
     """Return the options of redis-py's connections to a server that is taken to be dead after so many seconds."""
     # One more than redis-py has by default would look like a server that is lost; how many there are, calls bound.
-    options = {**options_of(seconds), "max_connections": _UNBOUND}
+    options = options_of(seconds)
+    options["max_connections"] = _UNBOUND
     if url.startswith("unix://"):
         return options
     wanted = {
@@ -166,7 +169,8 @@ def pool_options(url: str, seconds: float) -> dict[str, Any]:
         "TCP_USER_TIMEOUT": round(2000 * seconds),
     }
     known = {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
-    return {**options, "socket_keepalive": True, "socket_keepalive_options": known}
+    options["socket_keepalive"], options["socket_keepalive_options"] = True, known
+    return options
 
 
 class UpcomingCalls(Generic[T]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import redis
 
@@ -27,10 +27,10 @@ class LentConnection(Protocol):
 
     server: ServerAddress
 
-    def send(self, call: Call[Any]) -> None:
+    def send(self, call: Call[object]) -> None:
         """Send a call."""
 
-    def read(self, blocks: float) -> Any:
+    def read(self, blocks: float) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
 
     def drop(self) -> None:
@@ -45,10 +45,10 @@ class AsyncLentConnection(Protocol):
 
     server: ServerAddress
 
-    async def send(self, call: Call[Any]) -> None:
+    async def send(self, call: Call[object]) -> None:
         """Send a call."""
 
-    async def read(self, blocks: float) -> Any:
+    async def read(self, blocks: float) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
 
     async def drop(self) -> None:
@@ -94,9 +94,9 @@ class CallsInFlight:
         self.route, self.follows = route, follows
         #: Nothing runs on another connection, not even what the server does not know the script of.
         self.is_pinned = False
-        self.sent: deque[Call[Any]] = deque()
+        self.sent: deque[Call[object]] = deque()
         #: They did not run, nor did any behind them: to be sent before anything else. Nothing is in flight until then.
-        self.refused: deque[Call[Any]] = deque()
+        self.refused: deque[Call[object]] = deque()
 
     @property
     def number(self) -> int:
@@ -118,7 +118,7 @@ class CallsInFlight:
             ours.may_have_run = ours.may_have_run or len(self.sent) > 1
         return ours
 
-    def is_out_of_turn(self, call: Call[Any], error: redis.ResponseError | None) -> bool:
+    def is_out_of_turn(self, call: Call[object], error: redis.ResponseError | None) -> bool:
         """Return whether a call behind a refused one did what belongs after it; an error is what it was answered."""
         if error is None:
             return not call.only_reads
@@ -134,14 +134,14 @@ class CallsInFlight:
         text = f"{place}: the server forgot its scripts" if is_forgotten else str(ours)
         return Unavailable(f"{text}; meanwhile it ran what was sent later")
 
-    def hold_back(self) -> Call[Any]:
+    def hold_back(self) -> Call[object]:
         """Take the earliest call, which was refused like all behind it: they come after it."""
         call = self.sent.popleft()
         self.refused.extend(self.sent)
         self.sent.clear()
         return call
 
-    def explain(self, error: Exception, call: Call[Any], place: ServerAddress | None) -> AmpsqError:
+    def explain(self, error: Exception, call: Call[object], place: ServerAddress | None) -> AmpsqError:
         """Say what a failure means: the connection is of no use any more, and what is in flight may have run."""
         ours = translate_error(error, call, place.url if place else "")
         if isinstance(ours, Unavailable):

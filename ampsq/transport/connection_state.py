@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +55,9 @@ class ConnectionEvent:
     reason: str = ""
 
 
-_Listener = Any
+_Listener: TypeAlias = "Callable[[ConnectionEvent], object]"
 #: Whom to tell (None: everybody), and what; None ends it.
-_Told = tuple[_Listener | None, ConnectionEvent] | None
+_Told: TypeAlias = "tuple[_Listener | None, ConnectionEvent] | None"
 
 
 class Listeners:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NotRequired, TypeAlias, TypedDict
 
 import redis
 from redis.backoff import NoBackoff
@@ -19,15 +19,33 @@ from ampsq.transport.errors import translate_connect_error
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redis.retry import AbstractRetry
+
     from ampsq.base.addresses import Endpoint
     from ampsq.base.errors import AmpsqError
 
-__all__ = ["ask_cluster", "ask_sentinels", "options_of", "slot_of"]
+__all__ = ["RedisOptions", "ask_cluster", "ask_sentinels", "options_of", "slot_of"]
 
+#: A node as ``CLUSTER SLOTS`` tells it: host, port and more.
+_Node: TypeAlias = "tuple[bytes | None, int, *tuple[object, ...]]"
+#: The first and the last of a run of slots, their primary and its replicas.
+_Slots: TypeAlias = "tuple[int, int, _Node, *tuple[_Node, ...]]"
 _NO_CLUSTER: Final = "cluster support disabled"
 
 
-def options_of(seconds: float) -> dict[str, Any]:
+class RedisOptions(TypedDict):
+    """Options of redis-py's for a connection, and for a pool of them."""
+
+    socket_timeout: float | None
+    socket_connect_timeout: float
+    protocol: int
+    retry: AbstractRetry[Exception]
+    max_connections: NotRequired[int]
+    socket_keepalive: NotRequired[bool]
+    socket_keepalive_options: NotRequired[dict[int, int]]
+
+
+def options_of(seconds: float) -> RedisOptions:
     """What every connection has: deadlines, and no retries of redis-py's own, which would run a script twice."""
     return {
         "socket_timeout": seconds,
@@ -58,8 +76,9 @@ def ask_sentinels(endpoint: Endpoint, seconds: float) -> str:
     try:
         for client, (host, port) in zip(sentinel.sentinels, endpoint.hosts, strict=True):
             try:
-                masters: Any = client.sentinel_masters()
-                state = masters.get(endpoint.service)
+                masters = client.sentinel_masters()
+                # A list comes with another protocol than the options name.
+                state = masters.get(endpoint.service) if isinstance(masters, dict) else None
             except (redis.RedisError, OSError) as error:
                 ours = translate_connect_error(error, f"{host}:{port}")
                 kinds.add(type(ours))
@@ -113,7 +132,7 @@ def _name(host: bytes | None) -> str:
     return "" if host in (None, b"", b"?") else host.decode()
 
 
-def _slots(url: str, seconds: float) -> list[Any]:
+def _slots(url: str, seconds: float) -> list[_Slots]:
     client = redis.Redis.from_url(url, **options_of(seconds))
     connection = None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import redis
 
@@ -96,7 +96,7 @@ _ENDED: Final = ("Connection closed by server", "reset by peer", "Connection los
 Away = TypeVar("Away", bound=Unavailable)
 
 
-def translate_error(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError:
+def translate_error(error: Exception, call: Call[object] | None, url: str) -> AmpsqError:
     """Turn what came instead of an answer into our exception."""
     if isinstance(error, AmpsqError):
         return error
@@ -114,7 +114,7 @@ def translate_error(error: Exception, call: Call[Any] | None, url: str) -> Ampsq
     return rejection(text) or ScriptBug(_blame(text, call))
 
 
-def _advice_of_rights(call: Call[Any] | None) -> str:
+def _advice_of_rights(call: Call[object] | None) -> str:
     if call is not None and call.script is not None and call.script.name in ADMINISTERING:
         return (
             "nothing has changed: this is for an administrator, whose rules `ampsq acl admin` prints; name a user who "
@@ -142,7 +142,7 @@ def translate_connect_error(error: Exception, url: str) -> AmpsqError:
     return ours
 
 
-def may_repeat(error: AmpsqError, call: Call[Any]) -> bool:
+def may_repeat(error: AmpsqError, call: Call[object]) -> bool:
     """Whether a call may be sent again: nothing was done, or a second run changes nothing."""
     return isinstance(error, Unavailable) and (call.repeatable or not error.may_have_run)
 
@@ -215,7 +215,7 @@ def _without_place(text: str, url: str) -> str:
     return said["why"] if said["place"].removesuffix(":6379") in url.replace("[", "").replace("]", "") else text
 
 
-def _blame(text: str, call: Call[Any] | None) -> str:
+def _blame(text: str, call: Call[object] | None) -> str:
     """The error with the Lua file and line that it came from, as far as they are known."""
     if call is None:
         return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import redis
 
@@ -48,7 +48,7 @@ class Pipeline:
         """Calls posted and not collected."""
         return self._calls.number
 
-    def post(self, call: Call[Any]) -> None:
+    def post(self, call: Call[object]) -> None:
         """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
         if self._calls.refused:
             self._calls.refused.append(call)
@@ -79,7 +79,7 @@ class Pipeline:
             raise
         self._calls.sent.append(call)
 
-    def collect(self) -> Any:
+    def collect(self) -> object:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
         if self._calls.refused and not self._calls.sent:
             self._post_refused()
@@ -106,7 +106,7 @@ class Pipeline:
             self._abandon()
             raise
         self._calls.sent.popleft()
-        return call.read(reply)
+        return call.read(reply)  # type: ignore[arg-type]  # it says of what its reply is made
 
     def _post_refused(self) -> None:
         waiting, self._calls.refused = self._calls.refused, deque()
@@ -117,7 +117,7 @@ class Pipeline:
                 self._calls.refused.extend(waiting)
                 return
 
-    def _send_again(self, connection: LentConnection, error: redis.ResponseError) -> Any:
+    def _send_again(self, connection: LentConnection, error: redis.ResponseError) -> object:
         """After a refusal: all of it in order, unless something behind it ran."""
         if self._has_run_ahead(connection):
             ours = self._calls.out_of_turn(error, connection.server)
@@ -143,7 +143,7 @@ class Pipeline:
             has_run = self._calls.is_out_of_turn(call, answer) or has_run
         return has_run
 
-    def _run(self, call: Call[Any]) -> Any:
+    def _run(self, call: Call[object]) -> object:
         """Run a call by itself, as patiently as single calls are; what waits behind it comes afterwards."""
         try:
             return self._store.call(call)
@@ -153,7 +153,7 @@ class Pipeline:
             self.close()
             raise
 
-    def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
+    def _failed(self, error: Exception, call: Call[object]) -> AmpsqError:
         """Drop the connection, and say what the failure means."""
         ours = self._calls.explain(error, call, self._connection.server if self._connection else None)
         self._abandon()
@@ -196,7 +196,7 @@ class PinnedPipeline(Pipeline):
         self._calls.is_pinned = True
         self._is_used = False
 
-    def post(self, call: Call[Any]) -> None:
+    def post(self, call: Call[object]) -> None:
         """Send a call; see `Pipeline.post`. Raises `Unavailable` when the connection is gone."""
         is_elsewhere = self._connection is not None and self._connection.server is not self._store.route.current
         if self._is_used and (self._connection is None or is_elsewhere):
@@ -208,8 +208,7 @@ class PinnedPipeline(Pipeline):
     def ask(self, call: Call[T]) -> T:
         """Send a call and read its reply, and that of nothing else."""
         self.post(call)
-        reply: T = self.collect()
-        return reply
+        return self.collect()  # type: ignore[return-value]  # the reply to this call
 
     def load(self, *scripts: str) -> None:
         """Let the server know scripts, by name, before they are sent as hashes."""

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
@@ -252,7 +252,7 @@ class Route:
             self._known = max(self._known, parse_clock(self._confirmed().encode()))
             return self._known
 
-    def check_server(self, server: ServerAddress, confirmed: tuple[int, int], replies: list[Any]) -> None:
+    def check_server(self, server: ServerAddress, confirmed: tuple[int, int], replies: list[object]) -> None:
         """Read the answers of a server.
 
         Args:

@@ -13,7 +13,7 @@ import functools
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import hiredis
 import redis
@@ -37,6 +37,9 @@ from ampsq.transport.pipeline import PinnedPipeline, Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from redis.connection import Connection as RawConnection
+    from redis.typing import EncodableT
 
     from ampsq.protocol.request import Flow, Step
     from ampsq.transport.route import Route, ServerAddress
@@ -87,11 +90,12 @@ class Store:
             # Interrupted, it learns at once that the step was not answered.
             flow.close()
 
-    def _step(self, step: Step) -> Any:
+    def _step(self, step: Step) -> object:
         if isinstance(step, Post):
             return step.pipeline.post(step.call)
         if isinstance(step, Pause):
-            return time.sleep(step.seconds)
+            time.sleep(step.seconds)
+            return None
         if isinstance(step, Collect):
             return step.pipeline.collect()
         raise ForeignStep(step)
@@ -118,13 +122,14 @@ class Store:
                         raise
                     finally:
                         connection.release()
-                    return call.read(reply)
+                    return call.read(reply)  # type: ignore[arg-type]  # it says of what its reply is made
                 except (redis.RedisError, OSError, Unavailable) as error:
                     server = connection.server if connection else None
                     attempts = attempts or Attempts(call, self.route, self.retry_timeout, began)
                     aside = attempts.detour(error, server)
                     if aside is not None:
-                        return call.read(self._call_aside(aside, call))
+                        raw = self._call_aside(aside, call)
+                        return call.read(raw)  # type: ignore[arg-type]  # see above
                     pause = attempts.after(error, server)
                 if pause:
                     time.sleep(pause)
@@ -133,7 +138,7 @@ class Store:
         except TooMuchToRead as refusal:
             return self.run(run_in_parts(call, refusal))
 
-    def _call_aside(self, route: Route, call: Call[Any]) -> Any:
+    def _call_aside(self, route: Route, call: Call[object]) -> object:
         """Run a call about a key that another node of the cluster has."""
         other = Store(route, "", retry_timeout=self.retry_timeout)
         try:
@@ -176,13 +181,13 @@ class Store:
                     continue
                 pipeline.post(call)
                 if pipeline.open_calls > SENT_AHEAD:
-                    yield self._answer(pipeline)
+                    yield self._answer(pipeline)  # type: ignore[misc]  # the reply to one of these calls
             while pipeline.open_calls:
-                yield self._answer(pipeline)
+                yield self._answer(pipeline)  # type: ignore[misc]  # see above
         upcoming.raise_failure()
 
     @staticmethod
-    def _answer(pipeline: Pipeline) -> Any:
+    def _answer(pipeline: Pipeline) -> object:
         try:
             return pipeline.collect()
         except REFUSALS as refusal:
@@ -251,14 +256,14 @@ class ConnectionPool:
         greet = functools.partial(self._greet, server)
         return redis.ConnectionPool.from_url(server.url, **options, redis_connect_func=greet)
 
-    def _greet(self, server: ServerAddress, connection: Any) -> None:
+    def _greet(self, server: ServerAddress, connection: RawConnection) -> None:
         try:
             self._check(server, connection)
         except BaseException:
             connection.disconnect()
             raise
 
-    def _check(self, server: ServerAddress, connection: Any) -> None:
+    def _check(self, server: ServerAddress, connection: RawConnection) -> None:
         connection.on_connect()
         confirmed, questions = self.route.confirmed(), self.route.questions()
         for question in questions:
@@ -266,7 +271,7 @@ class ConnectionPool:
         self.route.check_server(server, confirmed, [self._answer(connection) for _ in questions])
 
     @staticmethod
-    def _answer(connection: Any) -> Any:
+    def _answer(connection: RawConnection) -> object:
         try:
             return connection.read_response()
         except redis.ResponseError as error:
@@ -286,27 +291,27 @@ class Connection:
 
     server: ServerAddress
     pool: redis.ConnectionPool
-    raw: Any
+    raw: RawConnection
     owner: ConnectionPool
 
-    def send(self, call: Call[Any], *, whole: bool = False) -> None:
+    def send(self, call: Call[object], *, whole: bool = False) -> None:
         """Send a call; `whole`: with the text of its script, for a server that does not know it.
 
         Raises:
             DefinitionError: it cannot be packed; nothing was sent.
         """
-        words: tuple[Any, ...] = tuple(call.arguments)
+        words: tuple[EncodableT, ...] = tuple(call.arguments)
         if call.script is not None:
             script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
             words = (*script, 1, self.owner.key, *words)
         try:
             # In one go, where redis-py would look at every argument first.
-            request = hiredis.pack_command(words)
+            request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word
         except (UnicodeEncodeError, TypeError) as error:
             raise unsendable(error, words) from error
         self.raw.send_packed_command([request], check_health=False)
 
-    def read(self, blocks: float = 0.0) -> Any:
+    def read(self, blocks: float = 0.0) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
         seconds = self.owner.route.heartbeat + blocks
         if blocks and not self.raw.can_read(timeout=seconds):

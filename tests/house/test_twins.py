@@ -123,6 +123,12 @@ TWINS = [
             "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
             "time.sleep(": "await asyncio.sleep(",
             "self._revive()": "await asyncio.to_thread(self._revive)",
+            # The runner is asyncio's, and so is what its flows hand to it.
+            "step.pipeline.post(step.call)\n": (
+                "step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's\n"
+            ),
+            "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
+            "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
             "with self.pipeline()": "async with self.pipeline()",
             "server = self.route.find()": (
                 "# Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"

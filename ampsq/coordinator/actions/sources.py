@@ -277,7 +277,7 @@ class EventReader:
                 topic, stream_id = parse_ref(ref)
                 pipeline.post(find_entry(self._store.instance, log_of(topic), stream_id))
             while pipeline.open_calls:
-                found: RawEntry | None = pipeline.collect()
+                found: RawEntry | None = pipeline.collect()  # type: ignore[assignment]  # what was posted
                 yield read_entry(found[1] if found else [])
 
 

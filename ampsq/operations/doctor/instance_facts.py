@@ -162,7 +162,8 @@ async def _count_dead_letters(
         for stream_id in ids:
             await Post(pipeline, browse_calls.explain(queue, ref_of(topic, stream_id)))
         for _ in ids:
-            facts = dict(await Collect(pipeline))
+            told: list[tuple[str, str]] = await Collect(pipeline)
+            facts = dict(told)
             waiting[queue] += facts.get("where", "") not in _DONE
     return DeadLetterCounts(len(ids), waiting)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.log_positions import StoredPosition, id_text, parse_id
 from ampsq.protocol.calls.readers import note_place
-from ampsq.protocol.replies import texts
+from ampsq.protocol.replies import names, texts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -98,7 +98,7 @@ async def change_position(subscription: str, session: int, change: PositionChang
 
 
 def _names(instance: str, subscription: str) -> Call[list[str]]:
-    return command(["HKEYS", key(instance, "bookmarks", subscription)], lambda reply: [name.decode() for name in reply])
+    return command(["HKEYS", key(instance, "bookmarks", subscription)], names)
 
 
 def _fields(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from ampsq.base.message_types import MessageType
 from ampsq.protocol.entries import read_entry
@@ -28,6 +28,8 @@ __all__ = [
 
 #: Score and member in the order of delivery.
 Rank: TypeAlias = "tuple[float, bytes]"
+#: A message that was browsed, as it comes: reference, log entry, deliveries, holder, rank and its text.
+_BrowsedRow: TypeAlias = "tuple[bytes, list[bytes], int | bytes, bytes, bytes, bytes]"
 
 
 class WatchReply(NamedTuple):
@@ -102,7 +104,7 @@ class BrowsePage:
 def begin_walk(queue: str) -> Call[Walk]:
     """Begin a walk over a queue's messages."""
 
-    def read(reply: list[Any]) -> Walk:
+    def read(reply: tuple[bytes, int, int, bytes, *tuple[bytes, ...]]) -> Walk:
         end, room, placed, word, *cursors = reply
         active = None if room < 0 else int(room)
         return Walk(end.decode(), active, bool(placed), MessageType.parse(word.decode()), texts(cursors))
@@ -110,11 +112,13 @@ def begin_walk(queue: str) -> Call[Walk]:
     return script_call("begin_browse", [queue], read, repeatable=True)
 
 
-def _browsed(flat: Sequence[Any]) -> list[Browsed]:
-    return [
-        Browsed.of(flat[i], flat[i + 1], int(flat[i + 2]), flat[i + 3], (float(flat[i + 4]), flat[i + 5]))
-        for i in range(0, len(flat), 6)
-    ]
+def _browsed(flat: Sequence[object]) -> list[Browsed]:
+    found = []
+    for i in range(0, len(flat), 6):
+        row: _BrowsedRow = flat[i : i + 6]  # type: ignore[assignment]  # six in turn
+        ref, entry, deliveries, holder, score, member = row
+        found.append(Browsed.of(ref, entry, int(deliveries), holder, (float(score), member)))
+    return found
 
 
 def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[BrowsePage]:
@@ -141,7 +145,7 @@ def find_available(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | Non
     The answer may be about the first ones only, at least one, where they are large: ask again for the rest.
     """
 
-    def read(reply: list[Any]) -> list[Browsed | None]:
+    def read(reply: tuple[int, *tuple[object, ...]]) -> list[Browsed | None]:
         found = {item.ref: item for item in _browsed(reply[1:])}
         return [found.get(ref) for ref in refs[: int(reply[0])]]
 

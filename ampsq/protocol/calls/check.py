@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ampsq.protocol.replies import names
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, VALUES, key
 
@@ -291,12 +292,11 @@ def check_leased(subscription: str, *, repair: bool) -> Call[LeaseCount]:
 
 def check_room(queue: str, source: str, cursor: str, *, repair: bool) -> Call[Room]:
     """Look through a part of a queue's `members`, or of those that are free with a filter."""
-    return script_call(
-        "check_free_subscriptions",
-        [queue, source, cursor, int(repair)],
-        lambda reply: Room(reply[0].decode(), reply[1], reply[2], reply[3], [name.decode() for name in reply[4:]]),
-        repeatable=True,
-    )
+
+    def read(reply: tuple[bytes, int, int, int, *tuple[bytes, ...]]) -> Room:
+        return Room(reply[0].decode(), reply[1], reply[2], reply[3], names(reply[4:]))
+
+    return script_call("check_free_subscriptions", [queue, source, cursor, int(repair)], read, repeatable=True)
 
 
 def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool) -> Call[IndexPart]:

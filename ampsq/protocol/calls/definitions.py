@@ -206,7 +206,11 @@ def want_name(name: str) -> Call[bool]:
 def read_wanted(instance: str) -> Call[list[str]]:
     """Read the names that were asked for, the oldest first, at most 500."""
     wanted = key(instance, "wanted")
-    return command(["ZRANGE", wanted, 0, BATCH - 1], lambda reply: [name.decode(errors="replace") for name in reply])
+
+    def read(reply: list[bytes]) -> list[str]:
+        return [name.decode(errors="replace") for name in reply]
+
+    return command(["ZRANGE", wanted, 0, BATCH - 1], read)
 
 
 def drop_wanted(instance: str, names: Sequence[str]) -> Call[int]:

@@ -56,12 +56,11 @@ def sweep(now: int | str = "") -> Call[SweepReply]:
 def scan_foreign_entries(topics: Mapping[str, str]) -> Call[dict[str, str]]:
     """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
     arguments: list[EncodableT] = [text for pair in topics.items() for text in pair]
-    return script_call(
-        "scan_foreign_entries",
-        ["", *arguments],
-        lambda reply: {topic: last.decode() for topic, last in zip(topics, reply, strict=True)},
-        repeatable=True,
-    )
+
+    def read(reply: list[bytes]) -> dict[str, str]:
+        return {topic: last.decode() for topic, last in zip(topics, reply, strict=True)}
+
+    return script_call("scan_foreign_entries", ["", *arguments], read, repeatable=True)
 
 
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:

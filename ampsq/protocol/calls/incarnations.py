@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.protocol.replies import text, texts
+from ampsq.protocol.replies import name_set, text, texts
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, key
 
@@ -78,7 +78,7 @@ def close_incarnations(instance: str, origins: Iterable[str]) -> Call[int]:
 
 def closed_incarnations(instance: str) -> Call[set[str]]:
     """Read the incarnations of others that are over, as far as an instance was told."""
-    return command(["SMEMBERS", key(instance, "closed")], lambda reply: {origin.decode() for origin in reply})
+    return command(["SMEMBERS", key(instance, "closed")], name_set)
 
 
 def recovery_word(instance: str) -> Call[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from ampsq.base.log_positions import parse_id
-from ampsq.protocol.replies import texts
+from ampsq.protocol.replies import name_set, names, texts
 from ampsq.protocol.request import Call, command
 from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ampsq.base.log_positions import Id
     from ampsq.protocol.replies import RawHash
 
@@ -86,7 +88,7 @@ class LinkState:
     @classmethod
     def parse(cls, text: _Json) -> Self:
         """Read what a link wrote, of whatever version: what it does not say is as by default."""
-        said: dict[str, Any] = {"destination": "", "source": "", **json.loads(text)}
+        said = {"destination": "", "source": "", **json.loads(text)}
         return cls(**{field.name: said[field.name] for field in fields(cls) if field.name in said})
 
     def text(self) -> str:
@@ -134,10 +136,11 @@ def read_link_state(instance: str, destination: str) -> Call[LinkState | None]:
 
 def incoming_instances(instance: str) -> Call[set[str]]:
     """Read the names of the instances that links come from."""
-    return command(
-        ["HKEYS", key(instance, "links")],
-        lambda reply: {name.decode().removeprefix(_IN) for name in reply if name.startswith(_IN.encode())},
-    )
+
+    def read(reply: Iterable[bytes]) -> set[str]:
+        return {name.removeprefix(_IN) for name in names(reply) if name.startswith(_IN)}
+
+    return command(["HKEYS", key(instance, "links")], read)
 
 
 def write_link_state(instance: str, state: LinkState, *, is_incoming: bool = False) -> Call[int]:
@@ -180,7 +183,7 @@ def drop_sent(instance: str, destination: str) -> Call[int]:
 
 def copied_origins(instance: str, topic: str) -> Call[set[str]]:
     """Read the origins of which a topic's log has copies."""
-    return command(["SMEMBERS", key(instance, "origins", topic)], lambda reply: {name.decode() for name in reply})
+    return command(["SMEMBERS", key(instance, "origins", topic)], name_set)
 
 
 def removed_up_to(instance: str, topic: str) -> Call[Id]:

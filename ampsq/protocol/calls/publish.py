@@ -6,7 +6,7 @@ See `ampsq.protocol.calls.queues`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.protocol.request import Call, CallParts, script_call
@@ -100,7 +100,7 @@ class LoggedOn:
     reached: int
 
 
-def _read_published(reply: list[Any]) -> Published:
+def _read_published(reply: tuple[bytes, bytes, bytes, int, *tuple[bytes | None, ...]]) -> Published:
     duplicates = [Bookmark(text.decode()) if text else None for text in reply[4:]]
     return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.protocol.replies import texts
 from ampsq.protocol.request import script_call
@@ -158,12 +158,12 @@ class QueueCounts:
         return not (any(waiting) or is_rebuilt or any(unread))
 
 
-def _read_figures(reply: list[Any]) -> QueueCounts:
+def _read_figures(reply: tuple[list[bytes], int, int, int, int, int, int, int, *tuple[object, ...]]) -> QueueCounts:
     fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
-    topics = {
-        rest[i].decode(): TopicCounts(int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode())
-        for i in range(0, len(rest), 4)
-    }
+    topics: dict[str, TopicCounts] = {}
+    for i in range(0, len(rest), 4):
+        row: tuple[bytes, int, bytes, bytes] = rest[i : i + 4]  # type: ignore[assignment]  # four in turn
+        topics[row[0].decode()] = TopicCounts(row[1], row[2].decode(), row[3].decode())
     return QueueCounts(texts(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
 
 

@@ -6,7 +6,7 @@ See `ampsq.protocol.calls.queues` for how calls are made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import RecordsBehind
@@ -133,8 +133,11 @@ def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()
         keys: only these; none: all, of which one may come twice.
     """
 
-    def read(reply: list[Any]) -> RecordPage:
-        records = [record_of(topic, *reply[i : i + 3]) for i in range(1, len(reply), 3)]
+    def read(reply: tuple[bytes, *tuple[object, ...]]) -> RecordPage:
+        records = []
+        for i in range(1, len(reply), 3):
+            row: tuple[bytes, bytes, list[bytes]] = reply[i : i + 3]  # type: ignore[assignment]  # three in turn
+            records.append(record_of(topic, *row))
         return RecordPage(reply[0].decode() or None, records)
 
     return script_call("browse_records", ["", topic, tree, after, *keys], read, repeatable=True)
@@ -203,7 +206,7 @@ async def call_caught_up(call: Call[T]) -> T:
         try:
             result: T = await call
         except RecordsBehind as error:
-            await catch_up_records(error.detail["topic"])
+            await catch_up_records(str(error.detail["topic"]))
             continue
         return result
     last: T = await call

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.reads.streams import Stream
-from ampsq.protocol.replies import texts
+from ampsq.protocol.replies import names, texts
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.schema import FIELDS, key
 
@@ -213,9 +213,7 @@ def lacking_destinations(after: str, wanted: Mapping[str, str]) -> Call[list[str
             say; destinations that do not carry any of them are left out. Empty: everything.
     """
     pairs = [text for pair in wanted.items() for text in pair]
-    return script_call(
-        "find_lacking_destinations", [after, *pairs], lambda reply: [name.decode() for name in reply], repeatable=True
-    )
+    return script_call("find_lacking_destinations", [after, *pairs], names, repeatable=True)
 
 
 def behind_since(destination: str, names: Iterable[str] = ()) -> Call[OldestUnacknowledged]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from ampsq.protocol.entries import RawEntry
+
 __all__ = ["REQUESTS", "InstanceRequest", "read_requests", "relay"]
 
 #: The stream of all that this instance says, and passes on.
@@ -92,10 +94,11 @@ class InstanceRequest:
 
 def read_requests(instance: str, after: str, count: int) -> Call[list[InstanceRequest]]:
     """Read what was said behind an ID."""
-    return command(
-        ["XRANGE", REQUESTS.key(instance), f"({after}", "+", "COUNT", count],
-        lambda reply: [_request(stream_id, flat) for stream_id, flat in reply],
-    )
+
+    def read(reply: Sequence[RawEntry]) -> list[InstanceRequest]:
+        return [_request(stream_id, flat) for stream_id, flat in reply]
+
+    return command(["XRANGE", REQUESTS.key(instance), f"({after}", "+", "COUNT", count], read)
 
 
 def _request(stream_id: bytes, flat: Sequence[bytes]) -> InstanceRequest:

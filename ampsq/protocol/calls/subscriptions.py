@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.protocol import schema
+from ampsq.protocol.replies import names
 from ampsq.protocol.request import Call, script_call
 
 if TYPE_CHECKING:
@@ -92,9 +93,10 @@ def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[R
     version = "" if request.version is None else request.version
     arguments = ["", version, subscription, number, *request.arguments, *request.queues]
 
-    def read(reply: list[Any]) -> ReplaceReply:
-        tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
-        return ReplaceReply(int(reply[0]), bool(reply[1]), tokens)
+    def read(reply: tuple[int, int, *tuple[bytes, ...]]) -> ReplaceReply:
+        backlog, left, *flat = reply
+        tokens = {flat[i]: int(flat[i + 1]) for i in range(0, len(flat), 2)}
+        return ReplaceReply(int(backlog), bool(left), tokens)
 
     return script_call("replace_subscription", arguments, read, repeatable=True)
 
@@ -117,6 +119,6 @@ def heartbeat(session_timeout: int, subscriptions: Sequence[str]) -> Call[list[s
     return script_call(
         "heartbeat",
         ["", session_timeout, *subscriptions],
-        lambda reply: [name.decode() for name in reply],
+        names,
         repeatable=True,
     )

@@ -95,7 +95,11 @@ def failed_numbers(instance: str, action: str) -> Call[list[int]]:
 
 def read_failed(instance: str, action: str, numbers: Sequence[int]) -> Call[list[StoredEvent | None]]:
     """Read events that failed; None in the place of one that is not there any more."""
-    return command(["HMGET", key(instance, "failed", action), *numbers], lambda reply: [_event(text) for text in reply])
+
+    def read(reply: list[bytes | None]) -> list[StoredEvent | None]:
+        return [_event(text) for text in reply]
+
+    return command(["HMGET", key(instance, "failed", action), *numbers], read)
 
 
 def read_failed_event(instance: str, action: str, number: int) -> Call[StoredEvent | None]:
@@ -120,7 +124,8 @@ def first_retry(instance: str, action: str) -> Call[float | None]:
 
 def due_retries(instance: str, action: str, until: int, most: int) -> Call[list[int]]:
     """Read the numbers of the failed events that are to be tried again up to a moment, ms, the first ones."""
-    return command(
-        ["ZRANGE", key(instance, "retries", action), "-inf", until, "BYSCORE", "LIMIT", 0, most],
-        lambda reply: [int(number) for number in reply],
-    )
+
+    def read(reply: list[bytes]) -> list[int]:
+        return [int(number) for number in reply]
+
+    return command(["ZRANGE", key(instance, "retries", action), "-inf", until, "BYSCORE", "LIMIT", 0, most], read)

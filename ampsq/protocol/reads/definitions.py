@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ampsq.protocol.replies import plain, texts
+from ampsq.protocol.replies import names, plain, texts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 
@@ -40,7 +40,7 @@ def read_definitions(instance: str, kind: DefinitionKind) -> Call[dict[str, str]
 
 def definition_names(instance: str, kind: DefinitionKind) -> Call[list[str]]:
     """Read the names of all that is defined of a kind."""
-    return command(["HKEYS", key(instance, kind)], lambda reply: [name.decode() for name in reply])
+    return command(["HKEYS", key(instance, kind)], names)
 
 
 def read_queue(instance: str, name: str) -> Call[Queue | None]:

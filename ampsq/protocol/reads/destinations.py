@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.base.log_positions import id_text, parse_id
-from ampsq.protocol.replies import last_id, streams, text, texts
+from ampsq.protocol.replies import last_id, names, streams, text, texts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -42,7 +42,7 @@ class SentPositions:
 
 def read_destination_names(instance: str) -> Call[list[str]]:
     """Read the names of an instance's destinations."""
-    return command(["HKEYS", key(instance, "destinations")], lambda reply: [name.decode() for name in reply])
+    return command(["HKEYS", key(instance, "destinations")], names)
 
 
 def read_sent(instance: str, destination: str) -> Call[SentPositions]:

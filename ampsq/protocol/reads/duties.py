@@ -53,12 +53,11 @@ def rebuilds(instance: str) -> Call[dict[str, float]]:
 def scan_logs(instance: str, cursor: str, count: int) -> Call[LogScan]:
     """Look for logs among about so many of the server's keys; `cursor`: the `next` of the step before, "0" at first."""
     prefix = key(instance, "log", "")
-    return command(
-        ["SCAN", cursor, "MATCH", _escaped(prefix) + "*", "COUNT", count, "TYPE", "stream"],
-        lambda reply: LogScan(
-            reply[0].decode(), {name.decode(errors="replace").removeprefix(prefix) for name in reply[1]}
-        ),
-    )
+
+    def read(reply: tuple[bytes, list[bytes]]) -> LogScan:
+        return LogScan(reply[0].decode(), {name.decode(errors="replace").removeprefix(prefix) for name in reply[1]})
+
+    return command(["SCAN", cursor, "MATCH", _escaped(prefix) + "*", "COUNT", count, "TYPE", "stream"], read)
 
 
 def _escaped(text: str) -> str:

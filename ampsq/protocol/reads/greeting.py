@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.log_positions import FIRST
 from ampsq.protocol.schema import FIELDS, key
@@ -45,13 +45,19 @@ def greet(instance: str) -> list[tuple[EncodableT, ...]]:
     return [("ROLE",), ("HGET", key(instance, "instance"), FIELDS["origin"]), ("GET", key(instance, "clock"))]
 
 
-def read_greeting(replies: Sequence[Any]) -> Greeting:
+def read_greeting(replies: Sequence[object]) -> Greeting:
     """Read the replies, each as it came; an exception in the stead of one that was refused."""
     known = [None if isinstance(reply, Exception) else reply for reply in replies]
     role, origin, clock = (*known, None, None, None)[:3]
-    word = role[0].decode() if role else ""
-    primary = f"{role[1].decode()}:{role[2]}" if role and word not in ("master", "sentinel") else ""
-    return Greeting(word, primary, (origin or b"").decode(), parse_clock(clock))
+    word, primary = "", ""
+    if isinstance(role, list):
+        word = role[0].decode()
+        primary = f"{role[1].decode()}:{role[2]}" if word not in ("master", "sentinel") else ""
+    return Greeting(word, primary, _bytes(origin).decode(), parse_clock(_bytes(clock)))
+
+
+def _bytes(reply: object) -> bytes:
+    return reply if isinstance(reply, bytes) else b""
 
 
 def parse_clock(text: bytes | None) -> Id:

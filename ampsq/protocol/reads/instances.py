@@ -11,10 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, Unavailable
+from ampsq.protocol.replies import names
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import INSTANCES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ampsq.protocol.request import Call
 
 __all__ = ["LIST_KEY", "list_instance", "list_instances", "read_instances", "unlist_instance"]
@@ -64,4 +67,8 @@ def _read() -> Call[list[str]]:
 
 def list_instances() -> Call[list[str]]:
     """Read the list, in order, as patiently as anything else; `read_instances` is not."""
-    return command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply))
+
+    def read(reply: Iterable[bytes]) -> list[str]:
+        return sorted(names(reply))
+
+    return command(["SMEMBERS", INSTANCES], read)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ampsq.base.log_positions import parse_id
 from ampsq.protocol.limits import EVENTS
 from ampsq.protocol.reads.streams import events_of, first_entry, stream_length
-from ampsq.protocol.replies import pairs
+from ampsq.protocol.replies import names, pairs
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -53,7 +53,7 @@ def lease_period(instance: str, queue: str) -> Call[int]:
 
 def queue_topics(instance: str, queue: str) -> Call[list[str]]:
     """Read the topics that a queue has begun to read."""
-    return command(["HKEYS", key(instance, "cursors", queue)], lambda reply: [topic.decode() for topic in reply])
+    return command(["HKEYS", key(instance, "cursors", queue)], names)
 
 
 def read_timetable(instance: str, count: int) -> Call[list[DueEntry]]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.definitions.queue import Queue
+    from ampsq.protocol.entries import RawEntry
+    from ampsq.protocol.request import Call
 
 __all__ = ["Cursors", "count_between", "judged_by_former_filters", "recorded_starts", "starts_of", "starts_of_record"]
 
@@ -87,7 +89,8 @@ async def judged_by_former_filters(instance: str, queue: str) -> dict[str, str]:
 
 async def _definitions(instance: str, queue: str) -> list[tuple[str, dict[str, str]]]:
     """What became of the queue's definition, the last change first: how, and the cursors then."""
-    entries, out = (await command(["XREVRANGE", key(instance, "definitions", queue), "+", "-"], list)), []
+    asked: Call[list[RawEntry]] = command(["XREVRANGE", key(instance, "definitions", queue), "+", "-"], list)
+    entries, out = await asked, []
     for _, flat in entries:
         fields = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
         words = fields[FIELDS["cursors"]].split(" ")

@@ -19,7 +19,8 @@ __all__ = ["removed_ids"]
 
 def removed_ids(instance: str, topics: Sequence[str]) -> Call[list[Id]]:
     """Read of each topic the greatest ID that was removed from its log; `FIRST` where nothing was."""
-    return command(
-        ["HMGET", key(instance, "retention"), *(f"removed {topic}" for topic in topics)],
-        lambda reply: [FIRST if text is None else parse_id(text) for text in reply],
-    )
+
+    def read(reply: Sequence[bytes | None]) -> list[Id]:
+        return [FIRST if text is None else parse_id(text) for text in reply]
+
+    return command(["HMGET", key(instance, "retention"), *(f"removed {topic}" for topic in topics)], read)

@@ -128,10 +128,11 @@ def last_id(instance: str, stream: Stream) -> Call[Id]:
 
 def latest_ids(instance: str, stream: Stream, since: int, most: int) -> Call[list[str]]:
     """Read the IDs of the last entries from a moment on, ms, the last one first."""
-    return command(
-        ["XREVRANGE", stream.key(instance), "+", since, "COUNT", most],
-        lambda reply: [stream_id.decode() for stream_id, _ in reply],
-    )
+
+    def read(reply: Sequence[RawEntry]) -> list[str]:
+        return [stream_id.decode() for stream_id, _ in reply]
+
+    return command(["XREVRANGE", stream.key(instance), "+", since, "COUNT", most], read)
 
 
 def first_entry(instance: str, stream: Stream) -> Call[RawEntry | None]:

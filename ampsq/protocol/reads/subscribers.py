@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.keepalive import keepalive_channel
-from ampsq.protocol.replies import pairs, text
+from ampsq.protocol.replies import names, pairs, text
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -57,9 +57,7 @@ class StoredSubscription:
 
 def subscription_names(instance: str, most: int = 0) -> Call[list[str]]:
     """Read the names of subscriptions, those first that were alive least lately; `most`: so many, 0: all."""
-    return command(
-        ["ZRANGE", key(instance, "subscriptions"), 0, most - 1], lambda reply: [name.decode() for name in reply]
-    )
+    return command(["ZRANGE", key(instance, "subscriptions"), 0, most - 1], names)
 
 
 def count_subscriptions(instance: str) -> Call[int]:
@@ -82,10 +80,11 @@ def subscription_deadline(instance: str, name: str) -> Call[float]:
 
 def queue_members(instance: str, queue: str, most: int) -> Call[list[str]]:
     """Read the names of a queue's subscriptions, about so many of them, in no order."""
-    return command(
-        ["SSCAN", key(instance, "members", queue), 0, "COUNT", most],
-        lambda reply: [name.decode() for name in reply[1]],
-    )
+
+    def read(reply: tuple[bytes, list[bytes]]) -> list[str]:
+        return names(reply[1])
+
+    return command(["SSCAN", key(instance, "members", queue), 0, "COUNT", most], read)
 
 
 def subscription_facts(instance: str, name: str) -> Call[StoredSubscription | None]:
@@ -122,7 +121,7 @@ def _count_leased(reply: Sequence[bytes]) -> int:
 
 def known_clients(instance: str) -> Call[list[str]]:
     """Read the clients that came while an action asks for it, and have not gone."""
-    return command(["HKEYS", key(instance, "clients")], lambda reply: [name.decode() for name in reply])
+    return command(["HKEYS", key(instance, "clients")], names)
 
 
 def count_listeners(instance: str, clients: Sequence[str]) -> Call[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.protocol.replies import plain
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -46,13 +47,11 @@ def _read_load(reply: list[bytes | None]) -> SubscriptionLoad:
 
 async def find_subscription(instance: str, request: str) -> str:
     """Find the subscription that a request made, among the last ones; "" where there is none."""
-    registered = await command(["HGET", key(instance, "instance"), FIELDS["registered"]], lambda reply: reply or b"")
-    for number in registered.split():
+    registered: bytes | None = await command(["HGET", key(instance, "instance"), FIELDS["registered"]], plain)
+    for number in (registered or b"").split():
         name = f"s{int(number):08d}" if int(number) < _LONG else f"s{int(number):012d}"
-        if (
-            await command(["HGET", key(instance, "subscription", name), FIELDS["client"]], lambda reply: reply)
-            == request.encode()
-        ):
+        client: bytes | None = await command(["HGET", key(instance, "subscription", name), FIELDS["client"]], plain)
+        if client == request.encode():
             return name
     return ""
 
