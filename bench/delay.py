@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
 
@@ -55,7 +55,7 @@ class _Relay:
             await asyncio.to_thread(sys.stdin.read)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked: Any = self._asked
+        asked = self._asked
         if "path" in asked:
             answers, requests = await asyncio.open_unix_connection(asked["path"])
         else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
+from ampsq.bench.replies import info
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import duties as duty_calls
@@ -20,8 +21,17 @@ __all__ = ["Expiry"]
 _LIFE: Final = "1h"
 #: ms after the publishing when everything is over.
 _LATER: Final = 3_700_000
+
+
+class _Elements(TypedDict, total=False):
+    """Those of the queue that differ from kind to kind."""
+
+    expiration: str
+    priority: str
+
+
 #: Elements of the queue, and the expiration that messages are published with.
-_KINDS: Final[dict[str, tuple[dict[str, object], str | None]]] = {
+_KINDS: Final[dict[str, tuple[_Elements, str | None]]] = {
     "queue": ({"expiration": _LIFE}, None),
     "message": ({}, _LIFE),
     "priority": ({"expiration": _LIFE, "priority": "/p"}, None),
@@ -35,7 +45,7 @@ class Expiry(Stage):
         """Let a backlog expire by the queue's expiration, by the messages' own, and in a queue with priorities."""
         return {kind: self._expire(kind, *given) for kind, given in _KINDS.items()}
 
-    def _expire(self, kind: str, elements: dict[str, Any], own: str | None) -> dict[str, float]:
+    def _expire(self, kind: str, elements: _Elements, own: str | None) -> dict[str, float]:
         count, client = self.settings.backlog, self.client()
         client.apply(Queue(name="work", underlying_topic="orders", **elements))
         self.progress(f"{count:,} messages that expire together: {kind}")
@@ -68,5 +78,5 @@ class Expiry(Stage):
 
     def _processor(self) -> float:
         """Seconds that the server has worked."""
-        info: Any = self.redis.info("cpu")
-        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+        used = info(self.redis, "cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, Unpack
 
 from ampsq.base.errors import MissingKey, UnreadBody
 from ampsq.base.message_types import load_msgpack
+from ampsq.bench.replies import info
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue, Topic
 from ampsq.protocol.calls.publish import publish
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ampsq.client.client import Client
     from ampsq.transport.store import Connection
 
-__all__ = ["Hostile", "hostile_bodies"]
+__all__ = ["Hostile", "LongestCall", "hostile_bodies"]
 
 _MB: Final = 2**20
 #: Bytes of a body, and how many are published in one call.
@@ -33,6 +34,13 @@ _LARGEST: Final = 10 * _MB
 #: Integers divided with a rest are read exactly, so that a body is read in both ways.
 _FILTER: Final = "/1 / 2 = 7"
 _ROUNDS: Final = 3
+
+
+class LongestCall(TypedDict):
+    """The longest call of one use of bodies of one size, and what it was over."""
+
+    longest_call_ms: float
+    of: str
 
 
 class _Use(NamedTuple):
@@ -50,16 +58,16 @@ class Hostile(Stage):
     server's log of slow calls: the lesser of the two is given, and of several rounds the least.
     """
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, dict[str, LongestCall]]:
         """Measure: of each size and use the longest call, ms, and what it was over."""
         sizes = dict(list(_SIZES.items())[:3]) if self.settings.rounds < _ROUNDS else _SIZES
-        out: dict[str, Any] = {size: {} for size in sizes}
+        out: dict[str, dict[str, LongestCall]] = {size: {} for size in sizes}
         for size, (length, count) in sizes.items():
             for kind, shape, body in hostile_bodies(length):
                 self.progress(f"hostile: {size}, {kind}, {shape}")
                 for use, longest in self._uses(kind, [body] * count).items():
-                    known = out[size].get(use, {"longest_call_ms": 0.0})
-                    if longest >= known["longest_call_ms"]:
+                    known = out[size].get(use)
+                    if known is None or longest >= known["longest_call_ms"]:
                         out[size][use] = {"longest_call_ms": longest, "of": f"{kind}, {shape}"}
         return out
 
@@ -81,7 +89,7 @@ class Hostile(Stage):
         # Each request: what is refused as too much to read is sent again in parts.
         take = pool.take
 
-        def measured() -> Any:
+        def measured() -> _Measured:
             return _Measured(take(), self._worked, spent)
 
         vars(pool)["take"] = measured
@@ -92,11 +100,11 @@ class Hostile(Stage):
 
     def _worked(self) -> float:
         """Seconds that the server's main thread has worked."""
-        info: Any = self.redis.info("cpu")
+        used = info(self.redis, "cpu")
         user, system = "used_cpu_user", "used_cpu_sys"
-        if f"{user}_main_thread" in info:
+        if f"{user}_main_thread" in used:
             user, system = f"{user}_main_thread", f"{system}_main_thread"
-        return float(info[user]) + float(info[system])
+        return float(used[user]) + float(used[system])
 
 
 class _Measured:
@@ -110,7 +118,7 @@ class _Measured:
         self._connection.release()
         self._spent.append(self._worked() - self._began)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._connection, name)
 
 
@@ -120,7 +128,15 @@ def _publish(client: Client, bodies: list[bytes]) -> None:
         client._store.call(publish("orders", bodies, [], "", 0))  # noqa: SLF001  (in one call, which is measured)
 
 
-def _with_queue(**elements: Any) -> Callable[[Client, MessageTypeName, list[bytes]], Any]:
+class _Elements(TypedDict, total=False):
+    """Expressions of a queue."""
+
+    filter: str
+    priority: str
+    barrier_expression: str
+
+
+def _with_queue(**elements: Unpack[_Elements]) -> Callable[[Client, MessageTypeName, list[bytes]], None]:
     def prepare(client: Client, kind: MessageTypeName, _: list[bytes]) -> None:
         client.apply(
             Topic(name="orders", message_type=kind),

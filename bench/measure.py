@@ -6,9 +6,10 @@ import itertools
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ampsq.bench import raw
+from ampsq.bench.replies import info, settings
 from ampsq.bench.setup import Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
@@ -25,42 +26,51 @@ def _percentile(values: list[float], percent: int) -> float:
     return statistics.quantiles(values, n=100)[percent - 1]
 
 
+class _Compared(TypedDict):
+    """Rates of ours beside raw ones."""
+
+    ratio: float
+    ratios: list[float]
+    per_second: int
+    raw_per_second: int
+
+
 class Bench(Stage):
     """The measurements beside raw Streams, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
-        parts: dict[str, Callable[[], Any]] = {
-            # First, on a server that has done nothing yet: it is the latency of an idle one.
-            "latency": self.latency,
-            "publish": self.publish,
-            "consume": self.consume,
-            "memory": self.memory,
-            "growth": self.growth,
+        server = self._server()
+        # First, on a server that has done nothing yet: it is the latency of an idle one.
+        latency, publish = self.latency(), self.publish()
+        consume, spent = self.consume()
+        return {
+            "server": server,
+            "latency": latency,
+            "publish": publish,
+            "consume": consume,
+            "memory": self.memory(),
+            "growth": self.growth(),
+            "server_cpu_us_per_message": spent,
         }
-        out: dict[str, Any] = {"server": self._server()}
-        for name, measure in parts.items():
-            out[name] = measure()
-        out["server_cpu_us_per_message"] = out["consume"].pop("server_cpu_us_per_message")
-        return out
 
     def _server(self) -> dict[str, str]:
-        info: Any = self.redis.info()
-        settings: Any = self.redis.config_get("append*")
-        kind = "valkey" if "valkey_version" in info else "redis"
+        known = cast("dict[str, object]", self.redis.info())
+        found = settings(self.redis, "append*")
+        kind = "valkey" if "valkey_version" in known else "redis"
         return {
             "kind": kind,
-            "version": str(info[f"{kind}_version"]),
-            "appendonly": settings.get("appendonly", "?"),
-            "appendfsync": settings.get("appendfsync", "?"),
+            "version": str(known[f"{kind}_version"]),
+            "appendonly": found.get("appendonly", "?"),
+            "appendfsync": found.get("appendfsync", "?"),
         }
 
     def _queue(self, name: str = "work") -> Queue:
         return Queue(name=name, underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=10_000)
 
     def _cpu(self) -> float:
-        info: Any = self.redis.info("cpu")
-        return float(info["used_cpu_sys"]) + float(info["used_cpu_user"])
+        used = info(self.redis, "cpu")
+        return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
 
     def _worked(self) -> float:
         """Seconds that the server and this process have worked."""
@@ -68,7 +78,7 @@ class Bench(Stage):
 
     # -- throughput
 
-    def publish(self) -> dict[str, Any]:
+    def publish(self) -> dict[str, object]:
         """Batches of 100 against pipelines of 100 `XADD`, by the time that passes and by what both processes work."""
         count = self.settings.messages
         ours, raws, saved = [], [], []
@@ -90,8 +100,12 @@ class Bench(Stage):
         self.remove(client)
         return {**_compared(ours, raws), "cpu_ratio": round(statistics.median(saved), 2)}
 
-    def consume(self) -> dict[str, Any]:
-        """Subscribe and acknowledge, backlog 100 and 500, against `XREADGROUP` and `XACK` in hundreds."""
+    def consume(self) -> tuple[dict[str, object], float]:
+        """Subscribe and acknowledge, backlog 100 and 500, against `XREADGROUP` and `XACK` in hundreds.
+
+        Returns:
+            The figures, and microseconds of the server a message.
+        """
         count, rounds = self.settings.messages, self.settings.rounds
         client = self.client()
         client.apply(self._queue())
@@ -111,12 +125,8 @@ class Bench(Stage):
         raw.prepare(self.redis)
         self.remove(client)
         figures = {f"backlog_{backlog}": _compared(rates, raws) for backlog, rates in ours.items()}
-        least = min(figures.values(), key=lambda figure: float(figure["ratio"]))
-        return {
-            "ratio": least["ratio"],
-            **figures,
-            "server_cpu_us_per_message": round(cpu / (2 * rounds * count) * 1e6, 2),
-        }
+        least = min(figures.values(), key=lambda figure: figure["ratio"])
+        return {"ratio": least["ratio"], **figures}, round(cpu / (2 * rounds * count) * 1e6, 2)
 
     @staticmethod
     def _drain(client: Client, backlog: int, count: int) -> float:
@@ -129,7 +139,7 @@ class Bench(Stage):
 
     # -- latency
 
-    def latency(self) -> dict[str, Any]:
+    def latency(self) -> dict[str, float]:
         """Publish to handler, 1,000 a second, one idle consumer."""
         self.progress("idle push latency")
         count, rate = self.settings.latency, 1000
@@ -138,7 +148,7 @@ class Bench(Stage):
         figures = {
             f"p{percent}": (_percentile(ours, percent) * 1e6, _percentile(raws, percent) * 1e6) for percent in (50, 99)
         }
-        out: dict[str, Any] = {}
+        out: dict[str, float] = {}
         for name, (own, other) in figures.items():
             out[f"{name}_ratio"] = round(own / other, 2)
             out[f"{name}_us"], out[f"{name}_raw_us"] = round(own), round(other)
@@ -179,7 +189,7 @@ class Bench(Stage):
 
     # -- memory
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, float]:
         """Bytes that a queue adds to 100,000 recorded messages, and that 10,000 leases add."""
         self.progress("memory")
         count, leased = 100_000, 10_000
@@ -197,10 +207,10 @@ class Bench(Stage):
 
     # -- growth
 
-    def growth(self) -> dict[str, Any]:
+    def growth(self) -> dict[str, dict[str, float]]:
         """Microseconds of server time a message, publish and acknowledge, alone and beside what is idle or queued."""
         many, backlog = self.settings.many, self.settings.backlog
-        rows: dict[str, Any] = {}
+        rows: dict[str, dict[str, float]] = {}
         self.progress("growth: alone")
         rows["alone"] = self._costs(lambda _: None)
         self.progress(f"growth: {many} idle subscriptions")
@@ -238,7 +248,7 @@ class Bench(Stage):
         return out
 
 
-def _compared(ours: list[float], raws: list[float]) -> dict[str, Any]:
+def _compared(ours: list[float], raws: list[float]) -> _Compared:
     """Medians, and the median of the ratios of neighbouring rounds."""
     ratios = [own / other for own, other in zip(ours, raws, strict=True)]
     return {

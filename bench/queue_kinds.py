@@ -7,7 +7,7 @@ import json
 import random
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Kinds"]
 
+
+class _Elements(TypedDict, total=False):
+    """Those of the queue that differ from kind to kind."""
+
+    filter: str
+    priority: str
+    barrier_expression: str
+    target_queue_depth: int
+
+
 #: What is beside the plain queue: elements of the queue, filter of the subscription.
-_KINDS: Final[dict[str, tuple[dict[str, object], str | None]]] = {
+_KINDS: Final[dict[str, tuple[_Elements, str | None]]] = {
     "filtered": ({"filter": "/n >= 0"}, None),
     "filtered_subscription": ({}, "/n >= 0"),
     "prioritised": ({"priority": "/p"}, None),
@@ -48,7 +58,7 @@ class Kinds(Stage):
         """Measure everything; gives groups of figures, JSON-like."""
         return {"rates": self.rates(), "memory": self.memory(), "ahead": self.ahead(), "filters": self.filters()}
 
-    def _apply(self, client: Client, **elements: Any) -> None:
+    def _apply(self, client: Client, **elements: Unpack[_Elements]) -> None:
         client.apply(
             Queue(
                 name="work",
@@ -59,7 +69,7 @@ class Kinds(Stage):
             )
         )
 
-    def rates(self) -> dict[str, Any]:
+    def rates(self) -> dict[str, dict[str, float]]:
         """Publish, then subscribe and acknowledge with a backlog of 100, each kind beside a plain queue."""
         bodies, out = _bodies(self.settings.messages), {}
         for kind, (elements, text) in _KINDS.items():
@@ -77,9 +87,7 @@ class Kinds(Stage):
             }
         return out
 
-    def _rate(
-        self, bodies: Sequence[bytes], elements: dict[str, object], text: str | None
-    ) -> tuple[float, float, float]:
+    def _rate(self, bodies: Sequence[bytes], elements: _Elements, text: str | None) -> tuple[float, float, float]:
         """Messages a second published and consumed, and server time a message consumed."""
         client, count = self.client(), len(bodies)
         self._apply(client, **elements)
@@ -95,16 +103,17 @@ class Kinds(Stage):
         self.remove(client)
         return published, consumed, spent[0] / count
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, float]:
         """Bytes beyond the log of a message that waits and has its place."""
         count, out = 20_000, {}
-        for kind, elements, texts in (
+        kinds: tuple[tuple[str, _Elements, tuple[str, ...]], ...] = (
             ("prioritised", {"priority": "/p"}, ()),
             ("two_filters_that_match", {"priority": "/p"}, ("/n >= 0", "/n < 5")),
             ("one_selective_filter", {}, ("/n = 77",)),
             ("ten_selective_filters", {}, tuple(f"/n = {100 + i}" for i in range(10))),
             ("depth_1000_beside_a_selective_filter", {"target_queue_depth": 1_000}, ("/n = 77",)),
-        ):
+        )
+        for kind, elements, texts in kinds:
             self.progress(f"memory: {kind.replace('_', ' ')}")
             client = self.client()
             self._apply(client, **elements)

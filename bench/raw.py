@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
+
+from ampsq.bench.replies import entries_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +40,8 @@ def consume(server: redis.Redis, count: int) -> float:
     """`XREADGROUP` and `XACK` in hundreds; gives messages a second."""
     started, done = time.perf_counter(), 0
     while done < count:
-        reply: Any = server.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH)
-        ids = [entry_id for entry_id, _ in reply[0][1]]
+        reply = server.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH)
+        ids = [entry_id for entry_id, _ in entries_of_one(reply)]
         server.xack(_STREAM, _GROUP, *ids)
         done += len(ids)
     return count / (time.perf_counter() - started)
@@ -53,11 +55,11 @@ def latencies(url: str, rate: int, count: int) -> list[float]:
 
     def read() -> None:
         while len(found) < count:
-            reply: Any = reader.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH, block=2000)
+            reply = reader.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH, block=2000)
             now = time.perf_counter()
             if not reply:
                 return
-            entries = reply[0][1]
+            entries = entries_of_one(reply)
             found.extend(now - float(fields[b"b"][:24]) for _, fields in entries)
             reader.xack(_STREAM, _GROUP, *[entry_id for entry_id, _ in entries])
 

@@ -8,9 +8,10 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from ampsq.bench import raw
+from ampsq.bench.replies import command_times, entries, entries_of_one
 from ampsq.bench.setup import Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Topic
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import redis
 
     from ampsq.topics.bookmark_store import BookmarkStore
+    from ampsq.topics.subscription_spec import ReplayOptions
 
 __all__ = ["Replay"]
 
@@ -38,7 +40,7 @@ class Replay(Stage):
         """Replay rates beside raw ones, in turn; latencies beside a raw blocked `XREAD`."""
         return {"rates": self._rates(), "latency": self._latency()}
 
-    def _rates(self) -> dict[str, Any]:
+    def _rates(self) -> dict[str, object]:
         client, count = self.client(), self.settings.messages * 10
         self.progress(f"replay: {count:,} messages")
         topics = ["orders", *(f"many-{number}" for number in range(10))]
@@ -53,7 +55,7 @@ class Replay(Stage):
                 "raw": lambda: raw_replay(self.redis, log_of("orders").key(client.instance), count),
                 "one_topic": lambda: _replay(client, "orders", count),
                 "ten_topics": lambda: _replay(client, "^many-", count),
-                "filter": lambda: _replay(client, "orders", count, filter="/price > 10"),
+                "filter": lambda: _replay(client, "orders", count, "/price > 10"),
                 "durable_file": lambda: _replay(client, "orders", count, sub_id="bench", bookmark_store=file),
                 "durable_redis": lambda: _replay(
                     client, "orders", count, sub_id="bench", bookmark_store=RedisBookmarkStore()
@@ -66,14 +68,14 @@ class Replay(Stage):
             file.close()
         self.redis.config_resetstat()
         _replay(client, "orders", count)
-        spent: Any = self.redis.info("commandstats")
+        spent = command_times(self.redis)
         self.remove(client)
         raws = found.pop("raw")
-        out: dict[str, Any] = {"raw_per_second": round(statistics.median(raws))}
+        out: dict[str, object] = {"raw_per_second": round(statistics.median(raws))}
         for name, rates in found.items():
             ratios = [own / other for own, other in zip(rates, raws, strict=True)]
             out[name] = {"per_second": round(statistics.median(rates)), "ratio": round(statistics.median(ratios), 2)}
-        out["server_us"] = round(spent["cmdstat_xread"]["usec"] / count, 2)
+        out["server_us"] = round(spent["cmdstat_xread"] / count, 2)
         return out
 
     def _latency(self) -> dict[str, object]:
@@ -93,7 +95,7 @@ class Replay(Stage):
         publisher = self.client()
         publisher.apply(Topic(name="orders"))
         consumer = Client(self.url, instance=publisher.instance)
-        options: Any = {} if store is None else {"sub_id": "bench", "bookmark_store": store}
+        options: ReplayOptions = {} if store is None else {"sub_id": "bench", "bookmark_store": store}
         found: list[float] = []
         with consumer.subscribe_topic("orders", bookmark="now", **options) as messages:
 
@@ -119,10 +121,10 @@ def _percentiles(ours: list[float], raws: list[float]) -> dict[str, object]:
     return out
 
 
-def _replay(client: Client, name: str, count: int, **options: Any) -> float:
+def _replay(client: Client, name: str, count: int, text: str | None = None, **options: Unpack[ReplayOptions]) -> float:
     """Read everything; gives messages a second."""
     started, number = time.perf_counter(), 0
-    with client.subscribe_topic(name, bookmark="[epoch:now]", **options) as messages:
+    with client.subscribe_topic(name, bookmark="[epoch:now]", filter=text, **options) as messages:
         for message in messages:
             number += len(message.raw) > 0
     if number != count:
@@ -134,12 +136,12 @@ def raw_replay(server: redis.Redis, log: str, count: int) -> float:
     """Read a stream page by page with `XRANGE`, as users of redis-py write it; gives messages a second."""
     started, number, after = time.perf_counter(), 0, "-"
     while True:
-        entries: Any = server.xrange(log, after, "+", count=_PAGE)
-        for _, fields in entries:
+        page = entries(server.xrange(log, after, "+", count=_PAGE))
+        for _, fields in page:
             number += len(fields[b"b"]) > 0
-        if len(entries) < _PAGE:
+        if len(page) < _PAGE:
             break
-        after = "(" + entries[-1][0].decode()
+        after = "(" + page[-1][0].decode()
     if number != count:
         raise AssertionError(f"{number} of {count} messages came")
     return count / (time.perf_counter() - started)
@@ -151,14 +153,15 @@ def raw_latencies(url: str, rate: int, count: int) -> list[float]:
     found: list[float] = []
 
     def read() -> None:
-        after: Any = "0"
+        after: bytes | str = "0"
         while len(found) < count:
-            reply: Any = reader.xread({"ampsq-bench:raw": after}, count=100, block=2000)
+            reply = reader.xread({"ampsq-bench:raw": after}, count=100, block=2000)
             now = time.perf_counter()
             if not reply:
                 return
-            found.extend(now - float(fields[b"b"][:24]) for _, fields in reply[0][1])
-            after = reply[0][1][-1][0]
+            came = entries_of_one(reply)
+            found.extend(now - float(fields[b"b"][:24]) for _, fields in came)
+            after = came[-1][0]
 
     server.delete("ampsq-bench:raw")
     thread = threading.Thread(target=read)

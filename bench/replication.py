@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ampsq.bench import raw
+from ampsq.bench.replies import entries, info
 from ampsq.bench.server import private_server
 from ampsq.client.client import Client
 from ampsq.definitions.destination import Destination
@@ -22,13 +23,15 @@ from ampsq.protocol.reads.streams import log_of
 from ampsq.publishing.memory_store import MemoryPublishStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampsq.bench.setup import BenchSettings
 
 __all__ = ["ReplicationBenchmark"]
 
 _BODY: Final = b'{"id": 1, "symbol": "AAPL", "price": 12.5, "x": "' + b"x" * 198 + b'"}'
+_SyncType = Literal["async", "sync"]
+_SYNC_TYPES: Final[tuple[_SyncType, ...]] = ("async", "sync")
 _RATE: Final = 5_000
 #: Messages of one call at that rate.
 _TOGETHER: Final = 5
@@ -61,11 +64,11 @@ class _Pair:
         for name in urls:
             self.define(name, "async")
 
-    def define(self, name: str, sync_type: str) -> None:
+    def define(self, name: str, sync_type: _SyncType) -> None:
         other = "b" if name == "a" else "a"
-        way: dict[str, Any] = {"sync_type": sync_type, "topics": ["orders", "work"], "addresses": [self.urls[other]]}
+        way = Destination(name=other, sync_type=sync_type, topics=["orders", "work"], addresses=[self.urls[other]])
         work = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100)
-        self.clients[name].apply(Topic(name="orders"), work, Destination(name=other, **way))
+        self.clients[name].apply(Topic(name="orders"), work, way)
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         """Start a coordinator, which runs the link from there; gives it when that stands."""
@@ -98,7 +101,7 @@ class _Pair:
     def copies(self, after: str) -> Iterator[tuple[int, int]]:
         """Of each copy at b behind an ID: ms when a recorded it, ms when b did."""
         while True:
-            rows: Any = self.servers["b"].xrange(log_of("orders").key("b"), f"({after}", count=5_000)
+            rows = entries(self.servers["b"].xrange(log_of("orders").key("b"), f"({after}", count=5_000))
             for stream_id, fields in rows:
                 after = stream_id.decode()
                 yield _milliseconds(fields[b"s"].rpartition(b"~")[2]), _milliseconds(stream_id)
@@ -107,14 +110,14 @@ class _Pair:
 
     def last(self) -> tuple[str, int]:
         """The newest copy at b: its ID, and ms when a recorded it."""
-        rows: Any = self.servers["b"].xrevrange(log_of("orders").key("b"), count=1)
+        rows = entries(self.servers["b"].xrevrange(log_of("orders").key("b"), count=1))
         if not rows:
             return "0-0", 0
         return rows[0][0].decode(), _milliseconds(rows[0][1][b"s"].rpartition(b"~")[2])
 
     def worked(self, name: str) -> float:
         """Microseconds of processor that a server has used."""
-        used: Any = self.servers[name].info("cpu")
+        used = info(self.servers[name], "cpu")
         return (float(used["used_cpu_user"]) + float(used["used_cpu_sys"])) * 1e6
 
 
@@ -194,7 +197,7 @@ class ReplicationBenchmark:
 
     # --- how soon
 
-    def _lag(self, flushed: str) -> dict[str, Any]:
+    def _lag(self, flushed: str) -> dict[str, float]:
         self._progress(f"lag at {_RATE:,}/s, appendfsync {flushed}")
         count = self._settings.latency * 10
         with self._pair(flushed) as pair:
@@ -209,12 +212,12 @@ class ReplicationBenchmark:
         publisher, bodies = pair.clients["a"], [_BODY] * _TOGETHER
         raw.paced(_RATE // _TOGETHER, count // _TOGETHER, lambda: publisher.publish_many("orders", bodies))
 
-    def _sync(self) -> dict[str, Any]:
+    def _sync(self) -> dict[str, object]:
         """From the call until the message is persisted, one at a time, appendfsync always."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         with self._pair("always") as pair:
             pair.start("a")
-            for sync_type in ("async", "sync"):
+            for sync_type in _SYNC_TYPES:
                 self._progress(f"publish until persisted, destination {sync_type}")
                 pair.define("a", sync_type)
                 pair.until(lambda: pair.clients["a"].admin.replication().links[0].connected_for is not None)
@@ -255,7 +258,9 @@ class ReplicationBenchmark:
         process = subprocess.Popen(
             [sys.executable, "-c", _SUBSCRIBER, pair.urls["a"], str(_HELD)], stdout=subprocess.PIPE
         )
-        told: Any = process.stdout
+        if process.stdout is None:
+            raise AssertionError("a process that was started with a pipe has none")
+        told = process.stdout
         try:
             told.readline()
             pair.clients["a"].publish_many("orders", [_BODY] * _HELD)
@@ -325,5 +330,5 @@ def _milliseconds(stream_id: bytes) -> int:
     return int(stream_id.partition(b"-")[0])
 
 
-def _percentile(values: list[Any], percent: int) -> float:
+def _percentile(values: Sequence[float], percent: int) -> float:
     return round(float(statistics.quantiles(values, n=100)[percent - 1]), 1)

@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
+from ampsq.bench.replies import command_times, info, settings, slow_calls
 from ampsq.client.client import Client
 from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.protocol.reads.streams import log_key
@@ -73,7 +74,7 @@ class Stage:
         # Freed in the background, by a thread that would take the processor from what is measured next.
         until = time.monotonic() + 10
         while time.monotonic() < until:
-            memory: Any = self.redis.info("memory")
+            memory = info(self.redis, "memory")
             if not memory.get("lazyfree_pending_objects"):
                 return
             time.sleep(0.05)
@@ -94,14 +95,14 @@ class Stage:
         It is the time that passed, by the server's own log: more than it worked, where others want the processor too.
         """
         names = ("slowlog-log-slower-than", "slowlog-max-len")
-        former: Any = {name: self.redis.config_get(name)[name] for name in names}
+        former = {name: settings(self.redis, name)[name] for name in names}
         self.redis.config_set("slowlog-max-len", 100_000)
         self.redis.config_set("slowlog-log-slower-than", 0)
         self.redis.slowlog_reset()
         times: dict[str, float] = {}
         try:
             yield times
-            entries: Any = self.redis.slowlog_get(100_000)
+            entries = slow_calls(self.redis, 100_000)
             # What is not a script of ours is not asked for by any client.
             spent = sorted(entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"EVAL")) or [
                 0.0
@@ -119,5 +120,5 @@ class Stage:
         spent = [0.0]
         self.redis.config_resetstat()
         yield spent
-        stats: Any = self.redis.info("commandstats")
-        spent[0] = sum(float(stats[name]["usec"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
+        stats = command_times(self.redis)
+        spent[0] = sum(float(stats[name]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)

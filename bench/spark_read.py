@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
+from ampsq.bench.replies import entries
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import PROCESSES, SparkStage
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.pool import Pool
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from ampsq.bench.spark_setup import Measured
+    from ampsq.bench.spark_setup import Measured, WayFigures
     from ampsq.client.client import Client
 
 __all__ = ["SparkRead"]
@@ -34,7 +36,7 @@ _PAGE: Final = 500
 class SparkRead(SparkStage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, WayFigures]:
         """Batch reads of a million messages beside raw ones, in turn."""
         client, count = self.client(), self.settings.messages * 50
         self.progress(f"reading with Spark: {count:,} messages")
@@ -45,7 +47,7 @@ class SparkRead(SparkStage):
         self.remove(client)
         return out
 
-    def _rates(self, session: Any, pool: Pool, client: Client, count: int) -> dict[str, Any]:
+    def _rates(self, session: SparkSession, pool: Pool, client: Client, count: int) -> dict[str, WayFigures]:
         given = {"url": self.url, "instance": client.instance, "topic": "orders"}
 
         def spark(**options: str) -> Measured:
@@ -81,7 +83,7 @@ def _run(writer: DataStreamWriter) -> int:
 def raw_read(pool: Pool, url: str, log: str) -> int:
     """Read a stream page by page in processes that share it, as users of redis-py write it; gives how many entries."""
     with redis.Redis.from_url(url, protocol=2) as server:
-        ends: Any = [server.xrange(log, count=1)[0][0], server.xrevrange(log, count=1)[0][0]]
+        ends = [entries(server.xrange(log, count=1))[0][0], entries(server.xrevrange(log, count=1))[0][0]]
     first, last = (int(end.partition(b"-")[0]) for end in ends)
     # The middle by time: the log was written at one pace.
     middle = (first + last) // 2
@@ -93,12 +95,12 @@ def _read_range(url: str, log: str, after: str, last: str) -> tuple[int, int]:
     number, size = 0, 0
     with redis.Redis.from_url(url, protocol=2) as server:
         while True:
-            entries: Any = server.xrange(log, after, last, count=_PAGE)
-            number += len(entries)
-            size += sum(len(fields[b"b"]) for _, fields in entries)
-            if len(entries) < _PAGE:
+            page = entries(server.xrange(log, after, last, count=_PAGE))
+            number += len(page)
+            size += sum(len(fields[b"b"]) for _, fields in page)
+            if len(page) < _PAGE:
                 return number, size
-            after = "(" + entries[-1][0].decode()
+            after = "(" + page[-1][0].decode()
 
 
 def _main() -> None:

@@ -6,8 +6,9 @@ import contextlib
 import multiprocessing
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
+from ampsq.bench.replies import info
 from ampsq.bench.setup import Stage
 from ampsq.spark import prepare_environment
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["PROCESSES", "Measured", "SparkStage"]
+__all__ = ["PROCESSES", "Measured", "SparkStage", "WayFigures"]
 
 #: Cores of Spark, and processes of what it is compared with.
 PROCESSES: Final = 2
@@ -32,6 +33,14 @@ class Measured(NamedTuple):
     """
 
     per_second: float
+    server_us: float
+
+
+class WayFigures(TypedDict):
+    """The medians of one way over the rounds; the ratio is to the first way."""
+
+    per_second: int
+    ratio: float
     server_us: float
 
 
@@ -64,10 +73,10 @@ class SparkStage(Stage):
 
     def _server_time(self) -> float:
         """Seconds that the server's main thread has worked: what it can give is one core of them."""
-        cpu: Any = self.redis.info("cpu")
+        cpu = info(self.redis, "cpu")
         return float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
 
-    def in_turn(self, ways: Mapping[str, Callable[[], Measured]]) -> dict[str, dict[str, object]]:
+    def in_turn(self, ways: Mapping[str, Callable[[], Measured]]) -> dict[str, WayFigures]:
         """Measure ways of doing the same in turn, round by round, the first one uncounted.
 
         Args:

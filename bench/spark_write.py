@@ -13,7 +13,7 @@ import time
 import uuid
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.pool import Pool
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
-    from ampsq.bench.spark_setup import Measured
+    from ampsq.bench.spark_setup import Measured, WayFigures
 
 __all__ = ["SparkWrite"]
 
@@ -44,14 +44,12 @@ _PIPELINE: Final = 500
 class SparkWrite(SparkStage):
     """The measurement, on one server; see `Stage`."""
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> tuple[dict[str, WayFigures], dict[str, float]]:
         """Write as many rows in each way in turn, and let micro-batches go from a topic to another."""
         with self.crew() as (session, pool):
-            out = self._rates(session, pool)
-            out["micro-batches"] = self._latency(session)
-        return out
+            return self._rates(session, pool), self._latency(session)
 
-    def _rates(self, session: Any, pool: Pool) -> dict[str, Any]:
+    def _rates(self, session: SparkSession, pool: Pool) -> dict[str, WayFigures]:
         count = self.settings.messages * 50
         rows = session.range(count, numPartitions=PROCESSES).selectExpr(
             f"""concat('{{"id": ', id, ', "text": "{_FILL}"}}') AS value"""
@@ -80,7 +78,7 @@ class SparkWrite(SparkStage):
         writer = rows.write.format("ampsq").option("url", self.url).option("instance", instance)
         writer.option("topic", "orders").option("commitProtocol", protocol).mode("append").save()
 
-    def _latency(self, session: Any) -> dict[str, float]:
+    def _latency(self, session: SparkSession) -> dict[str, float]:
         """From the publishing of a message to when its row is in another topic, ms; one at a time."""
         client, times = self.client(), []
         client.apply(Topic(name="orders"), Topic(name="copies"))
@@ -135,11 +133,10 @@ def _main() -> None:
         sys.stderr.write(f"{what} ...\n")
 
     with private_server(append_only="--no-append-only" not in sys.argv) as url:
-        figures = SparkWrite(url, BenchSettings(), progress).run()
+        figures, latency = SparkWrite(url, BenchSettings(), progress).run()
     if "--json" in sys.argv:
-        sys.stdout.write(json.dumps(figures) + "\n")
+        sys.stdout.write(json.dumps({**figures, "micro-batches": latency}) + "\n")
         return
-    latency = figures.pop("micro-batches")
     sys.stdout.write(
         f"{'writing, ' + str(PROCESSES) + ' processes':<26}{'rows/s':>12}{'of plain':>10}{'server, us a row':>18}\n"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["bulk", "go_on"]
 
+Command = TypeVar("Command", bound="Callable[..., object]")
 
-def bulk(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def bulk(function: Command) -> Command:
     """Give a command --dry-run and --yes."""
     asked = click.option("--yes", is_flag=True, help="Do not ask.")(function)
     return click.option("--dry-run", is_flag=True, help="Only say how many there are, and change nothing.")(asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from ampsq.cli.redrive_progress import RedriveWishes
     from ampsq.client.client import Client
     from ampsq.queues.dead_letters import DeadLetter, Return
 
@@ -190,7 +191,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     from ampsq.queues.redrive import parse_rate
 
     parse_rate(rate)
-    wishes: dict[str, Any] = {
+    wishes: RedriveWishes = {
         "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
     }  # fmt: skip
     with settings.client() as client:
@@ -304,7 +305,7 @@ def _check_json(body: bytes) -> None:
         ) from error
 
 
-def _facts(letter: DeadLetter) -> dict[str, Any]:
+def _facts(letter: DeadLetter) -> dict[str, object]:
     return {
         "bookmark": letter.bookmark,
         "queue": letter.queue,

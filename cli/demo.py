@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -78,7 +78,7 @@ def _merged(
     ctx: click.Context, url: str | None, data_dir: Path | None, *, as_json: bool
 ) -> tuple[str | None, Path | None, bool]:
     """Add what was given before the command's name."""
-    group: dict[str, Any] = ctx.parent.params if ctx.parent else {}
+    group = ctx.parent.params if ctx.parent else {}
     if group.get("instance"):
         raise click.UsageError("the demo makes an instance of its own; leave out --instance")
     if url is None and data_dir is None:

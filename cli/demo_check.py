@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.cli.demo_days import barrier_failures, days, sent_once
 from ampsq.cli.demo_evidence import wrong
@@ -86,7 +86,7 @@ def _redelivered(evidence: Evidence) -> int:
     last: dict[str, int] = {}
     for record in evidence.records():
         last[record.bookmark] = max(last.get(record.bookmark, 0), record.delivery)
-    cancels = {str(letter["bookmark"]): int(letter["cancels"]) for letter in evidence.letters}
+    cancels = {str(letter["bookmark"]): int(str(letter["cancels"])) for letter in evidence.letters}
     return sum(
         delivery - 1 - max(cancels.get(bookmark, 0) - 1, 0) for bookmark, delivery in last.items() if delivery > 1
     )
@@ -133,6 +133,6 @@ def _failures(evidence: Evidence, outcome: DemoOutcome, acknowledged: set[str], 
     ]
 
 
-def _is_right(evidence: Evidence, letter: Mapping[str, Any]) -> bool:
+def _is_right(evidence: Evidence, letter: Mapping[str, object]) -> bool:
     said = (letter["reason"], letter["cancels"], letter["message"])
     return said == ("max_cancels", evidence.max_cancels, evidence.flights.get(str(letter["bookmark"])))

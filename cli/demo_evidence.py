@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.protocol.reads.journals import read_journal
@@ -77,11 +77,11 @@ class Evidence:
         killed: worker that was killed -> barriers that the journal had by then.
     """
 
-    flights: Mapping[str, Mapping[str, Any]]
+    flights: Mapping[str, Mapping[str, object]]
     barriers: Mapping[str, str]
     delays: Journal
     workers: Mapping[str, Sequence[DemoRecord]]
-    letters: Sequence[Mapping[str, Any]]
+    letters: Sequence[Mapping[str, object]]
     board: Journal
     board_records: Sequence[DemoRecord]
     max_cancels: int

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq import Client
 from ampsq.cli import demo_world as world
@@ -120,7 +120,7 @@ class _Demo:
         store: Store,
         crew: Crew,
         *,
-        messages: list[tuple[bytes, dict[str, Any]]],
+        messages: list[tuple[bytes, dict[str, object]]],
         deadline: Deadline,
         watch: Callable[[DemoView], None],
     ) -> None:
@@ -224,7 +224,7 @@ class _Demo:
 
     # -- the end
 
-    def _letters(self) -> Iterator[dict[str, Any]]:
+    def _letters(self) -> Iterator[dict[str, object]]:
         """Take the dead letters out of a queue of their own, as whoever mends them would."""
         expected = self._client.admin.queue_stats(world.NEVER_LEFT).depth
         with self._client.subscribe(world.NEVER_LEFT, max_backlog=_BATCH) as letters:
@@ -239,13 +239,13 @@ class _Demo:
     def _workers(self) -> list[DemoProcess]:
         return self._crew.children[: len(world.WORKERS)]
 
-    def _evidence(self, letters: list[dict[str, Any]]) -> Evidence:
+    def _evidence(self, letters: list[dict[str, object]]) -> Evidence:
         board = next(child for child in self._crew.children if child.name == world.BOARD)
         published = [(bookmark, said) for bookmark, (_, said) in zip(self._bookmarks, self._messages, strict=True)]
         died = [worker.name for worker in self._workers if worker.process.returncode == -signal.SIGKILL]
         return Evidence(
             flights={bookmark: said for bookmark, said in published if "end_of_day" not in said},
-            barriers={bookmark: said["end_of_day"] for bookmark, said in published if "end_of_day" in said},
+            barriers={bookmark: str(said["end_of_day"]) for bookmark, said in published if "end_of_day" in said},
             delays=self._delays,
             workers={worker.name: worker.records() for worker in self._workers},
             letters=letters,

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
@@ -112,12 +112,12 @@ def day_of(flight: Mapping[str, object]) -> str:
     return f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
 
 
-def messages(number: int) -> list[tuple[bytes, dict[str, Any]]]:
+def messages(number: int) -> list[tuple[bytes, dict[str, object]]]:
     """All that is published, as bodies and what they say: the first flights by day, and the end of each day."""
     read = [(body, json.loads(body)) for body in flights(number)]
-    wanted: list[tuple[bytes, dict[str, Any]]] = []
+    wanted: list[tuple[bytes, dict[str, object]]] = []
     for day, some in itertools.groupby(sorted(read, key=_day_of), key=_day_of):
-        end = {"end_of_day": day}
+        end: dict[str, object] = {"end_of_day": day}
         wanted += [*some, (json.dumps(end).encode(), end)]
     return wanted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -58,7 +58,7 @@ def _show(explanation: Explanation) -> None:
         sentence = textwrap.fill(sentence, width, break_long_words=False, break_on_hyphens=False)
     print(sentence)
     print()
-    facts: list[tuple[str, Any]] = [("queue", explanation.queue), ("bookmark", explanation.bookmark)]
+    facts: list[tuple[str, object]] = [("queue", explanation.queue), ("bookmark", explanation.bookmark)]
     facts += [("state", explanation.state), ("reason", explanation.reason)]
     for name, value in explanation.facts.items():
         if name == "holders" and isinstance(value, dict):
@@ -74,7 +74,7 @@ def _show(explanation: Explanation) -> None:
         table(list(subscriptions[0]), [[_plain(value) for value in row.values()] for row in subscriptions])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A value as people write it."""
     if isinstance(value, list):
         return ", ".join(map(str, value))

@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Gated", "gated", "gateway"]
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
-_GIVEN: Final = ("where", "config", "certificate", "key", "clients", "hosts")
 _EPILOG = """\b
 Examples:
   ampsq gateway --hash < secret                              # for the file: what is kept of a user's secret
@@ -90,7 +89,17 @@ class Gated:
             made.stop()
 
 
-def gated(prefix: str, where: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+class _WhereOption(TypedDict, total=False):
+    """What click is told of the option with host and port."""
+
+    default: str
+    show_default: bool
+    help: str
+
+
+def gated(
+    prefix: str, where: str, **options: Unpack[_WhereOption]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a gateway, as its argument `gated`.
 
     Args:
@@ -120,9 +129,20 @@ def gated(prefix: str, where: str, **options: Any) -> Callable[[Callable[..., No
             help="A name under which it is called, beside localhost, addresses and its own host; may be repeated.",
         )
         @functools.wraps(function)
-        def wrapped(*arguments: Any, **others: Any) -> None:
-            given = [others.pop(f"gateway_{name}") for name in _GIVEN]
-            function(*arguments, gated=Gated(*given), **others)
+        def wrapped(
+            *arguments: object,
+            gateway_where: str | None,
+            gateway_config: str | None,
+            gateway_certificate: str | None,
+            gateway_key: str | None,
+            gateway_clients: str | None,
+            gateway_hosts: tuple[str, ...],
+            **others: object,
+        ) -> None:
+            given = Gated(
+                gateway_where, gateway_config, gateway_certificate, gateway_key, gateway_clients, gateway_hosts
+            )
+            function(*arguments, gated=given, **others)
 
         return wrapped
 

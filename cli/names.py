@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +78,12 @@ def _address(ctx: click.Context) -> str | None:
     return running.url if running is not None else None
 
 
-def _given(ctx: click.Context, option: str) -> Any:
+def _given(ctx: click.Context, option: str) -> str | None:
     """An option of the command, else of the program."""
     here: click.Context | None = ctx
     while here is not None:
         if here.params.get(option):
-            return here.params[option]
+            found: str = here.params[option]
+            return found
         here = here.parent
     return None

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
@@ -69,6 +69,13 @@ def pointing_to(command: str, what: str, *options: str) -> type[click.Command]:
     return Pointing
 
 
+class ClientOptions(TypedDict, total=False):
+    """Options of `Client` that some commands give it."""
+
+    failover: str
+    retry_timeout: float
+
+
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
     """Where the server is and how to print.
@@ -96,7 +103,7 @@ class CommandSettings:
 
     @contextlib.contextmanager
     def client(
-        self, *, makes: bool = False, advise: bool = False, patient: bool = False, **options: Any
+        self, *, makes: bool = False, advise: bool = False, patient: bool = False, **options: Unpack[ClientOptions]
     ) -> Iterator[Client]:
         """Connect; to the embedded server, which is started, when no other one is named.
 

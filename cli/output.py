@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import printable
 
@@ -210,12 +210,12 @@ def _narrow(free: Sequence[int], room: int, heads: list[str], cells: list[list[s
 
 def _leave_out(spare: Sequence[str], room: int, heads: list[str], right: list[bool], cells: list[list[str]]) -> None:
     """Take columns of zeros and dashes away until the others have room."""
-    lines: list[list[Any]] = [heads, right, *cells]
     for head in spare:
         at = heads.index(head)
         if _width(heads, cells) > room and all(row[at] in {"0", "-"} for row in cells):
-            for line in lines:
-                del line[at]
+            del heads[at], right[at]
+            for row in cells:
+                del row[at]
 
 
 def _width(heads: list[str], cells: list[list[str]]) -> int:

@@ -12,7 +12,7 @@ import time
 from codecs import BOM_UTF8
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, NoReturn, cast
 
 import click
 
@@ -26,6 +26,7 @@ from ampsq.cli.output import json_line, note
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from io import BufferedReader
 
     from ampsq import Bookmark, Client, Publisher, Receipt
     from ampsq.base.values import Interval
@@ -116,9 +117,6 @@ def publish(
     _check_store(publisher, store, persisted)
     said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at))
     refused = _Refused()
-    guarantee: dict[str, Any] = {}
-    if store is not None:
-        guarantee = {"store": store, "persisted": persisted, "on_failed_write": refused.note}
 
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[Client, Publisher | None]]:
@@ -126,7 +124,11 @@ def publish(
             if publisher is None:
                 yield client, None
                 return
-            with client.publisher(publisher, **guarantee) as named:
+            if store is None:
+                made = client.publisher(publisher)
+            else:
+                made = client.publisher(publisher, store=store, persisted=persisted, on_failed_write=refused.note)
+            with made as named:
                 yield client, named
 
     if file is not None or message == "-":
@@ -338,19 +340,19 @@ def _checked(lines: list[bytes]) -> tuple[list[bytes], str | None]:
     return lines, None
 
 
-def _open(stack: contextlib.ExitStack, file: str) -> IO[bytes]:
+def _open(stack: contextlib.ExitStack, file: str) -> BufferedReader:
     if file == "-":
-        return sys.stdin.buffer
+        return cast("BufferedReader", sys.stdin.buffer)
     try:
         return stack.enter_context(Path(file).open("rb"))
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from error
 
 
-def _blocks(raw: IO[bytes]) -> Iterator[list[bytes]]:
+def _blocks(raw: BufferedReader) -> Iterator[list[bytes]]:
     """Cut what is there into lines: much of a file at once, of a pipe what has come."""
-    source: Any = raw
-    if source.peek(2)[:2] == _GZIP:
+    source: BufferedReader | gzip.GzipFile = raw
+    if raw.peek(2)[:2] == _GZIP:
         source = gzip.GzipFile(fileobj=raw)
     rest, begins = b"", True
     while block := _read(source):
@@ -361,9 +363,9 @@ def _blocks(raw: IO[bytes]) -> Iterator[list[bytes]]:
         yield [rest.strip()]
 
 
-def _read(source: Any) -> bytes:
+def _read(source: BufferedReader | gzip.GzipFile) -> bytes:
     try:
-        return cast("bytes", source.read1(_BLOCK))
+        return source.read1(_BLOCK)
     except (OSError, EOFError) as error:
         raise click.ClickException(f"cannot be read: {error}") from error
 

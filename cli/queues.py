@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,8 @@ from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import Queue
     from ampsq.protocol.calls.queue_stats import QueueStats
@@ -85,13 +87,15 @@ def queues(settings: CommandSettings, name: str | None) -> None:
         note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
 
 
-def _ordered(stats: QueueStats) -> dict[str, Any]:
+def _ordered(stats: QueueStats) -> dict[str, object]:
     """The figures, the important ones first."""
     figures = stats.as_dict()
     return {field: figures[field] for field in _FIELDS}
 
 
-def _show(settings: CommandSettings, queue: Queue, changes: dict[str, tuple[Any, Any]], stats: QueueStats) -> None:
+def _show(
+    settings: CommandSettings, queue: Queue, changes: Mapping[str, tuple[object, object]], stats: QueueStats
+) -> None:
     figures = _ordered(stats)
     given = {element: value for element, (_, value) in changes.items()}
     whole = queue.model_dump(mode="json")
@@ -102,7 +106,7 @@ def _show(settings: CommandSettings, queue: Queue, changes: dict[str, tuple[Any,
     definition = [(element, element_text(element, value)) for element, value in elements.items()]
     definition += [(element, f"{element_text(element, value)} (address settings)") for element, value in given.items()]
     counts = [(figure, figures[figure]) for figure in (*_COLUMNS[1:], *_RARE, "returned", "filtered", "missing")]
-    counts += [(f"unread of {topic}", unread) for topic, unread in figures["topics"].items()]
+    counts += [(f"unread of {topic}", unread) for topic, unread in stats.topics.items()]
     width = max(len(label) for label, _ in (*definition, *counts))
     labelled([(f"{label:{width}}", value) for label, value in definition])
     print()

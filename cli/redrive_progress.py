@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypedDict, Unpack
 
 import click
 
@@ -19,12 +19,24 @@ if TYPE_CHECKING:
 
     from ampsq.cli.options import CommandSettings
     from ampsq.client.client import Client
+    from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.redrive import Redriven, RedriveProgress, Refusal
 
-__all__ = ["redrive_watched", "tell_result"]
+__all__ = ["RedriveWishes", "redrive_watched", "tell_result"]
 
 #: Refusals that are printed one by one.
 _TOLD: Final = 20
+
+
+class RedriveWishes(TypedDict, total=False):
+    """Which letters are put back, where, and how; see `Admin.redrive`."""
+
+    filter: str | None
+    source: str | None
+    reason: str | None
+    to: str | None
+    bookmarks: list[str] | None
+    edit: Callable[[DeadLetter], object]
 
 
 class _Stopped(Exception):
@@ -37,7 +49,7 @@ class _Watch:
     def __init__(self, show: Callable[[RedriveProgress], None]) -> None:
         self._show = show
         self.done = self.signal = 0
-        self._former: dict[int, Any] = {}
+        self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, progress: RedriveProgress) -> None:
         self.done = progress.done
@@ -80,11 +92,13 @@ def _bar(settings: CommandSettings) -> Iterator[Callable[[RedriveProgress], None
         yield lambda at: bar.update(task, completed=at.done + at.refused, total=at.total)
 
 
-def redrive_watched(settings: CommandSettings, client: Client, queue: str, **wishes: Any) -> None:
+def redrive_watched(
+    settings: CommandSettings, client: Client, queue: str, rate: str | None = None, **wishes: Unpack[RedriveWishes]
+) -> None:
     """Put letters back while somebody looks on; ends the command with the code that tells how it went."""
     with _bar(settings) as show, _Watch(show) as watch:
         try:
-            result = client.admin.redrive(queue, progress=watch, **wishes)
+            result = client.admin.redrive(queue, progress=watch, rate=rate, **wishes)
         except _Stopped:
             result = None
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -80,7 +80,13 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     _check_follow(settings.output, follow=follow, one_by_one=count or bool(keys), live=is_live)
     _check_skip(skip, top, order_by)
     if follow:
-        given = {"order_by": order_by, "top_n": top, "skip_n": skip, "conflation": conflation, "bookmark": at}
+        given: _Followed = {
+            "order_by": order_by,
+            "top_n": top,
+            "skip_n": skip,
+            "conflation": conflation,
+            "bookmark": at,
+        }
         with settings.client() as client:
             _follow(client, name, text, given, timeout, as_json=settings.json)
         return
@@ -113,8 +119,18 @@ def _check_follow(output: str, *, follow: bool, one_by_one: bool, live: bool) ->
         raise click.UsageError(f"-o {output} needs an end, and --follow has none; allowed: -o jsonl")
 
 
+class _Followed(TypedDict):
+    """Options whose names are those of `Client.sow_and_subscribe`."""
+
+    order_by: tuple[str, ...]
+    top_n: int | None
+    skip_n: int | None
+    conflation: str | None
+    bookmark: str | None
+
+
 def _follow(
-    client: Client, name: str, text: str | None, given: dict[str, Any], timeout: Interval | None, *, as_json: bool
+    client: Client, name: str, text: str | None, given: _Followed, timeout: Interval | None, *, as_json: bool
 ) -> None:
     bodies = Bodies()
     with client.sow_and_subscribe(name, text, oof=True, **given) as changes:

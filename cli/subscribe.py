@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 import click
 
@@ -31,6 +31,19 @@ Examples:
 """
 
 _Verb = Literal["ack", "cancel", "expire", "none"]
+
+
+class _Options(TypedDict):
+    """What is done with each message, and where to go on."""
+
+    ack: bool
+    no_ack: bool
+    cancel: bool
+    expire: bool
+    reason: str | None
+    failover: str
+
+
 _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 
 
@@ -61,7 +74,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     text: str | None,
     count: int | None,
     timeout: Interval | None,
-    **options: Any,
+    **options: Unpack[_Options],
 ) -> None:
     """Print the messages of a queue as they come.
 
@@ -97,8 +110,11 @@ def _print(
             note(f"{held} held, as many as max_backlog allows: no more come")
 
 
-def _verb(chosen: dict[str, Any]) -> _Verb:
-    found: list[_Verb] = [verb for verb in _VERBS if chosen["no_ack" if verb == "none" else verb]]
+def _verb(chosen: _Options) -> _Verb:
+    given: dict[_Verb, bool] = {
+        "ack": chosen["ack"], "none": chosen["no_ack"], "cancel": chosen["cancel"], "expire": chosen["expire"],
+    }  # fmt: skip
+    found = [verb for verb in _VERBS if given[verb]]
     if len(found) > 1:
         raise click.UsageError("give one of --ack, --no-ack, --cancel and --expire")
     verb = found[0] if found else "ack"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 import click
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.base.values import Interval
+    from ampsq.topics.bookmark_store import BookmarkStore
+    from ampsq.topics.replay import NotFound
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
+    from ampsq.topics.subscription_spec import ReplayOptions
 
 __all__ = ["subscribe_topic"]
 
@@ -30,8 +33,21 @@ Examples:
   ampsq subscribe-topic trades --conflation 1s --conflation-key /symbol   # the latest of each symbol, once a second
 """
 
-#: Options whose names are those of `Client.subscribe_topic`; one that is not given is its default there.
-_SAME: Final = ("rate", "rate_max_gap", "bookmark_not_found", "sub_id", "fully_durable", "conflation")
+
+class _Options(TypedDict):
+    """What is given beside what ends the command."""
+
+    bookmark: tuple[str, ...]
+    rate: str | None
+    rate_max_gap: Interval | None
+    bookmark_not_found: NotFound | None
+    sub_id: str | None
+    store: str | None
+    no_ack: bool
+    fully_durable: bool | None
+    conflation: str | None
+    conflation_key: tuple[str, ...]
+    failover: str
 
 
 @click.command(
@@ -72,7 +88,7 @@ def subscribe_topic(
     text: str | None,
     count: int | None,
     timeout: Interval | None,
-    **options: Any,
+    **options: Unpack[_Options],
 ) -> None:
     """Print the messages of a topic as they come; nothing is leased, and nothing taken from a queue.
 
@@ -83,28 +99,36 @@ def subscribe_topic(
     if options["no_ack"] and options["sub_id"] is None:
         raise click.UsageError("--no-ack goes with --sub-id, whose place it leaves as it is; topics are only read")
     log_to_stderr(logging.WARNING, times=False)
+    bookmark = list(options["bookmark"]) or None
     with (
         settings.client(failover=options["failover"]) as client,
-        client.subscribe_topic(name, filter=text, **_options(options)) as subscription,
+        client.subscribe_topic(name, bookmark=bookmark, filter=text, **_options(options)) as subscription,
     ):
         _print(subscription, count, timeout, as_json=settings.json, acks=not options["no_ack"])
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
+def _options(given: _Options) -> ReplayOptions:
     """Return the options that are given, as `Client.subscribe_topic` takes them."""
-    options: dict[str, Any] = {name: given[name] for name in _SAME if given[name] is not None}
-    if given["sub_id"] is not None:
+    asked: dict[str, object] = {
+        "rate": given["rate"],
+        "rate_max_gap": given["rate_max_gap"],
+        "bookmark_not_found": given["bookmark_not_found"],
+        "sub_id": given["sub_id"],
+        "fully_durable": given["fully_durable"],
+        "conflation": given["conflation"],
         # A message counts as handled once it is printed.
-        options["auto_ack"] = False
-    if given["bookmark"]:
-        options["bookmark"] = list(given["bookmark"])
-    if given["conflation_key"]:
-        options["conflation_key"] = list(given["conflation_key"])
-    if given["store"] is not None:
-        from ampsq.topics.bookmark_store import SqliteBookmarkStore
+        "auto_ack": None if given["sub_id"] is None else False,
+        "conflation_key": list(given["conflation_key"]) or None,
+        "bookmark_store": None if given["store"] is None else _store(given["store"]),
+    }
+    # A conflated topic takes no option, so that those that are not given are left out.
+    return cast("ReplayOptions", {name: value for name, value in asked.items() if value is not None})
 
-        options["bookmark_store"] = SqliteBookmarkStore(given["store"])
-    return options
+
+def _store(file: str) -> BookmarkStore:
+    from ampsq.topics.bookmark_store import SqliteBookmarkStore
+
+    return SqliteBookmarkStore(file)
 
 
 def _print(

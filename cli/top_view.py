@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.formatting import span_text
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "HEADS", "SORTS", "TopView", "cell", "screen", "tables"]
 
+#: A value of a table.
+Cell: TypeAlias = "str | float | list[str] | None"
 #: The columns of the tables, as JSON has them, too.
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "queues": ("queue", "ready", "leased", "delayed", "in_per_second", "out_per_second", "oldest", "subscriptions"),
@@ -106,7 +108,7 @@ def _ready(stats: QueueStats) -> int:
     return int(stats.waiting + stats.ready + stats.held)
 
 
-def tables(view: TopView) -> dict[str, list[dict[str, Any]]]:
+def tables(view: TopView) -> dict[str, list[dict[str, Cell]]]:
     """The rows of each table, as values."""
     survey = view.now
     if survey is None:
@@ -114,22 +116,26 @@ def tables(view: TopView) -> dict[str, list[dict[str, Any]]]:
     queues = [_queue(view, survey.queues[name]) for name in view.shown(survey.queues)]
     held = sorted(survey.subscriptions, key=lambda each: (-each.leased, each.subscription))
     shown = [each for each in held if view.filter is None or any(map(view.filter.search, each.queues))]
-    links = [
+    links: list[list[Cell]] = [
         [f"{'to' if link.direction == 'out' else 'from'} {link.instance or link.destination}", link.state,
          link.acknowledgement, link.behind, link.seconds_behind, link.messages_per_second]
         for link in survey.links
     ]  # fmt: skip
-    rows = {"queues": queues, "subscriptions": [_subscription(each) for each in shown[: view.top]], "links": links}
+    rows: dict[str, list[list[Cell]]] = {
+        "queues": queues,
+        "subscriptions": [_subscription(each) for each in shown[: view.top]],
+        "links": links,
+    }
     return {name: [dict(zip(COLUMNS[name], row, strict=True)) for row in rows[name]] for name in COLUMNS}
 
 
-def _queue(view: TopView, stats: QueueStats) -> list[Any]:
-    inside = [stats.name, _ready(stats), stats.leased, stats.delayed + stats.scheduled]
+def _queue(view: TopView, stats: QueueStats) -> list[Cell]:
+    inside: list[Cell] = [stats.name, _ready(stats), stats.leased, stats.delayed + stats.scheduled]
     rates = [None if rate is None else round(rate, 1) for rate in view.rates.get(stats.name, (None, None))]
     return [*inside, *rates, view._oldest(stats.name), stats.subscriptions]  # noqa: SLF001  (of this module)
 
 
-def _subscription(each: SurveyedSubscription) -> list[Any]:
+def _subscription(each: SurveyedSubscription) -> list[Cell]:
     return [each.subscription, each.client, list(each.queues), each.leased, each.max_backlog]
 
 
@@ -160,11 +166,11 @@ def screen(view: TopView, title: str, width: int, height: int) -> RenderableType
     return Group(*parts)
 
 
-def cell(column: str, value: Any) -> str:
+def cell(column: str, value: Cell) -> str:
     """Write a value as people read it."""
     if value is None:
         return "-"
-    if column in {"oldest", "seconds_behind"}:
+    if column in {"oldest", "seconds_behind"} and isinstance(value, int | float):
         return span_text(int(value * 1000))
     if isinstance(value, list):
         return " ".join(value)

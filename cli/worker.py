@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
@@ -40,6 +40,17 @@ Examples:
 _log = logging.getLogger("ampsq.worker")
 #: Seconds in which the connections of a worker that was stopped are closed.
 _CLOSES_WITHIN: Final = 1.0
+
+
+class _WorkerOptions(TypedDict):
+    """Options whose names are those of `Worker`."""
+
+    queue: str
+    filter: str | None
+    concurrency: int
+    max_backlog: int | None
+    stop_timeout: Interval
+    cancel_delay: Interval | None
 
 
 @click.command(epilog=_EPILOG)
@@ -87,7 +98,7 @@ def worker(
     advised: bool,
     log_format: str,
     failover: str,
-    **options: object,
+    **options: Unpack[_WorkerOptions],
 ) -> None:
     """Handle the messages of a queue with a Python function.
 
@@ -118,8 +129,8 @@ def _traced(handler: Callable[..., object]) -> Callable[..., object]:
 def _run(
     settings: CommandSettings,
     function: str,
-    handler: Callable[..., Any],
-    options: dict[str, Any],
+    handler: Callable[..., object],
+    options: _WorkerOptions,
     failover: str,
     *,
     is_advised: bool,
@@ -185,7 +196,7 @@ def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | Non
 
 
 def _run_processes(
-    settings: CommandSettings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
+    settings: CommandSettings, function: str, processes: int, options: _WorkerOptions, told: Sequence[str]
 ) -> None:
     """Run this command that many times, once it is sure to work once."""
     from ampsq.server.processes import run_processes
