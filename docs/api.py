@@ -40,23 +40,7 @@ _WIDTH: Final = 100
 _SECTIONS: Final = ("Args", "Attributes", "Returns", "Raises")
 #: What parts of ampsq call of each other, which is public and nothing for users.
 _INTERNAL: Final = {
-    *(
-        "prepare_failover",
-        "suspend",
-        "abandon",
-        "acknowledge",
-        "acknowledge_all",
-        "settle",
-        "parts",
-    ),
-    *(
-        "AsyncRecordSubscription.open",
-        "Redriven.of",
-        "SowMessage.of",
-        "RecordChange.of",
-        "Worker.end",
-        "MessageType.of_definition",
-    ),
+    *("Redriven.of", "SowMessage.of", "RecordChange.of", "MessageType.of_definition"),
     *("Topic.stored", "ConflatedTopic.filter_with", "Queue.domain", "Queue.feeds_from", "GroupLocalQueue.domain"),
     *("AddressSetting.matches", "View.feeds_from", "Definition.title"),
     *("Destination.topic_for", "Destination.leads_to", "Destination.passes", "ReplicatedTopic.matches"),
@@ -523,7 +507,7 @@ def methods(name: str, kind: type) -> list[str]:
 
 def is_internal(name: str, attribute: str) -> bool:
     """Say whether an attribute of a class is nothing for users."""
-    return attribute in _INTERNAL or f"{name}.{attribute}" in _INTERNAL
+    return f"{name}.{attribute}" in _INTERNAL
 
 
 def signature(name: str, function: Any) -> str:

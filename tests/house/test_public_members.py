@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("public_members.json")
 HELD = re.compile(r"(Async)?((\w*Subscription|(Topic)?Message|Client|Publisher|\w*Receipt)|Worker)")
 
 #: An asyncio client connects when it is told to: with `async with`, or with `connect`. The other one is still to go.
-APART = {"connect", "acknowledge_all"}
+APART = {"connect"}
 
 
 def classes():
