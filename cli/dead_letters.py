@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from ampsq.cli.redrive_progress import RedriveWishes
+    from ampsq.cli.redrive_progress import RedriveChoice
     from ampsq.client.client import Client
     from ampsq.queues.dead_letters import DeadLetter, Return
 
@@ -191,7 +191,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     from ampsq.queues.redrive import parse_rate
 
     parse_rate(rate)
-    wishes: RedriveWishes = {
+    wishes: RedriveChoice = {
         "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
     }  # fmt: skip
     with settings.client() as client:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.redrive import Redriven, RedriveProgress, Refusal
 
-__all__ = ["RedriveWishes", "redrive_watched", "tell_result"]
+__all__ = ["RedriveChoice", "redrive_watched", "tell_result"]
 
 #: Refusals that are printed one by one.
 _TOLD: Final = 20
 
 
-class RedriveWishes(TypedDict, total=False):
+class RedriveChoice(TypedDict, total=False):
     """Which letters are put back, where, and how; see `Admin.redrive`."""
 
     filter: str | None
@@ -93,7 +93,7 @@ def _bar(settings: CommandSettings) -> Iterator[Callable[[RedriveProgress], None
 
 
 def redrive_watched(
-    settings: CommandSettings, client: Client, queue: str, rate: str | None = None, **wishes: Unpack[RedriveWishes]
+    settings: CommandSettings, client: Client, queue: str, rate: str | None = None, **wishes: Unpack[RedriveChoice]
 ) -> None:
     """Put letters back while somebody looks on; ends the command with the code that tells how it went."""
     with _bar(settings) as show, _Watch(show) as watch:

@@ -145,6 +145,6 @@ def test_a_view_that_is_changed_has_other_rows(client, is_kept, redis):
 def test_a_view_of_a_view_is_refused(client):
     define(client)
     define_view(client)
-    catalog = client._store.call(views.calls.catalog())
+    catalog = client._store.call(views.catalog_calls.catalog())
     with pytest.raises(DefinitionError, match="'totals' is a view"):
         views.check_view(catalog, View(name="more", underlying_topic="totals", **TOTALS))
