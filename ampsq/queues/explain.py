@@ -3,7 +3,7 @@
 The script `explain` gathers facts and changes nothing. `ampsq.queues.explain_snapshot` chooses one reason among
 `REASONS`, in the order in which one thing hides another: what stands first has to end before what stands behind it
 matters. The words are made in `ampsq.queues.explain_texts`, the same as plain values in
-`ampsq.queues.explain_facts`. All of it is flows.
+`ampsq.queues.explain_snapshot`. All of it is flows.
 """
 
 from __future__ import annotations
