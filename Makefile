@@ -22,6 +22,9 @@ ROLES_IN_ALL := tests/replication/test_running.py tests/operations/test_check.py
 # What `make compare` measures: revisions, or folders of checkouts.
 OLD ?= HEAD~1
 NEW ?= HEAD
+# Which campaigns of faults, and how many of them; SECONDS says for how long each, or a soak.
+SEED ?= 1
+RUNS ?= 100
 UNDER_ROLES = PYTHONPATH=tests $(BIN)/python -m pytest -p under_roles -n $(JOBS) --dist worksteal
 # Where a run of the tests notes what it called.
 SEEN := $(CURDIR)/$(VENV)/seen
@@ -38,7 +41,7 @@ define run_tests
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest check roles bench compare clean
+.PHONY: help install demo test test-all test-rest check roles soak dist matrix bench compare size campaign nightly clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -89,11 +92,30 @@ check: $(TOOLS) ## format, lint and types
 roles: $(TOOLS) ## tests where servers let in users of roles alone; ROLES names files
 	$(UNDER_ROLES) $(ROLES) $(ARGS)
 
+soak: $(TOOLS) ## everything at once, with kills, for two hours; SECONDS=300 for less, ARGS='--seed 2'
+	@$(BIN)/python tests/soak/soak.py --seconds $(or $(SECONDS),7200) $(ARGS)
+
+dist: $(TOOLS) ## dist/: wheel, sdist and SBOM of the last commit, checked in clean environments; needs a package index
+	@$(BIN)/python tests/releasing.py build
+	@$(BIN)/python tests/releasing.py check
+
+matrix: $(TOOLS) ## a short set of tests with each Python and server that can be had; writes docs/measured/matrix.json
+	@$(BIN)/python tests/matrix.py $(ARGS)
+
 bench: $(STAMP) ## ampsq beside raw Redis Streams
 	@$(BIN)/ampsq bench $(ARGS)
 
 compare: $(STAMP) ## OLD and NEW measured in turn; ARGS='--part raw --rounds 9'
 	@$(BIN)/python -m ampsq.bench.compare $(OLD) $(NEW) $(ARGS)
+
+size: $(STAMP) ## what one node carries: 20 million messages; ARGS='--messages 2000000 --waiting 500000'
+	@$(BIN)/python -m ampsq.bench.size $(ARGS)
+
+campaign: $(TOOLS) ## faults of every kind for SECONDS=60, chosen by SEED=1, and a judge; ARGS=--plan
+	@$(BIN)/python tests/faults/campaign.py --seed $(SEED) --seconds $(or $(SECONDS),60) $(ARGS)
+
+nightly: $(TOOLS) ## RUNS=100 campaigns of SECONDS=60, seeds from SEED=1 on, and their table in build/nightly.md
+	@$(BIN)/python tests/faults/nightly.py --first $(SEED) --runs $(RUNS) --seconds $(or $(SECONDS),60) $(ARGS)
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

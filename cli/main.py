@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
+    "upgrade": "Turn instances that the release before stored into this release's format.",
     "acl": "Print the access rules of a server's user by its role: publisher, worker, gateway and others.",
     "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",

@@ -491,7 +491,8 @@ def methods(name: str, kind: type) -> list[str]:
         if issubclass(kind, CheckedModel) and base is not kind and name != "Definition":
             # What all definitions have is described with `Definition`.
             continue
-        for attribute, member in vars(base).items():
+        # Looking at a model may build what checks it, which is another attribute.
+        for attribute, member in list(vars(base).items()):
             function = getattr(member, "__func__", member)
             is_base_s = name != "Definition" and hasattr(Definition, attribute) and issubclass(kind, CheckedModel)
             is_stores = is_base_s or any(hasattr(store, attribute) and issubclass(kind, store) for store in stores)

@@ -43,6 +43,7 @@ ROOMS: Final = {
     "definitions": "what is defined: added, changed, removed, read",
     "check": "comparing what is kept with log and journal, mending it, rebuilding a queue",
     "inspection": "looking at queues and messages without changing anything",
+    "upgrade": "turning an instance of the format before into this one",
 }
 
 _TOP: Final = """\

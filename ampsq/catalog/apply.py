@@ -24,11 +24,12 @@ from ampsq.catalog.definition_checks import (
 )
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.catalog.type_checks import check_new_topic, topic_of
+from ampsq.definitions.action import Action
 from ampsq.definitions.address_setting import AddressSetting, settled_for
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.elements import NO_RING
 from ampsq.definitions.instance import Instance
-from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
+from ampsq.definitions.queue import Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 from ampsq.expressions import parse

@@ -13,10 +13,11 @@ from ampsq.catalog.checks import check_action
 from ampsq.catalog.destination_checks import check_replication
 from ampsq.catalog.queue_changes import refused_changes
 from ampsq.catalog.type_checks import check_types
+from ampsq.definitions.action import Action
 from ampsq.definitions.address_setting import AddressSetting, settled_for
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import Instance
-from ampsq.definitions.queue import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
+from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 

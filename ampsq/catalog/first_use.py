@@ -3,6 +3,7 @@
 Publishers and workers may not define (`ampsq.operations.roles`): what they use first they ask for, a coordinator makes
 it, and they wait until it is there.
 """
+# What makes and checks definitions is imported where it is used: those who publish to what is there do without.
 
 from __future__ import annotations
 
@@ -12,10 +13,6 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import NobodyDefines
 from ampsq.base.suggestions import misspelt
 from ampsq.base.values import is_name, parse_name
-from ampsq.catalog.apply import add_topic, apply, check_addable
-from ampsq.catalog.definition_checks import settings_of
-from ampsq.definitions.address_setting import makes_queues
-from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.request import Pause
@@ -32,11 +29,17 @@ _LOOKS: Final = (0.05, 0.05, 0.1, 0.1, 0.2, *(0.25,) * 10)
 
 def _is_made(catalog: Catalog, name: str) -> bool:
     """Return whether an address setting makes a queue of this name."""
+    from ampsq.catalog.definition_checks import settings_of
+    from ampsq.definitions.address_setting import makes_queues
+
     return name not in catalog.views and is_name(name) and makes_queues(settings_of(catalog), name)
 
 
 async def make_queue(name: str) -> bool:
     """Make the queue of a name that is used, over the topic of that name; False where no address setting says so."""
+    from ampsq.catalog.apply import apply
+    from ampsq.definitions.queue import Queue
+
     catalog = await catalog_calls.catalog()
     if name in catalog.queues:
         # Somebody else was quicker.
@@ -69,6 +72,8 @@ async def add_recorded(topic: str) -> None:
 
 
 async def _add(topic: str, *, is_recorded: bool) -> None:
+    from ampsq.catalog.apply import add_topic, check_addable
+
     catalog = await catalog_calls.catalog()
     if topic in catalog.queues:
         return
@@ -87,6 +92,8 @@ async def _add(topic: str, *, is_recorded: bool) -> None:
 
 async def _wanted(name: str, *, is_topic: bool) -> bool:
     """Ask for a name and wait until it is there, or must not be a topic; False where this user may define it."""
+    from ampsq.catalog.apply import check_addable
+
     if not (await define_calls.want_name(name)):
         return False
     for pause in _LOOKS:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq.catalog.definition_checks import instance_defined, settings_of
+from ampsq.definitions.action import Action
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import Instance
-from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
+from ampsq.definitions.queue import Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 from ampsq.protocol.calls import catalog as catalog_calls

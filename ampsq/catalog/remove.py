@@ -10,11 +10,12 @@ from ampsq.catalog.action_sources import follows_client_events, records_deliveri
 from ampsq.catalog.apply import RACES, apply
 from ampsq.catalog.checks import check_action
 from ampsq.catalog.definition_checks import check_conflated, check_kinds, definitions_as_stored, naming_definition
+from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import Instance
-from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
+from ampsq.definitions.queue import Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 from ampsq.protocol.calls import catalog as catalog_calls

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import JSON
+from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import Do, On
-from ampsq.definitions.queue import Action, Queue, Topic, View
+from ampsq.definitions.queue import Queue, Topic, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,23 +9,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 from ampsq.base.errors import Closed
 from ampsq.base.suggestions import misplaced, unknown_argument
 from ampsq.base.values import shown
-from ampsq.client.async_admin import AsyncAdmin
-from ampsq.client.async_connection import AsyncClientConnection
-from ampsq.client.async_publisher import AsyncPublisher
-from ampsq.client.instance_connection import ConnectionOptions
 from ampsq.definitions.transport import INSTANCE
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
-from ampsq.publishing.guarantee_options import ELSEWHERE, Guarantee
-from ampsq.publishing.publishing_batches import PublishingBatches
 from ampsq.queues.async_subscription import Subscribing
-from ampsq.queues.handlers import check_handler
-from ampsq.queues.query import Query, parse_query_filter
-from ampsq.queues.subscription_core import SubscriptionCore
-from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
-from ampsq.server.location import ServerLocation
-from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
-from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.connection_state import AsyncListeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +20,8 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
     from ampsq.catalog.apply import Outcome
+    from ampsq.client.async_admin import AsyncAdmin
+    from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.client.session import Session
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
@@ -56,8 +44,8 @@ __all__ = ["AsyncClient"]
 class AsyncClient:
     """A connection to an instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
 
-    #: What `publisher` makes.
-    _publisher_type: type[AsyncPublisher] = AsyncPublisher
+    #: What `publisher` makes; None: a plain one.
+    _publisher_type: type[AsyncPublisher] | None = None
 
     def __init__(
         self,
@@ -73,6 +61,12 @@ class AsyncClient:
         failover: str = "refuse",
         **unknown: Never,
     ) -> None:
+        from ampsq.client.async_connection import AsyncClientConnection
+        from ampsq.client.instance_connection import ConnectionOptions
+        from ampsq.publishing.guarantee_options import ELSEWHERE
+        from ampsq.server.location import ServerLocation
+        from ampsq.transport.connection_state import AsyncListeners
+
         if unknown:
             raise unknown_argument(
                 "AsyncClient", unknown, ("url", *(AsyncClient.__init__.__kwdefaults__ or ())), ELSEWHERE
@@ -89,7 +83,7 @@ class AsyncClient:
         locate = partial(ServerLocation, url, data_dir, appendfsync)
         name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._connection = AsyncClientConnection(locate, name, options, listeners)
-        self._admin = AsyncAdmin(self._connection)
+        self._admin: AsyncAdmin | None = None
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
@@ -98,7 +92,7 @@ class AsyncClient:
 
     @property
     def _store(self) -> AsyncStore:
-        """Where calls go for which there is no method, of ampsq's own programs."""
+        """The store of the present instance, for those calls of ampsq's own programs that have no method here."""
         return self._connection.store
 
     @property
@@ -143,11 +137,17 @@ class AsyncClient:
     @property
     def admin(self) -> AsyncAdmin:
         """The administrative calls: definitions, figures, dead letters, replication, failures; see `AsyncAdmin`."""
+        if self._admin is None:
+            from ampsq.client.async_admin import AsyncAdmin
+
+            self._admin = AsyncAdmin(self._connection)
         return self._admin
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
+            from ampsq.client.async_admin import AsyncAdmin
+
             raise misplaced(self, name, "admin", AsyncAdmin)
 
     async def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
@@ -201,6 +201,8 @@ class AsyncClient:
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages; see `Client.publish_many`."""
+        from ampsq.publishing.publishing_batches import PublishingBatches
+
         if unknown:
             refuse_publish_arguments("publish_many", unknown)
         envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
@@ -225,6 +227,9 @@ class AsyncClient:
         data: Any = None,
     ) -> int:
         """Delete records of a topic; see `Client.sow_delete`."""
+        from ampsq.queues.query import parse_query_filter
+        from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
+
         check_choice(topic, keys=keys, filter=filter, data=data)
         if filter is not None:
             return await self._store.run(delete_matching(topic, parse_query_filter(filter)))
@@ -241,6 +246,9 @@ class AsyncClient:
         on_persisted: Callable[[PersistedAck], object] | None = None,
     ) -> AsyncPublisher:
         """Make a publisher with a name; see `Client.publisher`. Enter it with ``async with``, or await and close it."""
+        from ampsq.client.async_publisher import AsyncPublisher
+        from ampsq.publishing.guarantee_options import Guarantee
+
         guarantee = Guarantee.of(
             store,
             persisted=persisted,
@@ -249,7 +257,8 @@ class AsyncClient:
             on_persisted=on_persisted,
         )
         core = self._connection.publishers.make(name, guarantee)
-        return self._publisher_type(core, partial(self._connection.acknowledging_with, core))
+        kind = self._publisher_type or AsyncPublisher
+        return kind(core, partial(self._connection.acknowledging_with, core))
 
     def subscribe(
         self,
@@ -267,6 +276,10 @@ class AsyncClient:
         ``await`` it, or use it with ``async with``, which closes the subscription at the end. `on_message` is a
         coroutine function, or a plain one, during which nothing else runs in the event loop.
         """
+        from ampsq.queues.handlers import check_handler
+        from ampsq.queues.subscription_core import SubscriptionCore
+        from ampsq.topics.subscription_spec import refuse_arguments
+
         if unknown:
             refuse_arguments("subscribe", name, unknown)
         check_handler(on_message, awaits=True)
@@ -293,6 +306,10 @@ class AsyncClient:
         **options: Unpack[ReplayOptions],
     ) -> Subscribing[AsyncTopicSubscription]:
         """Subscribe to a topic, or to topics; see `Client.subscribe_topic`. ``await`` or enter it, as `subscribe`."""
+        from ampsq.queues.handlers import check_handler
+        from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+        from ampsq.topics.topic_names import ConflatedName
+
         check_handler(on_message, awaits=True)
         spec, connection = TopicSubscriptionSpec.of(name, filter, bookmark, options), self._connection
 
@@ -336,6 +353,8 @@ class AsyncClient:
         bookmark: Bookmark | str | datetime | None = None,
     ) -> list[SowMessage]:
         """Query a topic with a key, a queue or a view; see `Client.sow`."""
+        from ampsq.queues.query import Query
+
         query = Query(filter, order_by, top_n, skip_n)
         return await self._store.run(self._session.sow(name, query, sow_keys, bookmark))
 
@@ -352,6 +371,8 @@ class AsyncClient:
         bookmark: Bookmark | str | datetime | None = None,
     ) -> Subscribing[AsyncRecordSubscription]:
         """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
+        from ampsq.queues.query import Query
+
         query = Query(filter, order_by, top_n, skip_n)
         following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
         return Subscribing(self._connection.follow_records(following), f"the records of {shown(topic)}")

@@ -1,4 +1,4 @@
-"""What an asyncio client has open: the same as `ampsq.client.connection`, awaited."""
+"""The connection of an asyncio client to its instance: as `ampsq.client.connection`, awaited."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias, cast
 
 from ampsq.base.cancellation import run_to_end
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
-from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, AsyncInstanceConnection
+from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, Parts
 from ampsq.client.publisher_core import Publishers
 from ampsq.client.session import Session
 from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncSubscription
-from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
-from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicSubscription
-from ampsq.topics.conflation_reader import make_subscription_core
+from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
-from ampsq.views.async_subscription import AsyncManagedRowSubscription, AsyncRowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,14 +26,15 @@ if TYPE_CHECKING:
     from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.queues.async_subscription import AsyncMessage
     from ampsq.queues.subscription_core import SubscriptionCore
+    from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.server.location import ServerLocation
-    from ampsq.topics.async_subscription import AsyncTopicMessage
+    from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
-    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import AsyncListeners
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
+    from ampsq.views.async_subscription import AsyncManagedRowSubscription, AsyncRowSubscription
     from ampsq.views.upkeep import Follower
 
     _Open: TypeAlias = (
@@ -52,7 +50,7 @@ _NOT_OPEN = "this client is not connected: use `async with AsyncClient(...) as c
 
 
 class _NotOpen:
-    """What stands for the store of a client that is not connected, so that no call asks whether it is."""
+    """The store of a client that is not connected: each use of it raises `Closed`, so no call has to check first."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed(_NOT_OPEN)
@@ -62,19 +60,38 @@ def _no_store() -> AsyncStore:
     return cast("AsyncStore", _NotOpen())
 
 
+class AsyncInstanceConnection(Parts[AsyncStore]):
+    """Those of `AsyncClient`."""
+
+    @classmethod
+    def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:
+        """Make them; see `InstanceConnection.to`."""
+        return cls._made(
+            instance_address,
+            options,
+            former,
+            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive),
+        )
+
+    async def open(self) -> None:
+        """Check the server and make the instance ready; see `Session.connect`."""
+        await self.store.run(self.session.connect())
+        self.route.logged_on(self.session.origin)
+
+
 class AsyncClientConnection:
-    """What an `AsyncClient` has open, from `open` to `close`; see `ClientConnection`.
+    """The connection of an `AsyncClient`, with its publishers and subscriptions; see `ClientConnection`.
 
     Args:
         locate: finds where the server is, in a thread.
         instance: the instance's name, where the address does not say another one.
         options: how the client works.
-        listeners: who is told what becomes of the connection; those of the options.
+        listeners: called when the state of the connection changes; those of the options.
 
     Attributes:
         instances: where it may work, in the order in which they are tried.
         session: at the instance where it works now, or worked last.
-        store: at the instance where it works now; else what refuses to be used.
+        store: at the instance where it works now; while it is not connected each use of it raises `Closed`.
         listeners: as they were given.
         subscriptions: to queues, those that are open.
     """
@@ -303,6 +320,9 @@ class AsyncClientConnection:
             spec: what is asked for.
             on_message: called with each message, if it is there.
         """
+        from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicSubscription
+        from ampsq.topics.conflation_reader import make_subscription_core
+
         core = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
         managed = AsyncManagedTopicSubscription(core, self.store, self._topic_subscriptions.remove)
         await managed.open()
@@ -313,6 +333,8 @@ class AsyncClientConnection:
 
     async def follow_records(self, core: RecordSubscriptionCore) -> AsyncRecordSubscription:
         """Begin a subscription to records."""
+        from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
+
         managed = AsyncManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
         await managed.open()
         self._record_subscriptions.append(managed)
@@ -320,6 +342,8 @@ class AsyncClientConnection:
 
     def follow_rows(self, follower: Follower) -> AsyncRowSubscription:
         """Hand out the rows of an aggregate."""
+        from ampsq.views.async_subscription import AsyncManagedRowSubscription, AsyncRowSubscription
+
         managed = AsyncManagedRowSubscription(follower, self.store, self._row_subscriptions.remove)
         self._row_subscriptions.append(managed)
         return AsyncRowSubscription(managed)

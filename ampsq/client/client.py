@@ -12,22 +12,8 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.client.admin import Admin
-from ampsq.client.connection import ClientConnection
-from ampsq.client.instance_connection import ConnectionOptions
-from ampsq.client.publisher import Publisher
 from ampsq.definitions.transport import INSTANCE
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
-from ampsq.publishing.guarantee_options import ELSEWHERE, Guarantee
-from ampsq.publishing.publishing_batches import PublishingBatches
-from ampsq.queues.handlers import check_handler
-from ampsq.queues.query import Query, parse_query_filter
-from ampsq.queues.subscription_core import SubscriptionCore
-from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
-from ampsq.server.location import ServerLocation
-from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
-from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.connection_state import Listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +22,8 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
     from ampsq.catalog.apply import Outcome
+    from ampsq.client.admin import Admin
+    from ampsq.client.publisher import Publisher
     from ampsq.client.session import Session
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
@@ -84,8 +72,8 @@ class Client:
             messages.
     """
 
-    #: What `publisher` opens.
-    _publisher_type: type[Publisher] = Publisher
+    #: What `publisher` opens; None: a plain one.
+    _publisher_type: type[Publisher] | None = None
 
     def __init__(
         self,
@@ -101,6 +89,12 @@ class Client:
         failover: str = "refuse",
         **unknown: Never,
     ) -> None:
+        from ampsq.client.connection import ClientConnection
+        from ampsq.client.instance_connection import ConnectionOptions
+        from ampsq.publishing.guarantee_options import ELSEWHERE
+        from ampsq.server.location import ServerLocation
+        from ampsq.transport.connection_state import Listeners
+
         if unknown:
             raise unknown_argument("Client", unknown, ("url", *(Client.__init__.__kwdefaults__ or ())), ELSEWHERE)
         options = ConnectionOptions.parse(
@@ -113,12 +107,12 @@ class Client:
         )
         location = ServerLocation(url, data_dir, appendfsync)
         self._connection = ClientConnection(location, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", options)
-        self._admin = Admin(self._connection)
+        self._admin: Admin | None = None
         self._connection.open()
 
     @property
     def _store(self) -> Store:
-        """Where calls go for which there is no method, of ampsq's own programs."""
+        """The store of the present instance, for those calls of ampsq's own programs that have no method here."""
         return self._connection.store
 
     @property
@@ -168,11 +162,17 @@ class Client:
     @property
     def admin(self) -> Admin:
         """The administrative calls: definitions, figures, dead letters, replication, failures; see `Admin`."""
+        if self._admin is None:
+            from ampsq.client.admin import Admin
+
+            self._admin = Admin(self._connection)
         return self._admin
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
+            from ampsq.client.admin import Admin
+
             raise misplaced(self, name, "admin", Admin)
 
     def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
@@ -295,6 +295,8 @@ class Client:
                 recorded. DefinitionError: a message cannot be encoded. Whichever error it is, its `published` has what
                 is recorded of other batches.
         """
+        from ampsq.publishing.publishing_batches import PublishingBatches
+
         if unknown:
             refuse_publish_arguments("publish_many", unknown)
         envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
@@ -334,6 +336,9 @@ class Client:
             DefinitionError: none or several of keys, filter and data.
             Unavailable: no answer; where `may_have_run`, some may be deleted. `Publisher.sow_delete` is repeated.
         """
+        from ampsq.queues.query import parse_query_filter
+        from ampsq.records.deletion import check_choice, delete_by_key, delete_matching
+
         check_choice(topic, keys=keys, filter=filter, data=data)
         if filter is not None:
             return self._store.run(delete_matching(topic, parse_query_filter(filter)))
@@ -371,6 +376,9 @@ class Client:
                 publisher was told to be persisted; the client does not go to another instance for that.
             ServerUnsuitable: the server cannot say that it has messages as `persisted` asks.
         """
+        from ampsq.client.publisher import Publisher
+        from ampsq.publishing.guarantee_options import Guarantee
+
         self._connection.check_open()
         guarantee = Guarantee.of(
             store,
@@ -381,7 +389,8 @@ class Client:
         )
         core = self._connection.publishers.make(name, guarantee)
         core.open()
-        return self._publisher_type(core, partial(self._connection.acknowledging_with, core))
+        kind = self._publisher_type or Publisher
+        return kind(core, partial(self._connection.acknowledging_with, core))
 
     def subscribe(
         self,
@@ -418,6 +427,10 @@ class Client:
             ExpressionError: the filter is wrong. DefinitionError: another argument is.
             TooManyFilters: the queue's subscriptions have 32 distinct filters.
         """
+        from ampsq.queues.handlers import check_handler
+        from ampsq.queues.subscription_core import SubscriptionCore
+        from ampsq.topics.subscription_spec import refuse_arguments
+
         if unknown:
             refuse_arguments("subscribe", name, unknown)
         self._connection.check_open()
@@ -468,6 +481,10 @@ class Client:
             ExpressionError: the filter is wrong. DefinitionError: another argument is.
             BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
         """
+        from ampsq.queues.handlers import check_handler
+        from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+        from ampsq.topics.topic_names import ConflatedName
+
         self._connection.check_open()
         check_handler(on_message, awaits=False)
         try:
@@ -550,6 +567,8 @@ class Client:
             UnknownQueue: there is nothing of this name that can be queried. DefinitionError: an argument is wrong.
             BookmarkNotFound: the log was trimmed, so that the records at the bookmark are not known any more.
         """
+        from ampsq.queues.query import Query
+
         query = Query(filter, order_by, top_n, skip_n)
         return self._store.run(self._session.sow(name, query, sow_keys, bookmark))
 
@@ -588,6 +607,8 @@ class Client:
             NoRecords: the topic has no key. DefinitionError: an argument is wrong.
             BookmarkNotFound: the log was trimmed, so that it is not known any more.
         """
+        from ampsq.queues.query import Query
+
         self._connection.check_open()
         query = Query(filter, order_by, top_n, skip_n)
         following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)

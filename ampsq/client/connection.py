@@ -1,4 +1,4 @@
-"""What a client has open: its instance, its publishers, its subscriptions; all of it goes on at another instance."""
+"""The connection of a client to its instance, with its publishers and subscriptions, which fail over together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Una
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, InstanceConnection
 from ampsq.client.publisher_core import Publishers
 from ampsq.queues.subscription import ManagedSubscription, Subscription
-from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
-from ampsq.topics.conflation_reader import make_subscription_core
-from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances
-from ampsq.views.subscription import ManagedRowSubscription, RowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +24,14 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription import Message
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
+    from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
     from ampsq.server.location import ServerLocation
-    from ampsq.topics.subscription import TopicMessage
+    from ampsq.topics.subscription import ManagedTopicSubscription, TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
     from ampsq.transport.store import Store
+    from ampsq.views.subscription import ManagedRowSubscription, RowSubscription
     from ampsq.views.upkeep import Follower
 
     _Open: TypeAlias = (
@@ -55,7 +53,7 @@ class ClientConnection:
         instances: where it may work, in the order in which they are tried.
         parts: at the instance where it works now.
         session, store: of these parts.
-        listeners: who is told what becomes of the connection.
+        listeners: called when the state of the connection changes.
         publishers: those that are open.
         subscriptions: to queues, those that are open.
         closed: whether `close` was called.
@@ -242,6 +240,9 @@ class ClientConnection:
             spec: what is asked for.
             on_message: called with each message, if it is there.
         """
+        from ampsq.topics.conflation_reader import make_subscription_core
+        from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
+
         core = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
         managed = ManagedTopicSubscription(core, self.store, self._topic_subscriptions.remove)
         managed.open()
@@ -252,6 +253,8 @@ class ClientConnection:
 
     def follow_records(self, core: RecordSubscriptionCore) -> RecordSubscription:
         """Begin a subscription to records."""
+        from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
+
         managed = ManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
         managed.open()
         self._record_subscriptions.append(managed)
@@ -259,6 +262,8 @@ class ClientConnection:
 
     def follow_rows(self, follower: Follower) -> RowSubscription:
         """Hand out the rows of an aggregate."""
+        from ampsq.views.subscription import ManagedRowSubscription, RowSubscription
+
         managed = ManagedRowSubscription(follower, self.store, self._row_subscriptions.remove)
         self._row_subscriptions.append(managed)
         return RowSubscription(managed)

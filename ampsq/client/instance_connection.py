@@ -11,7 +11,6 @@ from ampsq.client.session import Session
 from ampsq.definitions.transport import parse_transport
 from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
-from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.instances import parse_policy
 from ampsq.transport.route import Route, parse_heartbeat
 from ampsq.transport.store import Store
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
 
@@ -27,7 +27,6 @@ __all__ = [
     "BETWEEN_ROUNDS",
     "CLOSE_TIMEOUT",
     "AnyStore",
-    "AsyncInstanceConnection",
     "ConnectionOptions",
     "InstanceConnection",
     "Parts",
@@ -38,7 +37,8 @@ BETWEEN_ROUNDS: Final = 0.2
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
 CLOSE_TIMEOUT: Final = 1.0
 
-AnyStore = TypeVar("AnyStore", Store, AsyncStore)
+# Threads do without the module of the one for asyncio.
+AnyStore = TypeVar("AnyStore", Store, "AsyncStore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,23 +153,4 @@ class InstanceConnection(Parts[Store]):
     def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""
         self.store.run(self.session.connect())
-        self.route.logged_on(self.session.origin)
-
-
-class AsyncInstanceConnection(Parts[AsyncStore]):
-    """Those of `AsyncClient`."""
-
-    @classmethod
-    def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:
-        """Make them; see `InstanceConnection.to`."""
-        return cls._made(
-            instance_address,
-            options,
-            former,
-            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive),
-        )
-
-    async def open(self) -> None:
-        """Check the server and make the instance ready; see `Session.connect`."""
-        await self.store.run(self.session.connect())
         self.route.logged_on(self.session.origin)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
 from ampsq.base.values import parse_name, shown
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AnyStore
-from ampsq.publishing.guaranteed import FailoverGuard, GuaranteedPublisher
 from ampsq.publishing.plain import PlainPublisher
-from ampsq.publishing.session import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.client.instance_connection import Parts
     from ampsq.publishing.guarantee_options import Guarantee
+    from ampsq.publishing.guaranteed import FailoverGuard, GuaranteedPublisher
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
 
@@ -71,6 +70,9 @@ class PublisherCore(Generic[AnyStore]):
     def log_on(self, parts: Parts[AnyStore], revive: Callable[[], None] | None, several: FailoverGuard | None) -> None:
         """Let one with a store begin to send at an instance."""
         if self.guarantee is not None:
+            from ampsq.publishing.guaranteed import GuaranteedPublisher
+            from ampsq.publishing.session import Identity
+
             identity, origin = Identity(self.name, parts.session.client), parts.session.origin
             self.guaranteed = GuaranteedPublisher(identity, parts.route, origin, self.guarantee, revive, several)
 
@@ -174,6 +176,8 @@ class Publishers(Generic[AnyStore]):
 
     def _log_on(self, core: PublisherCore[AnyStore]) -> Parts[AnyStore]:
         """Try it for as long as the client's calls are tried; gives where it was done."""
+        from ampsq.publishing.guaranteed import FailoverGuard
+
         several = FailoverGuard(self._instances[0].instance, self._is_careful) if len(self._instances) > 1 else None
         until = time.monotonic() + self.retry_timeout
         while True:

@@ -16,33 +16,17 @@ from ampsq.base.errors import (
     UnknownQueue,
 )
 from ampsq.base.values import check_text, list_of, parse_name
-from ampsq.catalog.apply import apply, plan
-from ampsq.catalog.definition_checks import settings_of
-from ampsq.catalog.remove import check_removal
 from ampsq.catalog.suggestions import with_suggestions
-from ampsq.definitions.queue import Queue, View
-from ampsq.operations.rebuild import move_queues
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import catalog as catalog_calls
-from ampsq.protocol.calls import queue_stats as stats_calls
-from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
-from ampsq.protocol.reads.readers import read_readers
 from ampsq.protocol.reads.server import Server, examine
 from ampsq.publishing.plain import PlainPublisher, TopicTypes
-from ampsq.queues.acknowledge_by_bookmark import settle_named
-from ampsq.queues.browse import ack_matching
-from ampsq.queues.dead_letters import dead_letter_filter, dead_letters_by_bookmark, read_dead_letters
-from ampsq.queues.redrive import RedriveRequest, redrive
 from ampsq.queues.returns import checked_reason
-from ampsq.records.follow import RecordSubscriptionCore
-from ampsq.records.sow import sow
-from ampsq.topics.retention import read_topics, trim
-from ampsq.views.upkeep import aggregated, follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,12 +35,14 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.catalog.apply import Outcome, Planned
     from ampsq.definitions.address_setting import AddressSetting
-    from ampsq.definitions.queue import Definition
+    from ampsq.definitions.queue import Definition, Queue, View
+    from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.settlements import SettlementKeeper
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.query import Query, SowMessage
     from ampsq.queues.redrive import Redriven, RedriveWishes
+    from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.topics.retention import TopicState, Trimmed
     from ampsq.views.upkeep import Follower
 
@@ -125,6 +111,9 @@ class Session:
 
     async def apply(self, definitions: Iterable[Definition]) -> list[tuple[Definition, Outcome]]:
         """Define topics, queues, views and actions; see `Client.apply`."""
+        from ampsq.catalog.apply import apply
+        from ampsq.operations.rebuild import move_queues
+
         wanted = list(definitions)
         server = await self._server()
         await move_queues(self, wanted, server)
@@ -132,6 +121,9 @@ class Session:
 
     async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
         """Say what `apply` would do; see `Admin.plan`."""
+        from ampsq.catalog.apply import plan
+        from ampsq.catalog.remove import check_removal
+
         wanted, removed = list(definitions), list_of("removing", removing, "[Queue(name='work')]")
         planned = await plan(wanted, (await self._server()))
         if removed:
@@ -147,6 +139,8 @@ class Session:
     @with_suggestions("queue")
     async def pause(self, queue: str, *, paused: bool) -> bool:
         """Have a queue deliver, or not; see `Admin.pause_queue`."""
+        from ampsq.definitions.queue import Queue
+
         check_text("queue", queue)
         catalog = await catalog_calls.catalog()
         if queue not in catalog.queues:
@@ -171,6 +165,9 @@ class Session:
         keeper: SettlementKeeper | None = None,
     ) -> int:
         """Settle messages by bookmark or filter; see `Client.ack`. `keeper` keeps those until they are answered."""
+        from ampsq.queues.acknowledge_by_bookmark import settle_named
+        from ampsq.queues.browse import ack_matching
+
         why = checked_reason(reason)
         check_text("queue", queue)
         if isinstance(bookmarks, str):
@@ -199,6 +196,8 @@ class Session:
         self, name: str, query: Query, keys: Iterable[object] | None, bookmark: Bookmark | str | datetime | None
     ) -> list[SowMessage]:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
+        from ampsq.records.sow import sow
+
         return await sow(self.context, name, query, keys, bookmark)
 
     def follow_records(
@@ -211,6 +210,8 @@ class Session:
         bookmark: Bookmark | str | datetime | None,
     ) -> RecordSubscriptionCore:
         """A query of a topic's records and of what changes them, not begun yet; see `Client.sow_and_subscribe`."""
+        from ampsq.records.follow import RecordSubscriptionCore
+
         return RecordSubscriptionCore(
             self.context,
             topic,
@@ -234,6 +235,8 @@ class Session:
         bookmarks: Iterable[Bookmark | str] | str | None,
     ) -> list[DeadLetter]:
         """Look at dead letters; see `Admin.dead_letters`."""
+        from ampsq.queues.dead_letters import dead_letter_filter, dead_letters_by_bookmark, read_dead_letters
+
         if bookmarks is not None:
             if (filter, source, reason, top_n) != (None, None, None, None):
                 raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
@@ -245,6 +248,8 @@ class Session:
         self, queue: str, *, bookmarks: Iterable[Bookmark | str] | str | None, **wishes: Unpack[RedriveWishes]
     ) -> Redriven:
         """Put dead letters back; see `Admin.redrive`."""
+        from ampsq.queues.redrive import RedriveRequest, redrive
+
         named = None if bookmarks is None else _listed(bookmarks)
         return await redrive(self.context, RedriveRequest(queue, self.request(), bookmarks=named, **wishes))
 
@@ -257,39 +262,56 @@ class Session:
         filter: str | None,  # noqa: A002
     ) -> Follower:
         """Begin to follow an aggregate; see `Client.aggregate`."""
+        from ampsq.views.upkeep import aggregated, follow
+
         return await follow(self.context, aggregated(name, projection, grouping, filter))
 
     @with_suggestions("queue")
     async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
+        from ampsq.protocol.calls import queue_stats as stats_calls
+        from ampsq.protocol.calls.queue_stats import QueueStats
+
         figures = await stats_calls.stats(queue)
         return QueueStats(queue, figures)
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views."""
+        from ampsq.definitions.queue import View
+
         catalog = await catalog_calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
 
     async def readers(self) -> list[ReaderState]:
         """See `Admin.readers`."""
+        from ampsq.protocol.reads.readers import read_readers
+
         return await read_readers(self.instance)
 
     async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings."""
+        from ampsq.catalog.definition_checks import settings_of
+
         catalog = await catalog_calls.catalog()
         return {setting.match: setting for setting in sorted(settings_of(catalog), key=lambda each: each.match)}
 
     async def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues."""
+        from ampsq.definitions.queue import Queue
+
         catalog = await catalog_calls.catalog()
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
     async def topics(self) -> dict[str, TopicState]:
         """Read all topics; see `Admin.topics`."""
+        from ampsq.topics.retention import read_topics
+
         return await read_topics(self.instance, self.origin)
 
     async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
         """Remove what a topic's retention gives up; see `Admin.trim`."""
+        from ampsq.topics.retention import trim
+
         return await trim(self.instance, topic, age, dry_run=dry_run)
 
 

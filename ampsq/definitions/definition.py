@@ -6,6 +6,7 @@ import difflib
 import functools
 import json
 import re
+import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
@@ -29,6 +30,8 @@ Name = Annotated[str, BeforeValidator(parse_name)]
 _Kind = TypeVar("_Kind", bound="Definition")
 #: Definitions that are kept as they were read.
 _KEPT: Final = 4_096
+#: What checks a kind is built when the first of that kind is made, by one thread.
+_BUILDING: Final = threading.RLock()
 
 
 class Fault(NamedTuple):
@@ -50,7 +53,7 @@ class CheckedModel(BaseModel):
         DefinitionError: the elements are wrong; the text lists every fault.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     #: Words that people try for an element -> what they are told.
     meant: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
@@ -95,6 +98,9 @@ class CheckedModel(BaseModel):
     @classmethod
     def _fill(cls, instance: Self, elements: Mapping[str, Any]) -> list[Fault]:
         """Give a new instance its elements, or say what is wrong with them."""
+        if not cls.__pydantic_complete__:
+            with _BUILDING:
+                cls.model_rebuild()
         given = cls._completed(elements)
         conflicts = list(cls._conflicts(given))
         try:

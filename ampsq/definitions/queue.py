@@ -15,8 +15,6 @@ from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
 from ampsq.base.values import Interval, is_name, pattern_of, shown
-from ampsq.definitions.action import Action
-from ampsq.definitions.action_parts import Do, If, On, Reason
 from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
@@ -45,21 +43,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MIN_LEASE_PERIOD",
-    "Action",
     "Bookmark",
     "Definition",
-    "Do",
     "ExpirationModel",
     "FairnessModel",
     "Fault",
     "GroupLocalQueue",
-    "If",
     "Interval",
     "Leasing",
     "LocalQueue",
-    "On",
     "Queue",
-    "Reason",
     "Semantics",
     "Topic",
     "View",

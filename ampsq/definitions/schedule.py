@@ -35,9 +35,11 @@ _CRON_ALLOWED: Final = (
     "range 1-5, a list 1,3,5, or with steps */15, as in '30 20 * * MON-FRI'"
 )
 _ZONE_ALLOWED: Final = (
-    "a name of the IANA database, as in 'Europe/Berlin' or 'UTC'; where a machine has no such database, "
-    "pip install tzdata"
+    "a name of the IANA database, as in 'Europe/Berlin' or 'UTC', which is the system's package tzdata, or "
+    "pip install 'ampsq[timezones]'"
 )
+#: What every database of time zones has.
+_IN_EACH: Final = "Etc/UTC"
 _FIELDS: Final = ("minute", "hour", "day of month", "month", "day of week")
 #: What a field may be made of; which values there are is cronsim's to say.
 _FIELD: Final = re.compile(
@@ -193,6 +195,14 @@ def _ticks(line: str) -> bool:
         return False
 
 
+def _knows_zones() -> bool:
+    try:
+        ZoneInfo(_IN_EACH)
+    except (OSError, ValueError, LookupError):
+        return False
+    return True
+
+
 def parse_time_zone(value: object) -> str:
     """Read the name of a time zone.
 
@@ -204,7 +214,11 @@ def parse_time_zone(value: object) -> str:
             ZoneInfo(value)
             return value
     except (OSError, ValueError, LookupError):
-        pass
+        if not _knows_zones():
+            raise DefinitionError(
+                f"{shown(value)}: this machine has no database of time zones, nor has its Python; install the system's "
+                "package tzdata, or pip install 'ampsq[timezones]'"
+            ) from None
     raise DefinitionError(f"{shown(value)} is no time zone; allowed: {_ZONE_ALLOWED}")
 
 

@@ -60,12 +60,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-from ampsq.definitions.action import DeadLetterAction
+from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
-from ampsq.definitions.queue import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
+from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import INSTANCE, Transport
 from ampsq.files.amps_xml import is_amps, read_amps_xml

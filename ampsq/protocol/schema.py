@@ -67,7 +67,8 @@ __all__ = [
 ]
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
-FORMAT: Final = 4
+#: docs/upgrading.md says what raises it; each such change has its step in `ampsq.operations.upgrade`.
+FORMAT: Final = 5
 #: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
 INSTANCES: Final = "ampsq:instances"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
@@ -105,8 +106,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter, coordinators' life sign; label; `defined_only`, "
             "where a first publish makes no topic; group, if it is not its name; `former`: its former incarnations, "
-            "the last ID here and the origin of each; 0-0 for none",
-            "open, begin_incarnation, begin_recovery, and every script that changes the catalog", "never",
+            "the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts",
+            "open, begin_incarnation, begin_recovery, begin_upgrade and its steps, and every script that changes the "
+            "catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
@@ -193,6 +195,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":same:<topic>", "stream",
             "in the order of the clock: a message that is here came under another bookmark, too: ID here, source, path",
             "apply_log", "trim_log", "the sources of the copies",
+        ),
+        "searches": Key(
+            ":searches:<topic>", "hash",
+            "origin -> what a search for its messages has found that publishers sent here, too: the ID behind which it "
+            "goes on, then a line a message: its ID here, number, publisher; `behind` and an ID once it is over",
+            "apply_log", "trim_log", "nothing: what is lost of it is looked for again",
         ),
         "counting": Key(
             ":counting", "hash",
@@ -567,9 +575,11 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
         "former": "former",
+        # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
+        "upgrade": "upgrade",
         # bytes of the largest body that scripts read, where the instance says it
         "expression_limit": "expression_limit",
-        # 1 where a first publish makes no topic; absent elsewhere, and at instances that were defined before this was
+        # 1 where a first publish makes no topic; absent elsewhere
         "defined_only": "defined_only",
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
         # which token leases are void

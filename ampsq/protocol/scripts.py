@@ -12,7 +12,8 @@ A file ``lua/<room>/<verb>.lua`` is one atomic operation, known by its verb. Its
 Composing takes the includes (flat local functions from the ``lib`` of any room and from ``lua/lib``, known by their
 nouns, each once, only those that are reached), folds
 `K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.protocol.schema`, binds the ARGV names
-after the includes, so that no include can read them by accident, and puts the check of the instance's format in front.
+after the includes, so that no include can read them by accident, and puts the check of the instance's format in front
+(not of `open`, which makes it, nor of those that upgrade).
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
@@ -27,7 +28,6 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected
@@ -36,6 +36,7 @@ from ampsq.protocol.script_rights import ADMINISTERING, rights_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib.resources.abc import Traversable
 
 __all__ = ["ComposeError", "Script", "compose", "compose_text", "names", "script"]
 
@@ -54,6 +55,8 @@ _FORMAT_CHECK = (
     "if call('HGET', K.instance(), F.format) ~= V.format then"
     " fail(E.FORMAT_MISMATCH, {found = call('HGET', K.instance(), F.format), expected = V.format}) end"
 )
+#: The room whose scripts run while an instance has no format: they look at how far its upgrade is.
+_UPGRADE = "upgrade/"
 
 
 class ComposeError(Exception):
@@ -122,12 +125,18 @@ def _is_include(path: str) -> bool:
     return "lib" in path.split("/")[:-1]
 
 
+def _folder() -> Traversable:
+    from importlib import resources  # noqa: PLC0415 - it brings what packs and unpacks files; a first call reads scripts
+
+    return resources.files("ampsq.lua")
+
+
 @cache
 def _paths() -> tuple[dict[str, str], dict[str, str]]:
     """Where each script is, ``delivery/take`` by its verb, and each include, ``leases/lib/handover`` by its noun."""
     scripts: dict[str, str] = {}
     includes: dict[str, str] = {}
-    folders = [("", resources.files("ampsq.lua"))]
+    folders = [("", _folder())]
     while folders:
         folder, files = folders.pop()
         for file in sorted(files.iterdir(), key=lambda each: each.name):
@@ -173,7 +182,7 @@ def _parse(path: str, text: str) -> _File:
 
 @cache
 def _read(path: str) -> _File:
-    return _parse(path, resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/")).read_text())
+    return _parse(path, _folder().joinpath(*f"{path}.lua".split("/")).read_text())
 
 
 def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defined: _Defined) -> None:
@@ -363,7 +372,8 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     done: dict[str, _File] = {}
     defined: _Defined = {}
     _includes(main, (main.path,), done, defined)
-    body = main.body if name == "open" else [_SourceLine(_FORMAT_CHECK, start), *main.body]
+    is_checked = name != "open" and not main.path.startswith(_UPGRADE)
+    body = [_SourceLine(_FORMAT_CHECK, start), *main.body] if is_checked else main.body
     arguments = tuple(_split(main.head.get("ARGV", "")))
     parts = _reached(defined, body, frozenset())
     folded = [(_fold(line), line.place) for line in parts]

@@ -38,6 +38,8 @@ class Confirmer:
                 work.changed.wait_for(lambda: work.is_over or progress.is_urgent, work.guarantee.conflation)
                 session, sequence, settled = work.session, progress.answered, work.settlements.answered_queues()
                 topics = session.take_topics() if session is not None else set()
+                if session is not None:
+                    session.has_confirmer = True
             if former is not None and session is not former:
                 former.stop_confirming()
             former = session

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import weakref
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -125,6 +126,8 @@ class FilePublishStore(PublishStore):
             )
         with self._faults():
             self._data = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            # Also where it is refused below; from Python 3.13 on one that nobody closes is warned of.
+            weakref.finalize(self, self._data.close)
             self._data.execute("PRAGMA journal_mode=WAL")
             self._data.execute(f"PRAGMA synchronous={'FULL' if self._fsync else 'NORMAL'}")
             found = self._data.execute("PRAGMA user_version").fetchone()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -20,6 +21,10 @@ __all__ = ["FlushWatch"]
 
 #: Seconds within which a server that flushes each second begins to: one, and what its own clock may lag behind.
 PERIOD: Final = 1.2
+#: Seconds by which a server's clock may be behind what passed here: clocks run at slightly different speeds.
+_DRIFT: Final = 0.05
+#: Servers whose clocks a program knows at most.
+_SERVERS: Final = 256
 #: Seconds between two looks: the least, and the most while somebody waits.
 _SOON, _LATER = 0.02, 0.1
 
@@ -31,6 +36,37 @@ class _Moment(NamedTuple):
     answered: float
 
 
+class _ServerClock:
+    """A server's wall clock beside ours, for all watches of this program: a new connection knows what an old one saw.
+
+    Attributes:
+        flushes_from: before that moment the server need not flush: its clock was set back.
+    """
+
+    def __init__(self) -> None:
+        # The most of all looks of the least by which it was ahead of ours.
+        self._ahead = self.flushes_from = float("-inf")
+        self._lock = threading.Lock()
+
+    def learn(self, shown: float, now: _Moment) -> None:
+        """Take in what it showed at some time between a question and its answer, in seconds since 1970."""
+        with self._lock:
+            behind = self._ahead - (shown - now.asked)
+            if behind > _DRIFT:
+                self.flushes_from = now.answered + behind
+            self._ahead = max(self._ahead, shown - now.answered)
+
+
+#: By the ID of a server's process and our clock; the last ones.
+_CLOCKS: Final[dict[tuple[str, Callable[[], float]], _ServerClock]] = {}
+
+
+def _clock_of(run: str, ours: Callable[[], float]) -> _ServerClock:
+    while len(_CLOCKS) > _SERVERS:
+        _CLOCKS.pop(next(iter(_CLOCKS)), None)
+    return _CLOCKS.setdefault((run, ours), _ServerClock())
+
+
 class FlushWatch:
     """Watches a server with ``appendfsync everysec``: what it has answered is on its disk some time later.
 
@@ -39,6 +75,10 @@ class FlushWatch:
     begins a flush at the latest a second after it began the last one, unless one is under way, and INFO says whether
     one is. So where none was under way at one look, and more than a second later, at the second look from then, none
     is again, everything answered before the first look is flushed. That holds for every server that is allowed.
+
+    It counts that second by its wall clock. Where that is set back, it flushes nothing until the clock is where it was:
+    so the two looks count from then. A clock is known to be set back if it shows less than at any earlier look of this
+    program at the same server process, with what has passed since; what was before the first look is not known.
 
     A fork in between, which opens a new file, makes it begin anew; so does a connection that breaks, since another
     process may answer then.
@@ -50,6 +90,7 @@ class FlushWatch:
     def __init__(self, *, pauses_for_saving: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._pauses_for_saving, self._clock = pauses_for_saving, clock
         self.until = 0.0
+        self._server_clock = _ServerClock()
         self.forget()
 
     @classmethod
@@ -104,22 +145,29 @@ class FlushWatch:
         return self.until
 
     def _learn(self, facts: FlushFacts, now: _Moment) -> None:
+        self._server_clock = _clock_of(facts.run, self._clock)
+        if facts.time is not None:
+            self._server_clock.learn(facts.time, now)
         if not facts.is_well or facts.forks != self._forks or (facts.is_saving and self._pauses_for_saving):
             self.forget()
         if facts.is_well and not facts.is_flushing:
             # Before it answered the last look, it has begun the flush that was due then.
-            while self._calm and self._calm[0].answered + PERIOD <= self._last.asked:
+            while self._calm and self._due(self._calm[0]) <= self._last.asked:
                 self.until = self._calm.popleft().asked
             if not (facts.is_saving and self._pauses_for_saving):
                 self._calm.append(now)
         self._last, self._forks = now, facts.forks
+
+    def _due(self, calm: _Moment) -> float:
+        """When the flush that was due after a moment of calm has begun at the latest."""
+        return max(calm.answered, self._server_clock.flushes_from) + PERIOD
 
     @property
     def pause(self) -> float:
         """Seconds after which another look may tell more."""
         if not self._calm:
             return _SOON
-        due = self._calm[0].answered + PERIOD
+        due = self._due(self._calm[0])
         return min(max(due - self._clock(), _SOON), _LATER)
 
     async def wait(self, pipeline: AnyPipeline, moment: float, until: float) -> bool:

@@ -134,7 +134,7 @@ class Sender:
             try:
                 if session is None or session is not work.session:
                     if session is not None:
-                        session.stop_sending()
+                        self._leave(session)
                     session = None
                     session = self.log_on()
                 answered = session.answered
@@ -151,6 +151,15 @@ class Sender:
                     self._revive()
         if session is not None:
             session.stop_sending()
+
+    def _leave(self, session: PublishSession) -> None:
+        """Close the connections of a session that is over, but the one that the confirming thread closes."""
+        session.stop_sending()
+        with self._work.changed:
+            has_confirmer = session.has_confirmer
+        if not has_confirmer:
+            # Nobody takes it up any more: one that a full server refuses ends before anything was to be confirmed.
+            session.stop_confirming()
 
     def _send(self, session: PublishSession) -> None:
         """Send what is there, or wait for more; then take in one answer."""

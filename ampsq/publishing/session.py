@@ -114,6 +114,7 @@ class PublishSession:
         hopeless_at: by the monotonic clock, when a sync destination was last found that never has anything as it is
             defined; 0.0 where there is none.
         topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
+        has_confirmer: whether the thread that confirms has taken it up, and closes its connection.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class PublishSession:
         self._lacking = ""
         self.hopeless_at = 0.0
         self.topics: set[str] | None = set()
+        self.has_confirmer = False
 
     def log_on(self, first: int, answered: int | None, former: int) -> publish_calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, parse_name, shown
-from ampsq.definitions.queue import Reason
+from ampsq.definitions.action_values import Reason
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
 from ampsq.protocol.entries import body_in

@@ -18,7 +18,6 @@ from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import replication as links
 from ampsq.protocol.calls import requests as request_calls
-from ampsq.protocol.entries import read_same_entry
 from ampsq.protocol.reads.streams import (
     Stream,
     find_entry,
@@ -32,7 +31,7 @@ from ampsq.protocol.reads.streams import (
 )
 from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link_sender import LinkPage, LinkSender
-from ampsq.replication.selection import NO_FILTER, EntrySelector, SourceEntryCopy, chain, split_entry
+from ampsq.replication.selection import NO_FILTER, EntrySelector, SourceEntryCopy, chain, split_entry, split_same_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.links import SentPlaces
     from ampsq.protocol.calls.replication import JournalRow, Now
     from ampsq.protocol.calls.requests import InstanceRequest
+    from ampsq.protocol.entries import RawEntry
     from ampsq.replication.durability_gate import GateMaker
     from ampsq.transport.store import Store
 
@@ -118,6 +118,7 @@ class Link:
         self._unanswered: deque[InstanceRequest] = deque()
         self._digests: dict[tuple[str, str], str] = {}
         self._sending = LinkSender(destination, carried, self._digest_of, clock)
+        self._fields = source.pipeline()
         self._mark = "0-0"
         self._gates: _Gates | None = None
         self._behind: dict[str, list[JournalRow]] = {}
@@ -273,6 +274,7 @@ class Link:
             gate.close()
         self._gates = None
         self._unanswered.clear()
+        self._fields.close()
         self._sending.close()
 
     # --- one step
@@ -290,7 +292,7 @@ class Link:
         sending, is_idle, is_end = self._sending, False, True
         if sending.is_waiting:
             # A moment for what it waits for, which another link brings.
-            time.sleep(min(wait, _HELD_PAUSE))
+            time.sleep(min(wait, _HELD_PAUSE) if sending.is_held else 0)
         else:
             is_asking = self._recovering and not self._has_asked
             is_free = gate.is_empty and arrived.is_empty and sending.is_empty and not is_asking and not self._unanswered
@@ -362,7 +364,7 @@ class Link:
             if stream.kind == "log":
                 found += [split_entry(stream.of, stream_id, flat, self.carried.source) for stream_id, flat in rows]
             else:
-                found += [self._read_same(stream.of, stream_id, flat) for stream_id, flat in rows]
+                found += [split_same_entry(stream.of, stream_id, flat) for stream_id, flat in rows]
             if len(rows) >= count:
                 last = parse_id(rows[-1][0])
                 horizon = last if horizon is None else min(horizon, last)
@@ -375,14 +377,18 @@ class Link:
             stream = Stream("same" if is_same else "log", topic)
             self._places[stream] = here
             places[str(stream)] = id_text(here)
-        return found, horizon is None
+        return self._with_fields(found), horizon is None
 
-    def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
-        """A message under another bookmark than its entry's; without its fields where it was trimmed."""
-        same = read_same_entry(flat)
-        found = self._source.call(find_entry(self._source.instance, log_of(topic), same.here))
-        entry = split_entry(topic, stream_id, found[1] if found else [], self.carried.source)
-        return entry._replace(origin=same.origin, id=same.id, path=same.path, is_same=True)
+    def _with_fields(self, entries: list[SourceEntryCopy]) -> list[SourceEntryCopy]:
+        """The entries; those under another bookmark have the fields of the one in the log, none if it was trimmed."""
+        for entry in [each for each in entries if each.is_same]:
+            self._fields.post(find_entry(self._source.instance, log_of(entry.topic), entry.values[0].decode()))
+        for number, entry in enumerate(entries):
+            if entry.is_same:
+                row: RawEntry | None = self._fields.collect()  # type: ignore[assignment]  # the reply to its call
+                whole = split_entry(entry.topic, b"0-0", row[1] if row else [], self.carried.source)
+                entries[number] = entry._replace(names=whole.names, values=whole.values)
+        return entries
 
     def _digest_of(self, topic: str, origin: str) -> str:
         known = self._digests.get((topic, origin))

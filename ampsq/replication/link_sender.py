@@ -78,7 +78,8 @@ class LinkSender:
 
     Attributes:
         refill: topics whose filter was widened, and the source's ID up to which they are sent again.
-        is_waiting: what comes next names a message that another link has to bring first.
+        is_waiting: what comes next was not applied, and is sent again.
+        is_held: so it is because it names a message that another link has to bring first.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class LinkSender:
         self._pages: deque[LinkPage] = deque()
         self._batches: deque[_Batch] = deque()
         self._running: _Batch | None = None
-        self.is_waiting = False
+        self.is_waiting = self.is_held = False
 
     def begin(self, received: Mapping[str, tuple[str, str]]) -> None:
         """Go on behind what the destination has, as `received` gives it."""
@@ -144,8 +145,8 @@ class LinkSender:
         if batch.call:
             applied: Applied = self._pipeline.collect()  # type: ignore[assignment]  # the reply to its call
             messages, size = messages + applied.recorded, size + batch.size
-            if applied.waits:
-                self.is_waiting = True
+            if applied.waits or applied.goes_on:
+                self.is_waiting, self.is_held = True, applied.waits
                 self._batches.clear()
                 return RoundResult(messages, told, size, places, has_all)
         if batch.page:

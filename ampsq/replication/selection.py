@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Origin
+from ampsq.base.log_positions import parse_id
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.queue import GroupLocalQueue, Queue
 from ampsq.protocol.calls.replication import EntryRun
-from ampsq.protocol.entries import source_in
+from ampsq.protocol.entries import read_same_entry, source_in
 from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.message import document_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "same_queue",
     "select",
     "split_entry",
+    "split_same_entry",
 ]
 
 
@@ -160,6 +162,12 @@ def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], source: Pee
         origin, _, there = flat[-3].partition(b"~")
         return SourceEntryCopy(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
     return SourceEntryCopy(topic, here, source.origin_at(here), stream_id, "", tuple(flat[::2]), flat[1::2])
+
+
+def split_same_entry(topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
+    """Take apart what tells that a message came under another bookmark, too; its value is the ID of the log's entry."""
+    here, same = parse_id(stream_id.decode()), read_same_entry(flat)
+    return SourceEntryCopy(topic, here, same.origin, same.id, same.path, (), [same.here.encode()], is_same=True)
 
 
 @dataclass(frozen=True, slots=True)

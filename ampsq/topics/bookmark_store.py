@@ -12,6 +12,7 @@ import inspect
 import sqlite3
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
@@ -199,6 +200,8 @@ class SqliteBookmarkStore(BookmarkStore):
         try:
             # What is between BEGIN and COMMIT is said here.
             self._file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            # It lives as long as the store; from Python 3.13 on one that nobody closes is warned of.
+            weakref.finalize(self, self._file.close)
             self._file.execute("PRAGMA journal_mode=WAL")
             self._file.execute("PRAGMA synchronous=NORMAL")
             self._file.executescript(_TABLES)

@@ -11,10 +11,11 @@ from ampsq.base.log_positions import parse_id
 from ampsq.base.values import check_text
 from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
+from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.destination import Destination
-from ampsq.definitions.queue import Action, Interval, Queue, Topic
+from ampsq.definitions.queue import Interval, Queue, Topic
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import retention as retention_calls
 from ampsq.protocol.calls.records import catch_up_records, count_records

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 import redis
 
-from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.errors import DefinitionError, StillUpgrading, Unavailable
 from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call
@@ -121,7 +121,7 @@ class Attempts:
 
 def _is_lost(error: Exception, ours: Unavailable) -> bool:
     """Whether the connection is of no use any more; a server that only refuses for now keeps it."""
-    if isinstance(error, redis.exceptions.AskError):
+    if isinstance(error, redis.exceptions.AskError) or isinstance(ours, StillUpgrading):
         return False
     return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)
 

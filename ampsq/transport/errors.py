@@ -14,6 +14,7 @@ from ampsq.base.errors import (
     AmpsqError,
     AuthenticationFailed,
     ConnectionRefused,
+    FormatMismatch,
     NameNotResolved,
     NoAnswer,
     NotAPrimary,
@@ -21,6 +22,7 @@ from ampsq.base.errors import (
     ScriptBug,
     ServerFull,
     StillLoading,
+    StillUpgrading,
     TlsFailed,
     Unavailable,
     rejection,
@@ -111,7 +113,12 @@ def translate_error(error: Exception, call: Call[object] | None, url: str) -> Am
         ours = _named(_kind_of(error), error, url)
         ours.may_have_run = not (isinstance(error, _NOT_DONE) or text.startswith(_NOT_DONE_TEXTS))
         return ours
-    return rejection(text) or ScriptBug(_blame(text, call))
+    refused = rejection(text)
+    if isinstance(refused, FormatMismatch) and refused.is_upgrading:
+        waiting = StillUpgrading(f"{redacted(url)}: {refused}")
+        waiting.may_have_run = False
+        return waiting
+    return refused or ScriptBug(_blame(text, call))
 
 
 def _advice_of_rights(call: Call[object] | None) -> str:

@@ -75,7 +75,7 @@ class Route:
         url: an address, or several: a list, or one text with commas. They are tried in order.
         instance: the instance's name.
         heartbeat: seconds after which a connection that says nothing is taken to be dead, and for connecting.
-        listeners: who is told what the connection comes to.
+        listeners: called when the state of the connection changes.
         confirmed: gives an ID that the server has confirmed, or "": a server that does not have it lost messages.
         log_level: at which the loss of a connection is logged.
 

@@ -74,7 +74,7 @@ local function check_requests()
   for _, row in ipairs(call('XRANGE', K.requests(), '-', '+', 'COUNT', V.requests)) do
     local facts = {}
     for i = 1, #row[2], 2 do facts[row[2][i]] = row[2][i + 1] end
-    if not (facts[F.queues] and facts[F.bookmarks]) or call('EXISTS', K.queue(facts[F.queues])) == 0 then
+    if not (facts[F.queues] and (facts[F.bookmarks] or facts[F.wishes])) or call('EXISTS', K.queue(facts[F.queues])) == 0 then
       strays = strays + 1
       if is_mending then call('XDEL', K.requests(), row[1]) end
     end

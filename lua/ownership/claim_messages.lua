@@ -40,7 +40,7 @@ end
 -- Without a pause as long as there is more to be offered; a walk that was in vain comes again after four times as long.
 if refs[1] then
   call_in_batches('ZADD', K.asked(queue_name), marks)
-  write_request(queue, owner .. ' ' .. room, table.concat(named, ' '), F.heard, heard_journals(queue))
+  write_request(queue, F.rooms, owner .. ' ' .. room, F.bookmarks, table.concat(named, ' '), F.heard, heard_journals(queue))
 elseif place ~= '' then
   write_wishes(queue, plan, wishes, owner .. ' ' .. offered, place, ms)
   call('HSET', K.queue(queue_name), F.requested, string.format('%.0f %.0f', ms, since) .. rest)

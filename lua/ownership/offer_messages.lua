@@ -30,6 +30,6 @@ local _, more = dispatch_or_defer(queue_name, ms, V.batch, nil, true)
 if more then return {0, 1} end
 local bookmarks, next_place, is_all = find_offered(load_queue(queue_name), asked, room, place, ms)
 if bookmarks[1] then
-  write_request(queue, '', table.concat(bookmarks, ' '), F.to, by, F.offered, string.format('%d', room), F.place, next_place)
+  write_request(queue, F.bookmarks, table.concat(bookmarks, ' '), F.to, by, F.offered, string.format('%d', room), F.place, next_place)
 end
 return {#bookmarks, (bookmarks[1] or is_all) and 0 or 1}

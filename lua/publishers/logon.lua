@@ -16,13 +16,14 @@ if answered ~= '' and holder ~= client and (is_later or tonumber(last or 0) > to
   fail(E.NAME_IN_USE, {publisher = publisher, by = holder})
 end
 local ms, reached = string.format('%.0f', clock_ms(now)), last or '0'
--- Only where instances replicate a number may come from elsewhere, too.
-if call('EXISTS', K.destinations(), K.received()) > 0 then
+local leaves_out = tonumber(first) > (last or 0) + 1
+-- Only where instances replicate a number may come from elsewhere, too; those that it leaves out may come once they do.
+if leaves_out or call('EXISTS', K.destinations(), K.received()) > 0 then
   reached = string.format('%.0f', open_session_range(publisher, tonumber(first), tonumber(last or 0)))
   publisher_failover().note_predecessor(publisher, place)
 end
 local session = next_session(tonumber(ms))
-if not last or tonumber(first) > last + 1 then
+if not last or leaves_out then
   local from = string.format('%.0f', first - 1)
   call('HSET', K.publishers(), publisher, from .. ' ' .. (place or ms .. '-0 '))
 end

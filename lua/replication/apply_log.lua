@@ -1,7 +1,7 @@
 --- apply_log: record what a link brings of another instance's logs, as copies, in the order in which it comes.
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP, INCARNATION_OVER
---- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
+--- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits for another link, else 0, 1 if the next call goes on with the rest, else 0}
 --- @include clock, fail, log_batch, log_rights, received_positions, copies, entry_ids, fan_out, dispatch, route, deferred_entries, lost_entries, incarnations, ended_origin, double_publications(), deferred_apply(), message_times()
 -- runs: see replication/lib/log_batch. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back, unless a former incarnation did: see replication/lib/lost_entries. A publisher's
@@ -58,10 +58,13 @@ local function record_run(run, missing)
   return known
 end
 
+-- False where the next call has to go on looking for what its publisher sent to two instances: then nothing of it is recorded.
 local function apply_run(run, up_to)
   local topic, missing = run.topic, find_new(run, up_to)
-  local is_numbered, new = missing[1] and place_of_field(run, F.publisher), 0
-  for _, part in ipairs(is_numbered and double_publications().split_doubles(topic, run, missing) or {missing}) do
+  local is_numbered, new, parts = missing[1] and place_of_field(run, F.publisher), 0, {missing}
+  if is_numbered then parts = double_publications().split_doubles(topic, run, missing) end
+  if not parts then return false end
+  for _, part in ipairs(parts) do
     local known = nil
     if part.here then
       known, same = {id_of_entry(run, part[1]), part.here}, same + 1
@@ -83,6 +86,7 @@ local function apply_run(run, up_to)
     if run.upto == V.last_id then pass_on_end(topic, run.origin, run.path, ms) end
     if call('EXISTS', K.deferred(topic)) == 1 then drop_deferred_up_to(topic, run.origin, run.upto) end
   end
+  return true
 end
 
 -- Where nothing carries that origin's log here, nothing is waited for.
@@ -106,18 +110,21 @@ local function note_unread(route, now)
   end
 end
 
-local waits = 0
+local waits, goes_on = 0, 0
 for _, run in ipairs(runs) do
   local up_to = received_of('log ' .. run.topic, run.origin)
   if run.origin ~= own and has_to_wait(run, up_to) then
     waits = 1
     break
   end
-  if run.origin ~= own then apply_run(run, up_to) end
+  if run.origin ~= own and not apply_run(run, up_to) then
+    goes_on = 1
+    break
+  end
 end
 for topic, found in pairs(fresh) do
   if keeps_records(routes[topic]) then call('ZADD', K.due(), 'LT', ms, 'records ' .. topic) end
   serve_queues(routes[topic], topic, found.oldest, ms, math.min(found.count, V.batch), dispatch_or_defer)
   note_unread(routes[topic], ms)
 end
-return {recorded, before, same, waits}
+return {recorded, before, same, waits, goes_on}

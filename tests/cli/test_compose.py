@@ -60,7 +60,7 @@ def test_the_image_has_all_that_the_package_is_made_of():
     copied = re.findall(r"^COPY (\w+) ", inline, re.MULTILINE)
     assert folders <= set(copied)
     assert all((ROOT / name).is_dir() for name in copied)
-    assert re.search(r"^USER ampsq$", inline, re.MULTILINE)
+    assert re.search(r"^USER 1000:1000$", inline, re.MULTILINE)
     stages = set(re.findall(r" AS (\S+)$", inline, re.MULTILINE))
     assert {service["build"]["target"] for service in SERVICES.values() if "build" in service} <= stages
 

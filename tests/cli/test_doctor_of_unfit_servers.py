@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from unittest import mock
 
 import pytest
+from observing import eventually
 
 import ampsq
-from ampsq import Action, Queue
+from ampsq import Action, Client, Queue
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.server.embedded import acquire
 from ampsq.transport.store import Store
@@ -82,6 +84,26 @@ def test_a_server_that_is_too_old_is_told_and_nothing_else_is_asked_of_it(define
     assert "Redis 7.0 or newer" in found["version", "server"]["mend"]
 
 
+#: Of a Redis, and of a Valkey.
+MODES = ("redis_mode", "server_mode")
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_sentinel_of_either_kind_of_server_is_told(defined, name):
+    real = Store.call
+
+    def sentinel(self, call):
+        reply = real(self, call)
+        if call.arguments != ["INFO"]:
+            return reply
+        return {fact: each for fact, each in reply.items() if fact not in MODES} | {name: "sentinel"}
+
+    with mock.patch.object(Store, "call", sentinel):
+        found = wrong(defined)
+
+    assert "sentinel://HOST:PORT/SERVICE" in found["role", "server"]["mend"]
+
+
 def test_a_replica_is_looked_at_and_its_primary_named(defined, folder):
     with (
         acquire(folder / "replica", coordinator=False) as server,
@@ -101,6 +123,37 @@ def test_a_replica_is_looked_at_and_its_primary_named(defined, folder):
     # Then
     assert "--url redis://127.0.0.1:1 " in found["role", "server"]["mend"]
     assert "a replica of 127.0.0.1:1, to which it has no connection" in found["role", "server"]["text"]
+
+
+@contextlib.contextmanager
+def _node(start_server, kind, *options):
+    """A cluster of one node, which has all slots."""
+    server = start_server(kind, options=["--cluster-enabled", "yes", "--appendonly", "yes", *options])
+    with contextlib.closing(server.client()) as plain:
+        plain.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: b"cluster_state:ok" in plain.execute_command("CLUSTER", "INFO"), 30)
+    yield server
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_a_cluster_by_its_defaults_is_told_what_does_not_fit(defined, start_server, kind):
+    # Given a node with the settings that a cluster has by itself
+    with _node(start_server, kind) as server, Client(server.url, instance="here") as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        # When
+        found = defined("doctor", *SHORT, "--json", "--url", server.url, "--instance", "here", code=1).json
+        # Then both are told, each with what mends it
+        told_of = [each for each in found if each["check"] == "cluster"]
+        assert [each["text"] for each in told_of] == [
+            "cluster-require-full-coverage is yes", "cluster-node-timeout is 15s",
+        ]  # fmt: skip
+        with contextlib.closing(server.client()) as plain:
+            for each in told_of:
+                plain.execute_command(*shlex.split(each["mend"], comments=True)[1:])
+        # And nothing once that was done
+        found = defined("doctor", *SHORT, "--json", "--url", server.url, "--instance", "here", code=1).json
+        (well,) = [each for each in found if each["check"] == "cluster"]
+        assert well["well"], well
 
 
 def test_a_server_that_loads_its_data_is_told(defined):
@@ -126,7 +179,7 @@ def test_keys_of_another_version_are_told(defined):
     found = wrong(defined)
 
     assert [check for check, _ in found] == ["format"]
-    assert "incompatible version of ampsq" in next(iter(found.values()))["text"]
+    assert "stored in format 99" in next(iter(found.values()))["text"]
 
 
 def test_an_instance_that_is_not_there_is_told_with_those_that_are_and_none_is_made(lonely):

@@ -38,6 +38,7 @@ CALLS = {
     "dead-letters": [["list", "dead"], ["redrive", "dead", "--yes"]],
     "worker": [["handler:handle", "--queue", "work"]],
     "gateway": [["--config", "gateway.yaml"]],
+    "upgrade": [["--dry-run"], ["--yes"]],
 }
 
 

@@ -48,6 +48,7 @@ ENDING = {
     "subscribe-topic": ["orders", "--bookmark", "[epoch:now)"],
     "ack": ["work", "BOOKMARK"],
     "dead-letters": ["list", "work"],
+    "upgrade": ["--dry-run"],
     "completion": ["bash"],
     "version": [],
 }

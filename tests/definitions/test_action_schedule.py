@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 
@@ -116,6 +119,26 @@ def test_each_tick_in_a_time_zone_comes_once_also_when_its_clocks_change(text):
 def test_what_is_no_time_zone_is_refused_with_what_is_allowed(zone):
     with pytest.raises(DefinitionError, match=r"no time zone.*'Europe/Berlin'.*tzdata"):
         On.schedule(cron="0 8 * * *", time_zone=zone)
+
+
+def test_a_machine_without_time_zones_is_told_what_brings_them():
+    # Given a Python that finds neither the system's time zones nor those of the package tzdata
+    program = (
+        "import sys; sys.modules['tzdata'] = None\n"
+        "from ampsq import On\n"
+        "On.schedule(cron='0 8 * * *')\n"
+        "On.schedule(cron='0 8 * * *', time_zone='Europe/Berlin')"
+    )
+    environment = {**os.environ, "PYTHONTZPATH": ""}
+
+    # When a schedule names one
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    # Then it is refused with what to install, and one without was not
+    assert "'Europe/Berlin': this machine has no database of time zones" in done.stderr
+    assert "pip install 'ampsq[timezones]'" in done.stderr
+    assert "line 4" in done.stderr
 
 
 # --- cron

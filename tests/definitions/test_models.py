@@ -15,17 +15,9 @@ from hypothesis import strategies as st
 from refusing import NAMES, refusal
 
 from ampsq.catalog.queue_changes import CHANGES, refused_changes
-from ampsq.definitions.queue import (
-    Action,
-    Do,
-    GroupLocalQueue,
-    Interval,
-    LocalQueue,
-    On,
-    Queue,
-    Topic,
-    View,
-)
+from ampsq.definitions.action import Action
+from ampsq.definitions.action_parts import Do, On
+from ampsq.definitions.queue import GroupLocalQueue, Interval, LocalQueue, Queue, Topic, View
 
 # --- names ---------------------------------------------------------------------------------------------
 

@@ -1,14 +1,14 @@
-"""A campaign of faults: two instances share a queue while servers, workers, coordinators and connections die.
+"""A campaign of faults: one seed decides what happens to servers, processes and connections, and a judge looks.
 
-python tests/faults/campaign.py --seconds 60 --seed 1
-python tests/faults/campaign.py --power --seconds 60 --seed 1
+python tests/faults/campaign.py --seed 1 --seconds 60
+python tests/faults/campaign.py --seed 1 --topology pair --keep /tmp/run
 
-With ``--power`` a server that dies comes back without up to the last 0.9 s of its append-only file. In the end, what
-publishers were told to be on the disk is at both instances, each message once, all is handled, and `check` finds
-nothing.
+In the end, left alone: what a publisher's store took, and what was answered for good, is in every log once; what was
+answered without a guarantee is gone only where a loss of power or a fail-over may take it; all is handled and settled;
+`check` finds nothing.
 """
 
-# ruff: noqa: E402, S311, T201  (imports behind a path; chance is what is wanted; a command prints)
+# ruff: noqa: E402, T201  (imports behind a path; a command prints)
 
 from __future__ import annotations
 
@@ -17,158 +17,50 @@ import contextlib
 import importlib.util
 import json
 import logging
-import random
-import subprocess
+import signal
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
 
 # As a program it finds what pytest finds for tests.
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
+from campaign_failover import Failover
+from campaign_judge import Evidence, Fault, judge, read_log, read_published, read_store
+from campaign_pair import Pair
+from campaign_plan import TOPOLOGIES, plan
 from observing import eventually
-from power import OPTIONS, cut_back, length_of
+from shim import MISSING, compiled
 
-from ampsq import Client, Destination, MemoryPublishStore, Queue, Topic, Worker
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.schema import key
 
-__all__ = ["Campaign", "Failed"]
+__all__ = ["Campaign", "Failed", "run"]
 
-HERE = Path(__file__)
-#: Seconds of the file that a loss of power takes at most, and between two looks at how long it is.
-_LOST, _LOOK = 0.9, 0.05
 #: Seconds in which all has to be over once nothing is disturbed any more.
 _HEALED = 240.0
-#: Messages that a publisher sends a second, about.
-_RATE = 100
+#: Seconds in which all processes are at work.
+_BEGUN = 90.0
+#: Seconds between two looks at what is to end.
+_STEP = 0.05
+#: Who publishes: role -> how its messages begin, and whether they are recorded in order.
+_PUBLISHERS = {"publisher": ("till", True), "teller": ("plain", True), "poster": ("post", False)}
 
 
 class Failed(Exception):
     """Something is not as it must be; the text says what."""
 
 
-def launcher():
+def conftest():
     """How the tests start servers."""
-    spec = importlib.util.spec_from_file_location("conftest_of_tests", HERE.parent.parent / "conftest.py")
+    spec = importlib.util.spec_from_file_location(
+        "conftest_of_tests", Path(__file__).resolve().parents[1] / "conftest.py"
+    )
     found = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = found
     spec.loader.exec_module(found)
-    return found.launch
-
-
-class Site:
-    """One instance: its server, its coordinator and its worker, each a process that may be killed at any time."""
-
-    def __init__(self, launch, folder, short):
-        self._launch, self._folder, self.name = launch, folder / short, f"campaign-{short}"
-        self.server = launch("valkey", self._folder, appendonly=True, options=OPTIONS)
-        self.processes = {}
-        self._lengths = deque()
-        self._stopping = threading.Event()
-        self._looking = threading.Thread(target=self._look)
-        self._guard = threading.Lock()
-
-    @property
-    def url(self):
-        return self.server.url
-
-    def begin(self):
-        self._looking.start()
-        for role in ("coordinator", "worker"):
-            self.start(role)
-
-    def start(self, role):
-        command = {
-            "coordinator": ["-m", "ampsq.coordinator", "--url", self.url, "--instance", self.name],
-            "worker": [str(HERE), "--work", self.url, self.name],
-        }[role]
-        self.processes[role] = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-    def kill(self, role):
-        self.processes[role].kill()
-        self.processes[role].wait()
-
-    def _look(self):
-        while not self._stopping.wait(_LOOK):
-            with self._guard:
-                now = time.monotonic()
-                self._lengths.append((now, length_of(self._folder)))
-                while self._lengths[0][0] < now - _LOST:
-                    self._lengths.popleft()
-
-    def crash(self, lost):
-        """Kill the server; gives bytes lost: of the file all that came in the last `lost` seconds."""
-        with self._guard:
-            died = time.monotonic()
-            self.server.process.kill()
-            self.server.process.wait()
-            known = [length for at, length in self._lengths if at >= died - lost]
-            gone = cut_back(self._folder, known[0]) if known else 0
-            self._lengths.clear()
-        return gone
-
-    def recover(self):
-        self.server = self._launch("valkey", self._folder, appendonly=True, options=OPTIONS)
-
-    def drop_connections(self):
-        with contextlib.closing(self.server.client()) as redis:
-            redis.client_kill_filter(_type="normal", skipme=True)
-
-    def end(self):
-        self._stopping.set()
-        if self._looking.ident:
-            self._looking.join()
-        for role in self.processes:
-            self.kill(role)
-        self.server.end()
-
-
-class Publisher:
-    """Publishes with a guarantee, from a thread, and notes what it was told to be on the disk."""
-
-    def __init__(self, site, name):
-        self.bodies, self.told, self.failure = [], 0, None
-        self._client = Client(site.url, instance=site.name, retry_timeout="60s", heartbeat="600ms")
-        self._publisher = self._client.publisher(
-            name, store=MemoryPublishStore(), persisted="fsync", on_persisted=self._persisted
-        )
-        self._name, self._stopping = name, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _persisted(self, ack):
-        self.told = ack.sequence
-
-    def _run(self):
-        try:
-            while not self._stopping.wait(10 / _RATE):
-                body = [f"{self._name} {number}" for number in range(len(self.bodies), len(self.bodies) + 10)]
-                self._publisher.publish_many("orders", body)
-                self.bodies += body
-        except BaseException as error:  # noqa: BLE001 - told at the end
-            self.failure = error
-
-    def finish(self):
-        """Stop, and wait until all is on the disk."""
-        self._stopping.set()
-        self._thread.join(_HEALED)
-        if self.failure is not None:
-            raise Failed(f"publisher {self._name} gave up: {self.failure!r}") from self.failure
-        self._publisher.flush(_HEALED)
-        if self.told != len(self.bodies):
-            raise Failed(f"publisher {self._name}: told {self.told} of {len(self.bodies)} after a flush")
-
-    def close(self):
-        self._stopping.set()
-        self._thread.join(_HEALED)
-        with contextlib.suppress(AmpsqError):
-            self._client.close()
+    return found
 
 
 class Campaign:
@@ -176,124 +68,215 @@ class Campaign:
 
     Args:
         folder: for the servers; a short path.
-        seed: chooses the disturbances.
-        power: servers lose the end of their files.
+        planned: what `plan` made.
+        library: the compiled shim, or None.
+
+    Attributes:
+        verdict: what the judge says, once it ran.
+        healed: seconds from the last fault until all was handled.
     """
 
-    def __init__(self, folder, seed, *, power):
-        self._chance, self._power = random.Random(seed), power
-        launch = launcher()
-        self._stack = contextlib.ExitStack()
-        self.sites = []
-        for short in "ab":
-            self.sites.append(Site(launch, folder, short))
-            self._stack.callback(self.sites[-1].end)
-        self.publishers, self.faults, self.lost = [], Counter(), 0
-
-    def run(self, seconds):
-        """Disturb for so long, then let it heal and judge; gives a line of figures.
-
-        Raises:
-            Failed: something is not as it must be.
-        """
-        with self._stack:
-            self._define()
-            for number, site in enumerate(self.sites):
-                site.begin()
-                self.publishers.append(Publisher(site, f"till-{number}"))
-                self._stack.callback(self.publishers[-1].close)
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                # How long it goes well between two faults is a part of the campaign.
-                time.sleep(self._chance.uniform(0.1, 1.5))
-                self._disturb()
-            healing = time.monotonic()
-            for publisher in self.publishers:
-                publisher.finish()
-            self._judge()
-            published = sum(len(each.bodies) for each in self.publishers)
-            return (
-                f"{sum(self.faults.values())} faults ({', '.join(f'{n} {what}' for what, n in self.faults.items())}), "
-                f"{self.lost:,} bytes lost, {published:,} messages at both instances once, handled "
-                f"{time.monotonic() - healing:.1f} s after the last fault"
-            )
-
-    def _define(self):
-        for here, there in (self.sites, self.sites[::-1]):
-            with Client(here.url, instance=here.name) as client:
-                client.apply(
-                    Topic(name="orders"),
-                    Queue(name="work", underlying_topic="orders", lease_period="20s", max_per_subscription_backlog=50),
-                    Destination(
-                        name="other", sync_type="sync", topics=["orders", "work"],
-                        addresses=[f"{there.url}#{there.name}"],
-                    ),
-                )  # fmt: skip
-
-    def _disturb(self):
-        site = self._chance.choice(self.sites)
-        what = self._chance.choice(["server", "server", "worker", "coordinator", "connections"])
-        self.faults[what] += 1
-        if what == "server":
-            self.lost += site.crash(self._chance.uniform(0.0, _LOST) if self._power else 0.0)
-            # It is away for a while.
-            time.sleep(self._chance.uniform(0.0, 1.0))
-            site.recover()
-        elif what == "connections":
-            site.drop_connections()
+    def __init__(self, folder, planned, library):
+        self.plan, self.verdict, self.healed = planned, None, 0.0
+        tests = conftest()
+        if planned.topology == "pair":
+            self.servers = Pair(tests.launch, folder, planned, library)
         else:
-            site.kill(what)
-            time.sleep(self._chance.uniform(0.0, 0.5))
-            site.start(what)
+            self.servers = Failover(tests.program_of, folder, planned)
+        self.faults, self._lasting, self._ended = [], {}, []
 
-    def _judge(self):
-        wanted = Counter(json.dumps(body) for publisher in self.publishers for body in publisher.bodies)
-        for site in self.sites:
-            eventually(lambda site=site: self._bodies(site).keys() >= wanted.keys(), within=_HEALED)
-        with contextlib.ExitStack() as stack:
-            clients = [
-                stack.enter_context(Client(site.url, instance=site.name, retry_timeout="60s")) for site in self.sites
-            ]
+    def run(self):
+        """Disturb, let it heal, and judge."""
+        with contextlib.closing(self):
+            self.disturb()
+            self.judge(self.evidence())
 
-            def is_handled():
-                found = [client.admin.queue_stats("work") for client in clients]
-                return all(not each.depth and not each.remote for each in found)
+    def disturb(self):
+        """Do what the plan says, and end it; then let the publishers get rid of what they have."""
+        self.servers.begin()
+        eventually(lambda: all(crew.is_at_work() for crew in self.servers.crews), within=_BEGUN)
+        began = time.monotonic()
+        for step in self.plan.steps:
+            self._watch_until(began + step.at)
+            self._begin(step)
+        self._watch_until(began + self.plan.seconds)
+        self._end_faults(float("inf"))
+        self._collect()
 
-            eventually(is_handled, within=_HEALED)
-            for site, client in zip(self.sites, clients, strict=True):
-                found = self._bodies(site)
-                if found != wanted:
-                    raise Failed(f"{site.name}: more {found - wanted}, less {wanted - found}")
-                for checked in client.admin.check():
-                    if checked.differences or checked.undecided:
-                        raise Failed(f"{site.name}: {checked}")
+    def judge(self, evidence):
+        """Give the verdict on what was left behind."""
+        self.verdict = judge(evidence, self.faults, self.plan.seconds, self.servers.excuse)
+        return self.verdict
+
+    def _watch_until(self, moment):
+        while (now := time.monotonic()) < moment:
+            self._end_faults(now)
+            self.servers.look(self._lasting)
+            time.sleep(min(_STEP, max(0.0, moment - time.monotonic())))
+
+    def _begin(self, step):
+        target = self.servers.target(step)
+        if target in self._lasting:
+            # Something else is done to it; that it is hit now is not what the seed wants to know.
+            return
+        fault = self.servers.fault(step)
+        next(fault)
+        self._lasting[target] = (time.monotonic() + step.length, fault, self._name(step))
 
     @staticmethod
-    def _bodies(site):
-        with contextlib.closing(site.server.client()) as redis:
-            return Counter(fields[b"b"].decode() for _, fields in redis.xrange(key(site.name, "log", "orders")))
+    def _name(step):
+        kind, _, what = step.fault.partition(" ")
+        return f"{kind} {step.process}" if what == "process" else step.fault
+
+    def _end_faults(self, now):
+        for target, (until, fault, name) in list(self._lasting.items()):
+            if until <= now:
+                try:
+                    next(fault)
+                except StopIteration as ended:
+                    self.faults.append(Fault(name, bool(ended.value)))
+                del self._lasting[target]
+
+    def _collect(self):
+        """Tell the publishers to end, once all of them are at work again, and wait until they did."""
+        their = [(crew, role) for crew in self.servers.crews for role in _PUBLISHERS if role in crew.commands]
+        begun = time.monotonic()
+        eventually(lambda: all(crew.is_at_work(begun) for crew in self.servers.crews), within=_BEGUN)
+        for crew, role in their:
+            crew.signal(role, signal.SIGTERM)
+        for crew, role in their:
+            if (code := crew.finish(role)) != 0:
+                why = [each["why"] for each in crew.records(role) if "why" in each][-1:]
+                self._ended.append(f"{role} {crew.site} was told to end and did not end well: {code} {' '.join(why)}")
+
+    def evidence(self):
+        """Wait until all is handled, and gather what the run left behind."""
+        healing = time.monotonic()
+        waiting, findings = self._settle()
+        self.healed = time.monotonic() - healing
+        published = [
+            read_published(
+                name := f"{prefix}-{crew.site}",
+                crew.records(role),
+                read_store(crew.store, name) if role == "publisher" else (),
+                is_ordered=is_ordered,
+            )
+            for crew in self.servers.crews
+            for role, (prefix, is_ordered) in _PUBLISHERS.items()
+        ]
+        logs = {}
+        for crew in self.servers.crews:
+            with contextlib.closing(self.servers.plain(crew.site)) as plain:
+                logs[crew.site] = read_log(plain, f"campaign-{crew.site}")
+        handled = Counter(
+            each["body"]
+            for crew in self.servers.crews
+            for role in ("worker", "cli worker")
+            for each in crew.records(role)
+            if each["what"] == "handled"
+        )
+        refused = [
+            f"refused for good: {each['why']}"
+            for crew in self.servers.crews
+            for each in crew.records("publisher")
+            if each["what"] == "refused for good"
+        ]
+        ended = [each for crew in self.servers.crews for each in crew.ended]
+        findings += [*refused, *ended, *self.servers.died, *self._ended]
+        return Evidence(published, logs, handled, findings, waiting)
+
+    def _settle(self):
+        """Wait until all is handled; gives what still waits, and what `check` finds."""
+        waiting, findings = {}, []
+        for crew in self.servers.crews:
+            with self.servers.client(crew.site) as client:
+
+                def left(client=client):
+                    self.servers.look(())
+                    stats = client.admin.queue_stats("work")
+                    return stats.depth + stats.remote
+
+                with contextlib.suppress(AssertionError):
+                    eventually(lambda left=left: left() == 0, within=_HEALED)
+                waiting[crew.site] = left()
+                try:
+                    found = client.admin.check()
+                except AmpsqError as error:
+                    findings.append(f"check at {crew.site}: {error}")
+                else:
+                    findings += [
+                        f"check at {crew.site}: {each}" for each in found if each.differences or each.undecided
+                    ]
+        return waiting, findings
+
+    def close(self):
+        self.servers.end()
+
+    def row(self):
+        """The run as a line of the table."""
+        planned, verdict = self.plan, self.verdict
+        how = f"{planned.program}, {planned.appendfsync}"
+        allowed = "; ".join(f"{number} {what}" for what, number in sorted(verdict.allowed.items()) if number)
+        oldest = "".join(f"; the oldest {why}: {age:.2f} s" for why, age in sorted(verdict.oldest.items()))
+        hit = sum(verdict.faults.values())
+        return {
+            "seed": planned.seed, "servers": f"{planned.topology} ({how})", "messages": verdict.messages,
+            "hit": hit, "in_vain": verdict.in_vain, "bytes": self.servers.lost, "healed": round(self.healed, 1),
+            "allowed": allowed + oldest, "wrong": verdict.wrong, "faults": dict(verdict.faults),
+            "oldest": verdict.oldest,
+            "allowed_by_kind": dict(verdict.allowed), "appendfsync": planned.appendfsync, "topology": planned.topology,
+        }  # fmt: skip
 
 
-def work(url, instance):
-    """A worker, as a process of its own; it is killed."""
-    Worker(lambda _: time.sleep(0.001), "work", url=url, instance=instance, concurrency=4, max_backlog=50).run()
+def run(seed, seconds, topology=None, keep=None):
+    """Make a seed's run in a folder of its own; gives its line of the table."""
+    logging.getLogger("ampsq").setLevel(logging.CRITICAL)
+    with contextlib.ExitStack() as stack:
+        folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp"))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        library = compiled(folder)
+        campaign = Campaign(Path(folder), plan(seed, seconds, topology, has_shim=library is not None), library)
+        campaign.run()
+        return campaign.row()
+
+
+def said(row):
+    """A line of the table as text."""
+    kinds = ", ".join(f"{number} {name}" for name, number in sorted(row["faults"].items()))
+    lines = [
+        f"seed {row['seed']}, {row['servers']}: {row['messages']:,} messages, {row['hit']} faults hit ({kinds})",
+        f"  {row['in_vain']} in vain, {row['bytes']:,} bytes lost, handled {row['healed']} s after the last fault",
+        f"  allowed: {row['allowed'] or 'nothing'}",
+        *(f"  WRONG: {each}" for each in row["wrong"]),
+    ]
+    return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--power", action="store_true", help="servers come back without their last moments")
+    parser.add_argument("--seed", type=int, default=1, help="decides what happens")
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long there are faults")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", nargs=2, metavar=("URL", "INSTANCE"), help="be a worker")
+    parser.add_argument("--topology", choices=list(TOPOLOGIES), help="instead of what the seed chooses")
+    parser.add_argument("--keep", metavar="FOLDER", help="run there, and keep all files; a short path")
+    parser.add_argument("--json", action="store_true", help="print the line of the table as JSON")
+    parser.add_argument("--plan", action="store_true", help="print the faults of the seed, and end")
     options = parser.parse_args()
-    if options.work:
-        return work(*options.work)
-    # That connections are lost is meant.
-    logging.getLogger("ampsq").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
-        print(Campaign(Path(folder), options.seed, power=options.power).run(options.seconds))
-    return None
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.plan:
+        for step in plan(options.seed, options.seconds, options.topology).steps:
+            print(step)
+        return 0
+    row = run(options.seed, options.seconds, options.topology, options.keep)
+    if options.json:
+        print(json.dumps(row))
+        return 1 if row["wrong"] else 0
+    print(said(row))
+    with tempfile.TemporaryDirectory() as folder:
+        if compiled(folder) is None:
+            print(MISSING)
+    return 1 if row["wrong"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

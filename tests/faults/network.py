@@ -183,21 +183,36 @@ def replicates(replica, name):
 
 
 class Relay:
-    """Relays a port of the loopback to another one, until it falls silent: then nothing passes and nothing ends."""
+    """Relays connections to a server; told to, it falls silent (nothing passes, nothing ends), loses replies or delays.
 
-    def __init__(self, port):
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+    Args:
+        to: a port of the loopback, or the path of a Unix socket.
+        path: of the Unix socket where it listens; default a port of the loopback.
+
+    Attributes:
+        lost: how many replies were lost, each with its connection.
+        late: how many pieces of a reply came late, or waited until it spoke again.
+    """
+
+    def __init__(self, to, path=None):
+        self._to = to
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.port = self._listener.getsockname()[1]
+            self.url = f"redis://127.0.0.1:{self.port}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+            self._listener.listen(64)
+            self.url = f"unix://{path}"
+        self.lost = self.late = 0
+        self._to_lose, self._delay = 0, 0.0
+        self._guard = threading.Lock()
         self._speaking = threading.Event()
         self._speaking.set()
         self._ending = False
         self._sockets, self._threads = [], []
         self._start(self._accept)
-
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.port}"
 
     def silence(self):
         """From now on nothing passes, in either direction, on old and new connections."""
@@ -206,41 +221,86 @@ class Relay:
     def speak(self):
         self._speaking.set()
 
+    def lose(self, number):
+        """Lose so many of the next replies: what was asked for is done, and the connection ends."""
+        self._to_lose = number
+
+    def delay(self, seconds):
+        """Let each piece of a reply wait so long from now on."""
+        self._delay = seconds
+
+    def cut(self):
+        """End all connections."""
+        for end in list(self._sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
     def _start(self, function, *arguments):
         thread = threading.Thread(target=function, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
 
+    def _connect(self):
+        if isinstance(self._to, int):
+            return socket.create_connection(("127.0.0.1", self._to))
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(str(self._to))
+        except OSError:
+            server.close()
+            raise
+        return server
+
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
+                try:
+                    server = self._connect()
+                except OSError:
+                    client.close()
+                    continue
                 self._sockets += [client, server]
                 self._start(self._pass, client, server)
-                self._start(self._pass, server, client)
+                self._start(self._pass_replies, server, client)
 
-    def _pass(self, source, target):
+    def _is_lost(self):
+        with self._guard:
+            if not self._to_lose:
+                return False
+            self._to_lose -= 1
+            self.lost += 1
+            return True
+
+    def _pass_replies(self, source, target):
+        self._pass(source, target, are_replies=True)
+
+    def _pass(self, source, target, *, are_replies=False):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                self.late += bool(self._delay) or not self._speaking.is_set()
+                if are_replies and self._delay:
+                    time.sleep(self._delay)
                 while not self._speaking.wait(0.05):
                     if self._ending:
                         return
+                if are_replies and self._is_lost():
+                    break
                 target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_RDWR)
+        for end in (target, source):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         self._ending = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for end in self._sockets:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        self.cut()
         for thread in self._threads:
             thread.join(30)
+        for end in self._sockets:
+            end.close()
 
 
 class Heard:

@@ -1,19 +1,14 @@
-"""Short campaigns of faults; `campaign.py` runs longer ones by command."""
+"""Short campaigns of faults, one of each kind of servers; `make campaign` and `make nightly` run longer ones."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
-from campaign import Campaign
+from campaign import run, said
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("power", [False, True], ids=["killed", "without power"])
-def test_what_was_told_to_be_on_the_disk_is_at_both_instances_once_and_all_is_handled(power):
-    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
-        Campaign(Path(folder), seed=7, power=power).run(9)
+@pytest.mark.parametrize(("topology", "seed"), [("pair", 1), ("sentinel", 2), ("cluster", 3)])
+def test_nothing_is_lost_or_doubled_that_must_not_be_whatever_fails(topology, seed):
+    row = run(seed, 30, topology)
+    assert not row["wrong"], said(row)

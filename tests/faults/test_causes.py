@@ -19,7 +19,7 @@ from observing import eventually
 
 from ampsq import AsyncClient, Client
 from ampsq.base import errors
-from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
+from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, StillUpgrading, Unavailable
 from ampsq.protocol.request import command
 from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.errors import translate_connect_error
@@ -255,8 +255,8 @@ def test_every_cause_has_a_case():
     named = {cls.__name__ for cls in Unavailable.__subclasses__()}
 
     shown = {"ConnectionRefused", "NameNotResolved", "AuthenticationFailed", "TlsFailed", "NotAPrimary", "NoAnswer"}
-    # These two have tests of their own: here, and among those of failing over
-    assert named == shown | {"PrimaryUnknown"} | {StillLoading.__name__, OtherIncarnation.__name__}
+    # These have tests of their own: here, among those of failing over, and of upgrades
+    assert named == shown | {each.__name__ for each in (PrimaryUnknown, StillLoading, OtherIncarnation, StillUpgrading)}
 
 
 def test_a_trusted_certificate_is_enough(encrypted, instance):

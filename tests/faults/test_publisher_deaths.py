@@ -271,6 +271,29 @@ def test_a_full_server_gets_everything_when_it_has_room_again(start_server, inst
     assert log_of(server) == [(n + 1, n) for n in range(300)]
 
 
+def test_a_publisher_that_a_full_server_refuses_again_and_again_keeps_no_connection_of_each_time(
+    start_server, instance
+):
+    server = start_server(appendonly=True, options=["--appendfsync", "everysec"])
+    with (
+        Client(server.url, instance=instance) as client,
+        client.publisher("till-1", store=MemoryPublishStore(), persisted="fsync") as till,
+        contextlib.closing(server.client()) as redis,
+    ):
+        till.publish("orders", 0)
+        till.flush("30s")
+        before = redis.info("clients")["connected_clients"]
+        redis.config_set("maxmemory", 1)
+        refused = redis.info("stats")["total_error_replies"]
+        till.publish("orders", 1)
+        # It asks five times a second; each time it has a connection to send and one to confirm.
+        eventually(lambda: redis.info("stats")["total_error_replies"] >= refused + 8)
+        while_full = redis.info("clients")["connected_clients"]
+        redis.config_set("maxmemory", 0)
+        till.flush("30s")
+        assert while_full <= before + 2
+
+
 def free_port():
     with contextlib.closing(socket.socket()) as found:
         found.bind(("127.0.0.1", 0))

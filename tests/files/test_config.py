@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ampsq.base.errors import DefinitionError
-from ampsq.definitions.queue import Action, Queue, Topic, View
+from ampsq.definitions.action import Action
+from ampsq.definitions.queue import Queue, Topic, View
 from ampsq.files.config import load
 
 FILE = """\

@@ -7,7 +7,7 @@ from observing import eventually
 from world import decoded, ref, version_after
 
 from ampsq.base.errors import CatalogChanged, UnknownQueue
-from ampsq.protocol.schema import COUNTED_SINCE
+from ampsq.protocol.schema import COUNTED_SINCE, FORMAT
 
 
 def test_open_makes_an_instance_and_finds_it_again(world):
@@ -15,7 +15,9 @@ def test_open_makes_an_instance_and_finds_it_again(world):
     world.mark()
 
     assert world.run("open", 5_000, "nyc-1", "t6w1xk") == ["nyc-1.t6w1xk", "0", 5_000]
-    assert world.changes() == {":instance": {"format": "4", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
+    assert world.changes() == {
+        ":instance": {"format": str(FORMAT), "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}
+    }
     world.mark()
     assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
     assert world.changes() == {}

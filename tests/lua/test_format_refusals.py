@@ -7,6 +7,7 @@ from world import ref, version_after
 
 from ampsq.base.errors import CatalogChanged, FormatMismatch
 from ampsq.protocol import scripts
+from ampsq.protocol.schema import FORMAT
 
 FIRST = ref("1000-0")
 ARGUMENTS = {
@@ -143,10 +144,16 @@ ARGUMENTS = {
     "want_name": [0, "trades"],
     "watch_queue": [1_000, "work", 60_000],
 }
+#: What turns one format into another looks at how far that is, and refuses nothing.
+UPGRADING = {
+    "begin_upgrade": ["4", "4>5"],
+    "upgrade_queues": [1_000, "4>5", "1 ", "work"],
+    "end_upgrade": ["4>5", "2 "],
+}
 
 
 def test_every_script_is_tried_on_another_format():
-    assert sorted(ARGUMENTS) == scripts.names()
+    assert sorted(ARGUMENTS | UPGRADING) == scripts.names()
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
@@ -166,7 +173,19 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
     with pytest.raises(FormatMismatch) as refusal:
         world.run(name, *ARGUMENTS[name])
 
-    assert refusal.value.detail == {"expected": "4", "found": False if found is None else found}
+    assert refusal.value.detail == {"expected": str(FORMAT), "found": False if found is None else found}
+    assert world.changes() == {}
+
+
+@pytest.mark.parametrize("name", sorted(UPGRADING))
+@pytest.mark.parametrize("found", ["3", str(FORMAT), f"{FORMAT}>{FORMAT + 1}", ""])
+def test_what_upgrades_does_nothing_to_another_format(world, name, found):
+    world.queue("work", "orders", lease=5_000)
+    world.store.redis.hset(world.key(":instance"), mapping={"format": found, "upgrade": "1 "})
+    world.mark()
+
+    assert world.run(name, *UPGRADING[name]) == [found, "1 "]
+
     assert world.changes() == {}
 
 

@@ -37,11 +37,11 @@ def told(instance, by, how, bookmark, *, owner="", epoch="", start="0-0", place=
     return instance.run("apply_journal", instance.now, QUEUE, f"{by} {start}", *row)
 
 
-def copied(instance, origin, upto, *entries):
+def copied(instance, origin, upto, *entries, start="0-0"):
     """Bring an instance entries of another one: ID, publisher, number."""
     names = ("b", "p", "n")
     rows = [text for stream_id, p, n in entries for text in (stream_id, body_of(p, n, 0), p, n)]
-    head = (TOPIC, origin, "-", f"{origin}/g", "0-0", upto, len(entries), len(names), *names)
+    head = (TOPIC, origin, "-", f"{origin}/g", start, upto, len(entries), len(names), *names)
     return instance.run("apply_log", instance.now, 0, *head, *rows)
 
 
@@ -96,6 +96,36 @@ def a_bookmark_that_does_not_count_transfers_nothing(known):
     told(a, b.origin, "transferred", f"{TOPIC}~{b.origin}~{higher}", owner="c.one", epoch="1")
     if not taken(a, subscribed(a)):
         raise Violation("a does not deliver what it owns")
+
+
+def logged_on(instance, publisher, first):
+    return instance.run("logon", instance.now, publisher, publisher, first, "", "")[0]
+
+
+def names_in_log(instance):
+    return [fields[b"b"] for _, fields in instance.ask(["XRANGE", instance.key("log", TOPIC), "-", "+"])[0]]
+
+
+def a_message_that_was_sent_twice_is_found_however_deep_it_lies(known):
+    a, b = begun(known)
+    a.run("publish", a.now, TOPIC, "g", f"{logged_on(a, 'g', 1)} 1", "b", "twice")
+    for _ in range(3):
+        a.run("publish", a.now, TOPIC, "", "", "b", *["other"] * 500)
+    place = f"{EPOCH + 9}-0"
+    for _ in range(5):
+        if not copied(a, b.origin, place, (place, "g", 1))[4]:
+            break
+    if not a.ask(["EXISTS", a.key("same", TOPIC)])[0]:
+        raise Violation("a does not know the message under its second bookmark")
+
+
+def numbers_that_a_publisher_left_out_are_recorded_when_they_come(known):
+    a, b = begun(known)
+    a.run("publish", a.now, TOPIC, "g", f"{logged_on(a, 'g', 3)} 3", "b", "3")
+    copied(a, b.origin, "5-0", ("5-0", "g", 1))
+    copied(a, b.origin, "6-0", ("6-0", "g", 2), start="5-0")
+    if len(names_in_log(a)) < 3:
+        raise Violation("a left out what was sent elsewhere")
 
 
 def what_will_not_come_is_not_waited_for(known):

@@ -332,7 +332,7 @@ def claims_of(instance):
     """What an instance has named to owners, as far as its stream still has it."""
     found = set()
     for _, fields in instance.ask(["XRANGE", instance.key("requests"), "-", "+"])[0]:
-        if b"s" in fields or not fields[b"rooms"]:
+        if b"s" in fields or b"rooms" not in fields:
             continue
         rooms, heard = (fields[name].decode().split(" ") for name in (b"rooms", b"heard"))
         journals = tuple(tuple(each.split("~")) for each in heard if each)

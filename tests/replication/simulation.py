@@ -11,6 +11,7 @@ simulation's own. What must hold (`invariants`) is judged after every step, and 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from unittest import mock
 
@@ -376,7 +377,11 @@ class Simulation:
             self._versions[name] = versions
             link.close()
         try:
-            with mock.patch.object(sending, "_BATCH", self.random.choice([1, 3, 500])):
+            # What a destination is to be told again, it is told until it has read on, however slow the machine is.
+            with (
+                mock.patch.object(sending, "_BATCH", self.random.choice([1, 3, 500])),
+                mock.patch.object(links, "_TOLD_AGAIN", math.inf),
+            ):
                 moved = link.step()
             self.tell("link", name, f"{moved.messages} {moved.journal_rows} {moved.requests}")
         except (Unavailable, Gap, IncarnationOver) as error:

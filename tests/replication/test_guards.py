@@ -80,8 +80,19 @@ GUARDS = {
     ),
     "a message that was sent twice is recorded once": Guard(
         "replication/apply_log",
-        "is_numbered and double_publications().split_doubles(topic, run, missing) or {missing}",
-        "{missing}",
+        "  if is_numbered then parts = double_publications().split_doubles(topic, run, missing) end\n",
+    ),
+    "what was sent twice is looked for in the whole log": Guard(
+        "replication/lib/publication_search",
+        "if search.from == '-' and not is_spent(0.5) then",
+        "if true then",
+        scene=scenes.a_message_that_was_sent_twice_is_found_however_deep_it_lies,
+    ),
+    "what a publisher left out may still come": Guard(
+        "publishers/logon",
+        "if leaves_out or ",
+        "if ",
+        scene=scenes.numbers_that_a_publisher_left_out_are_recorded_when_they_come,
     ),
     "every bookmark of a message is passed on": Guard(
         "replication/lib/double_publications",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ampsq.base.bookmarks import parse_ref
-from ampsq.protocol.schema import key
+from ampsq.protocol.schema import VALUES, key
 
 
 def owned(site):
@@ -281,3 +281,26 @@ def test_what_waits_here_takes_room_from_what_is_asked_for(fabric, pair):
 
     b.store.redis.zrem(b.key("ready", "work"), *refs)
     assert asking(b, fabric, 0) == 2
+
+
+def test_an_instance_is_asked_for_what_its_last_incarnation_published(fabric):
+    # Given many messages of one instance, among them a few of another one, whose incarnation is over
+    a, b, c = (fabric.site(name) for name in "abc")
+    for site in (a, b, c):
+        site.topic("orders")
+        site.queue("work", "orders")
+    fabric.link(a, b, "orders", queues=("work",))
+    fabric.link(c, b, "orders", queues=("work",))
+    for number in range(5):
+        c.publish("orders", *["other"] * 100)
+        if number == 3:
+            fabric.run()
+            a.publish("orders", "few")
+            fabric.run()
+    fabric.run()
+    b.store.redis.hset(b.key("received"), f"log orders@{a.origin}", f"{VALUES['last_id']} -")
+    # When somebody is free, then both are asked, each time
+    b.subscribe("work", backlog=4)
+    for seconds in range(0, 40, 8):
+        assert asking(b, fabric, seconds)
+        assert {share.split(" ")[0] for share in re.findall(r"\S+ \d+", said(b)["shares"])} == {"a", c.origin}

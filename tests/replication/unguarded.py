@@ -41,7 +41,7 @@ def without(guard):
         file = read(path)
         if path != guard.file:
             return file
-        source = scripts.resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/")).read_text()
+        source = scripts._folder().joinpath(*f"{path}.lua".split("/")).read_text()
         assert source.count(guard.text) == 1, f"lua/{path}.lua has {guard.text!r} {source.count(guard.text)} times"
         return scripts._parse(path, source.replace(guard.text, guard.instead))
 

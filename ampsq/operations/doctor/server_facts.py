@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, NotPermitted
 from ampsq.protocol.reads.clock import exact_server_time, last_given_id
-from ampsq.protocol.reads.server import configuration, information, is_too_old, kind_and_version
+from ampsq.protocol.reads.server import cluster_configuration, configuration, information, is_too_old, kind_and_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,11 @@ class ServerFacts:
         return kind_and_version(self.info)[1]
 
     @property
+    def mode(self) -> str:
+        """``standalone``, ``cluster`` or ``sentinel``; "" where nobody may ask."""
+        return _mode_of(self.info)
+
+    @property
     def used(self) -> tuple[int, int]:
         """How many bytes of its memory are used, and how many it may use; 0: no bound is set."""
         return int(self.info.get("used_memory", 0)), int(self.info.get("maxmemory", 0))
@@ -76,7 +81,12 @@ class ServerFacts:
     def is_readable(self) -> bool:
         """Whether what is on it can be looked at."""
         is_old = bool(self.kind) and is_too_old(self.kind, self.version)
-        return not (is_old or self.is_loading or self.info.get("redis_mode") == "sentinel")
+        return not (is_old or self.is_loading or self.mode == "sentinel")
+
+
+def _mode_of(info: Mapping[str, str]) -> str:
+    """Redis and Valkey name it differently."""
+    return info.get("server_mode") or info.get("redis_mode", "")
 
 
 def rules_of(instance: str) -> str:
@@ -106,6 +116,8 @@ async def read_server_facts(instance: str) -> ServerFacts:
     # Hosted servers do not let everybody ask.
     with contextlib.suppress(AmpsqError):
         settings = await configuration()
+        if _mode_of(info) == "cluster":
+            settings |= await cluster_configuration()
     # Why not is told by who looks at the instance.
     with contextlib.suppress(AmpsqError):
         clock, _ = await last_given_id(instance)

@@ -20,6 +20,10 @@ _APART: Final = 2_000
 _FAR: Final = 20.0
 #: The share of its memory that a server may use.
 _FULL: Final = 0.9
+#: Milliseconds for which a client repeats a call by default, and within which a cluster should take a node for lost,
+#: since its replica has to be elected and found, too.
+_RETRY_TIMEOUT: Final = 15_000
+_NODE_TIMEOUT: Final = 10_000
 
 
 def version(now: ServerFacts) -> Iterator[Finding]:
@@ -37,7 +41,7 @@ def version(now: ServerFacts) -> Iterator[Finding]:
 
 def role(now: ServerFacts) -> Iterator[Finding]:
     """Whether it takes changes: it is no replica, and no Sentinel."""
-    if now.info.get("redis_mode") == "sentinel":
+    if now.mode == "sentinel":
         why, mend = "it has no data; it tells where those are", "--url sentinel://HOST:PORT/SERVICE"
         yield Finding("role", "server", well=False, text="it is a Sentinel", why=why, mend=mend)
     elif now.info.get("role") == "slave":
@@ -126,6 +130,31 @@ def memory(now: ServerFacts) -> Iterator[Finding]:
         )
 
 
+def cluster(now: ServerFacts) -> Iterator[Finding]:
+    """Whether calls outlast the loss of a primary, of this slot or of others."""
+    if now.mode != "cluster":
+        return
+
+    def told(text: str, why: str = "", mend: str = "") -> Finding:
+        return Finding("cluster", "server", well=not why, text=text, why=why, mend=mend)
+
+    is_whole = now.settings.get("cluster-require-full-coverage") == "yes"
+    waits = int(now.settings.get("cluster-node-timeout", 0))
+    if is_whole:
+        why = "while one primary is lost, no instance on any node can be used, not only those in its slots"
+        mend = "redis-cli CONFIG SET cluster-require-full-coverage no    # at each node, and in its file"
+        yield told("cluster-require-full-coverage is yes", why, mend)
+    if waits > _NODE_TIMEOUT:
+        why = (
+            f"a lost primary is replaced after this time and about 2 s more; clients repeat a call for "
+            f"{span_text(_RETRY_TIMEOUT)} (retry_timeout), and then it fails"
+        )
+        mend = "redis-cli CONFIG SET cluster-node-timeout 5000    # at each node, and in its file"
+        yield told(f"cluster-node-timeout is {span_text(waits)}", why, mend)
+    if now.settings and not is_whole and waits <= _NODE_TIMEOUT:
+        yield told(f"a node of a cluster, which replaces a lost primary after {span_text(waits)}")
+
+
 def clock(now: ServerFacts) -> Iterator[Finding]:
     """The server's clock beside ours, and beside what it was."""
     if not now.now:
@@ -167,5 +196,5 @@ def latency(now: ServerFacts) -> Iterator[Finding]:
 
 #: All of them, in the order of the report.
 SERVER_RULES: Final[Sequence[Callable[[ServerFacts], Iterator[Finding]]]] = (
-    version, role, loading, rights, persistence, memory, clock, latency,
+    version, role, loading, rights, persistence, memory, cluster, clock, latency,
 )  # fmt: skip

@@ -60,12 +60,15 @@ class Applied(NamedTuple):
         before: entries that were here before.
         doubled: how many of those under another bookmark, since their publisher sent them to two instances.
         waits: whether the rest waits for an earlier message of a publisher, which comes from elsewhere.
+        goes_on: whether the rest is to be sent again at once: the next call goes on looking through the log for what
+            its publisher sent to two instances.
     """
 
     recorded: int
     before: int
     doubled: int
     waits: bool
+    goes_on: bool
 
 
 class AppliedJournal(NamedTuple):
@@ -173,7 +176,10 @@ def apply(runs: Iterable[EntryRun], *, refill: bool = False, now: Now = "") -> C
     for run in runs:
         arguments += run.arguments()
     return script_call(
-        "apply_log", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
+        "apply_log",
+        arguments,
+        lambda reply: Applied(*reply[:3], *map(bool, reply[3:])),
+        repeatable=True,
     )
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Server",
     "ServerRun",
     "ask_role",
+    "cluster_configuration",
     "configuration",
     "connected_replicas",
     "examine",
@@ -152,6 +153,11 @@ def configuration() -> Call[dict[str, str]]:
     return command(["CONFIG", "GET", "appendfsync", ON_REWRITE], _settings)
 
 
+def cluster_configuration() -> Call[dict[str, str]]:
+    """Read how a node of a cluster behaves when another one is lost. Refused as `configuration` is."""
+    return command(["CONFIG", "GET", "cluster-require-full-coverage", "cluster-node-timeout"], _settings)
+
+
 async def _flushing(instance: str, run: str) -> tuple[dict[str, str], list[str]]:
     """How the server flushes, and what is to be said of that."""
     try:
@@ -231,17 +237,21 @@ class FlushFacts(NamedTuple):
         is_saving: another process of it writes a snapshot, or that file anew.
         is_well: its last write to the file succeeded.
         forks: how many such processes there have been.
+        run: the ID of its process.
+        time: by its clock, seconds since 1970; None where it does not say.
     """
 
     is_flushing: bool
     is_saving: bool
     is_well: bool
     forks: int
+    run: str
+    time: float | None
 
 
 def flush_facts() -> Call[FlushFacts]:
     """Read what the server says of writing to its disk."""
-    return command(["INFO", "persistence", "stats"], _flush_facts)
+    return command(["INFO", "persistence", "stats", "server"], _flush_facts)
 
 
 def _flush_facts(reply: bytes) -> FlushFacts:
@@ -251,6 +261,8 @@ def _flush_facts(reply: bytes) -> FlushFacts:
         is_saving="1" in (known.get("rdb_bgsave_in_progress"), known.get("aof_rewrite_in_progress")),
         is_well=known.get("aof_last_write_status") == "ok",
         forks=int(known.get("total_forks", "0")),
+        run=known.get("run_id", ""),
+        time=int(known["server_time_usec"]) / 1e6 if "server_time_usec" in known else None,
     )
 
 

@@ -58,12 +58,14 @@ local function owners_of_some(queue, ms)
   return owners, known
 end
 
--- One of the others that messages of a topic came from, each in its turn: it may own a few that no look has found.
+-- One of the others that messages of a topic came from, each in its turn: it may own a few that no look has found. What an
+-- incarnation owned that is over, its instance owns.
 local function another_owner(topic, known, ms)
   local others = {}
   for _, origin in ipairs(call('SMEMBERS', K.origins(topic))) do
     local is_over = received_of('log ' .. topic, origin) == V.last_id
-    if not known[origin] and not is_over and not message_owner().is_own_name(origin) then others[#others + 1] = origin end
+    local name = is_over and string.match(origin, '^(.*)%.') or origin
+    if not (known[origin] or known[name] or message_owner().is_own_name(origin)) then others[#others + 1] = name end
   end
   table.sort(others)
   return others[math.floor(ms / V.ask_again) % math.max(#others, 1) + 1]

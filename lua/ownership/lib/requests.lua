@@ -2,11 +2,10 @@
 --- @include request_shares, incarnations
 -- Three kinds. Who has room asks: `shares`, owners and how much of each; `wishes`, a line a filter: its name, its room, its tree;
 -- `place`, '' or the place of an offer, to go on behind it. An owner offers: `to` whom, `offered`, the share, `bookmarks`, `place`.
--- Who asked names what it takes: `rooms` as `shares`, `bookmarks`. All have `bookmarks` and `rooms`, which links of former versions read.
+-- Who asked names what it takes: `rooms` as `shares`, `bookmarks`.
 
-local function write_request(queue, rooms, bookmarks, ...)
-  call('XADD', K.requests(), 'MAXLEN', '~', V.requests, '*', F.queues, queue.name, F.owner, names_of_instance().origin,
-    F.rooms, rooms, F.bookmarks, bookmarks, ...)
+local function write_request(queue, ...)
+  call('XADD', K.requests(), 'MAXLEN', '~', V.requests, '*', F.queues, queue.name, F.owner, names_of_instance().origin, ...)
 end
 
 -- With more filters than one request has, they take turns.
@@ -20,7 +19,7 @@ local function wishes_text(plan, wishes, now)
 end
 
 local function write_wishes(queue, plan, wishes, shares, place, now)
-  write_request(queue, '', '', F.shares, shares, F.heard, heard_journals(queue), F.wishes, wishes_text(plan, wishes, now), F.place, place)
+  write_request(queue, F.shares, shares, F.heard, heard_journals(queue), F.wishes, wishes_text(plan, wishes, now), F.place, place)
 end
 
 local function read_wishes(text)

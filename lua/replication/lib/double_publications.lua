@@ -1,6 +1,6 @@
 --- double_publications: a message that its publisher sent to two instances, since it failed over: one entry here, known by both bookmarks.
 -- Included as `double_publications()`.
---- @include copies, duplicates, sequence_ranges, entry_ids, source, incarnations, transfer_voiding, message_owner()
+--- @include copies, publication_search, sequence_ranges, entry_ids, source, incarnations, transfer_voiding, message_owner()
 
 local loaded_publishers = {}
 
@@ -12,9 +12,10 @@ end
 
 local function load_publisher(publisher)
   if not loaded_publishers[publisher] then
-    local last, id, topic = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (%S+) (.*)$')
-    local known = {last = tonumber(last), id = id, topic = topic, own = tonumber(last)}
+    local known = {last = tonumber(string.match(call('HGET', K.publishers(), publisher) or '', '^%d+'))}
     known.ranges, known.opened = read_ranges(publisher)
+    -- It logged on before anything was replicated here, and left out nothing.
+    if not known.opened and known.last and call('HEXISTS', K.sessions(), publisher) == 1 then known.opened = '1' end
     known.first, known.own_last = session_range(publisher, known.opened)
     loaded_publishers[publisher] = known
   end
@@ -31,21 +32,20 @@ local function is_sequence_recorded(known, number)
   return nil
 end
 
--- By publisher where the entries are whose numbers are, or may be, recorded.
+-- By name where the entries are whose numbers are, or may be, recorded; nil where the next call has to go on looking.
 local function find_doubles(topic, run, missing)
-  local wanted, found = {}, {}
+  local sure, maybe = {}, {}
   for _, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
-    if number and is_sequence_recorded(load_publisher(publisher), number) ~= false then
-      local range = wanted[publisher] or {number, number}
-      wanted[publisher] = {math.min(range[1], number), math.max(range[2], number)}
-    end
+    local recorded = number and is_sequence_recorded(load_publisher(publisher), number)
+    if recorded then sure[#sure + 1] = publication_name(publisher, number) end
+    if number and recorded == nil then maybe[#maybe + 1] = publication_name(publisher, number) end
   end
-  for publisher, range in pairs(wanted) do
-    local known = load_publisher(publisher)
-    found[publisher] = find_sequences(topic, known.topic == topic and known.id or '+', publisher, range[1], range[2])
+  local found = sure[1] and find_recorded(topic, run.origin, sure) or not sure[1] and {} or nil
+  if found and maybe[1] then
+    for name, id in pairs(find_publications(topic, maybe)) do found[name] = id end
   end
-  return next(wanted) and found
+  return found
 end
 
 -- The message under one more bookmark, which counts if it is the lowest.
@@ -65,21 +65,23 @@ end
 
 -- A run's new entries in parts, in their order: what is recorded, and, with `here`, a message that is here under another bookmark.
 -- What comes of both has to be passed on in that order. One origin never records a number twice; what was trimmed since is settled.
+-- Nil where the next call has to go on looking.
 local function split_doubles(topic, run, missing)
-  local found = find_doubles(topic, run, missing)
-  if not found then return {missing} end
-  local parts = {{}}
+  local found, parts, last = find_doubles(topic, run, missing), {{}}, nil
+  if not found then return nil end
+  if not next(found) then return {missing} end
   for _, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
-    local here = found[publisher] and found[publisher][number]
+    local here = number and found[publication_name(publisher, number)]
     local entry = here and call('XRANGE', K.log(topic), here, here)[1]
     local origin = entry and string.match(source_of(entry[2]) or origin_at(here), '^[^~]*')
     if origin and origin ~= run.origin then
-      parts[#parts + 1], parts[#parts + 2] = {i, here = here}, {}
-    elseif here or not is_sequence_recorded(load_publisher(publisher), number) then
+      parts[#parts + 1], parts[#parts + 2], last = {i, here = here}, {}, here
+    elseif here or not number or not is_sequence_recorded(load_publisher(publisher), number) then
       table.insert(parts[#parts], i)
     end
   end
+  if last then end_search(topic, run.origin, last) end
   return parts
 end
 
@@ -99,9 +101,6 @@ local function remember_publishers(topic, run, missing, known)
     -- From here on the publisher's last number is not that of its session here.
     if before.first and not string.find(before.opened, ' ', 1, true) then
       call('HSET', K.sequences(), publisher .. ' open', string.format('%.0f %.0f', before.first, before.own_last))
-    elseif not before.opened and before.own and call('HEXISTS', K.sessions(), publisher) == 1 then
-      -- It logged on before anything was replicated here.
-      call('HSET', K.sequences(), publisher .. ' open', string.format('1 %.0f', before.own))
     end
     call('HSET', K.publishers(), publisher, string.format('%.0f', found[1]) .. ' ' .. found[2] .. ' ' .. topic)
   end

@@ -84,7 +84,10 @@ local function forget_copies(topic, ids, entries, needed, told)
   end
   forget_empty_runs(topic, sources)
   for _, origin in ipairs(origins) do
-    if call('EXISTS', K.copies(topic, origin)) == 0 then call('SREM', K.origins(topic), origin) end
+    if call('EXISTS', K.copies(topic, origin)) == 0 then
+      call('SREM', K.origins(topic), origin)
+      call('HDEL', K.searches(topic), origin)
+    end
   end
 end
 

@@ -1,0 +1,56 @@
+"""A server whose clock is set back, and then loses its power: what was told to be on its disk is there."""
+
+from __future__ import annotations
+
+import pytest
+from shim import MISSING, Shim, compiled
+
+from ampsq import MemoryPublishStore, Topic
+from ampsq.base.errors import NotPersisted
+from ampsq.protocol.schema import key
+
+pytestmark = pytest.mark.slow
+OPTIONS = ("--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
+
+
+@pytest.mark.parametrize("connection", ["the same", "a new one"])
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that_it_did(
+    kind, connection, start_server, connect, tmp_path
+):
+    library = compiled(tmp_path)
+    if library is None:
+        pytest.skip(MISSING)
+    # Given a publisher that was told of its first message, and a server whose clock is then set back by half a minute
+    shim = Shim(library, tmp_path / "shim")
+    server = start_server(kind, appendonly=True, options=OPTIONS, env=shim.environment)
+    shim.note_start(server.directory)
+    client = connect(server.url)
+    instance = client.instance
+    client.apply(Topic(name="orders"))
+    till = client.publisher("till", store=MemoryPublishStore(), persisted="fsync")
+    till.publish("orders", 0)
+    till.flush("60s")
+    shim.step_clock(-30)
+    # When it publishes more, be it by a connection that was not there before
+    if connection == "a new one":
+        client.close()
+        till = connect(server.url).publisher("other", store=MemoryPublishStore(), persisted="fsync")
+    till.publish("orders", 1)
+    try:
+        till.flush("5s")
+        told = 2
+    except NotPersisted:
+        told = 1
+    # Then, however it is, what it was told survives the loss of power
+    server.process.kill()
+    server.process.wait()
+    shim.lose_power(server.directory, kept=0.0)
+    again = start_server(kind, appendonly=True, options=OPTIONS, data_dir=server.directory)
+    with again.client() as redis:
+        assert redis.xlen(key(instance, "log", "orders")) >= told
+    # And what it was not told, it sends again
+    till.flush("60s")
+    with again.client() as redis:
+        assert redis.xlen(key(instance, "log", "orders")) == 2
+    shim.close()

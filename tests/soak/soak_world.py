@@ -1,0 +1,239 @@
+"""What the soak runs on: two instances that share a queue, their servers and a replica, and every kind of queue."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from soak_probe import ENVIRONMENT
+
+from ampsq import Action, Client, Destination, Do, On, Queue, Topic, View
+
+__all__ = ["CONSUMED", "ORDERS", "SYMBOLS", "TOPICS", "Child", "Host", "body_of", "define", "is_alert", "is_barrier"]
+
+HERE = Path(__file__).parent
+SYMBOLS = ("IBM", "AAPL", "MSFT", "ORCL")
+#: The publishers of `orders`.
+ORDERS = ("plain", "guaranteed", "tasks", "kept")
+#: Topic -> its publishers, as the bodies name them.
+TOPICS = {"orders": ORDERS, "jobs": ("here", "there"), "rows": ("spark",)}
+
+
+def is_barrier(by, number):
+    """Whether a publisher's message of a number is a barrier of the queue `days`."""
+    return by == "tasks" and number % 25 == 24
+
+
+def is_alert(number):
+    """Whether an order is told to the webhook."""
+    return number % 20 == 7
+
+
+def is_rejected(number):
+    """Whether the workers of `work` give an order up for good."""
+    return number % 25 == 13
+
+
+def symbol_of(number):
+    return SYMBOLS[number % 4]
+
+
+def body_of(by, number):
+    """The body of a publisher's message of that number, which says by itself who consumes it."""
+    body = {"by": by, "n": number, "p": number * 7 % 11, "s": symbol_of(number), "text": "x" * (20 + number % 60)}
+    if is_barrier(by, number):
+        body["barrier"] = 1
+    if is_alert(number):
+        body["alert"] = 1
+    return body
+
+
+#: Queue -> its topic, and which messages it is to deliver; of the queues whose consumers write down what they had.
+CONSUMED = {
+    "work": ("orders", lambda _by, _number: True),
+    "ranked": ("orders", lambda _by, _number: True),
+    "chosen": ("orders", lambda _by, number: symbol_of(number) in SYMBOLS[:2]),
+    "days": ("orders", lambda by, number: not is_barrier(by, number)),
+    "cli": ("orders", lambda _by, _number: True),
+    "shared": ("jobs", lambda _by, _number: True),
+    "spark": ("rows", lambda _by, _number: True),
+}
+
+
+def define(here, there, hook):
+    """Define all that the soak needs at both instances.
+
+    Args:
+        here: one of the hosts.
+        there: the other one.
+        hook: the address that alerts are posted to.
+    """
+    kept = {"retention_age": "0s"}
+    over = {"underlying_topic": "orders", "lease_period": "20s", "max_per_subscription_backlog": 50}
+    shared = Queue(name="shared", underlying_topic="jobs", lease_period="20s", max_per_subscription_backlog=50)
+    with Client(here.url, instance=here.name) as client:
+        client.apply(
+            *(Topic(name=name, **kept) for name in ("orders", "jobs", "letters", "rows", "by-symbol")),
+            Topic(name="positions", key="/id", **kept),
+            # What is kept for ever lets a rewrite of the append-only file take its time.
+            Topic(name="archive"),
+            Queue(name="work", **over),
+            Queue(name="ranked", priority="/p", **over),
+            Queue(name="chosen", filter="/s = 'IBM' OR /s = 'AAPL'", **over),
+            Queue(name="days", barrier_expression="/barrier IS NOT NULL", **over),
+            Queue(name="cli", **over),
+            Queue(name="ring", ring_size=50, **over),
+            Queue(name="brief", expiration="2s", **over),
+            Queue(name="changes", underlying_topic="positions", max_per_subscription_backlog=50),
+            Queue(name="spark", underlying_topic="rows", max_per_subscription_backlog=50),
+            Queue(name="letters", underlying_topic="letters", max_per_subscription_backlog=50),
+            View(
+                name="by-symbol",
+                underlying_topic="brief",
+                projection=["/s", "/p", "COUNT(*) AS /orders"],
+                grouping=["/s", "/p"],
+            ),
+            Queue(name="view", underlying_topic="by-symbol", max_per_subscription_backlog=50),
+            Action.dead_letter("work", "letters"),
+            Action(
+                name="alerts",
+                on=On.publish(topic="orders", filter="/alert = 1"),
+                do=Do.webhook(url=hook),
+            ),
+            shared,
+        )
+    with Client(there.url, instance=there.name) as client:
+        client.apply(Topic(name="jobs", **kept), shared)
+    for one, other in ((here, there), (there, here)):
+        with Client(one.url, instance=one.name) as client:
+            client.apply(
+                Destination(
+                    name="other", sync_type="sync", topics=["jobs", "shared"], addresses=[f"{other.url}#{other.name}"]
+                )
+            )
+
+
+def launcher():
+    """How the tests start servers."""
+    spec = importlib.util.spec_from_file_location("conftest_of_tests", HERE.parent / "conftest.py")
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+class Host:
+    """A server of the soak, across its deaths.
+
+    Args:
+        launch: starts servers.
+        folder: where its data is.
+        name: of its instance.
+        kind: which program.
+        options: how it is started.
+    """
+
+    def __init__(self, launch, folder, name, kind, *options):
+        self._launch, self._folder, self.name, self.kind = launch, folder, name, kind
+        self.port = free_port()
+        self._options = ("--port", self.port, "--bind", "127.0.0.1", *options)
+        self.server = None
+        self.start()
+
+    @property
+    def url(self):
+        return self.server.url
+
+    @property
+    def pid(self):
+        return self.server.process.pid
+
+    def start(self):
+        self.server = self._launch(self.kind, self._folder, appendonly=True, options=self._options)
+
+    def kill(self):
+        """Kill the server at once; says whether it was alive."""
+        is_alive = self.server.process.poll() is None
+        self.server.process.kill()
+        self.server.process.wait()
+        return is_alive
+
+    def redis(self):
+        return contextlib.closing(self.server.client())
+
+    def ask(self, section):
+        with self.redis() as redis:
+            return redis.info(section)
+
+    def end(self):
+        self.server.end()
+
+
+class Child:
+    """A process of the soak that may be killed and started again.
+
+    Args:
+        folder: of the run.
+        name: of the process, in its files.
+        command: behind the program that measures it.
+    """
+
+    def __init__(self, folder, name, *command):
+        self._folder, self.name, self._command = folder, name, command
+        self.process, self.starts = None, 0
+        self.told = folder / "probe" / name
+
+    def _environment(self):
+        # What is imported is compiled once, also where others keep nothing: who was killed imports all of it again.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return kept | (ENVIRONMENT if self.is_steady else {}) | {"SOAK_FOLDER": str(self._folder)}
+
+    @property
+    def is_steady(self):
+        """Whether nobody kills it, so that what it uses can be compared over the whole run."""
+        return "steady" in self.name
+
+    @property
+    def is_alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def start(self):
+        self.starts += 1
+        with (self._folder / "said" / self.name).open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "soak_probe.py"), str(self.told), *self._command],
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=HERE,
+                env=self._environment(),
+            )  # fmt: skip
+
+    def kill(self):
+        """Kill the process at once; says whether it was alive."""
+        is_alive = self.is_alive
+        self.process.kill()
+        self.process.wait()
+        return is_alive
+
+    def measures(self):
+        """All that it told of itself, oldest first."""
+        return [json.loads(line) for line in self.told.read_text().splitlines()] if self.told.exists() else []
+
+    def end(self):
+        if self.is_alive:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
