@@ -1,7 +1,6 @@
-"""What one node carries: a long log, and a queue with a filter of which many messages wait.
+"""How much one node carries: a long log, and a queue with a filter in which many messages wait.
 
-``python -m ampsq.bench.size --messages 2000000 --waiting 500000`` prints a table, of a server of
-its own.
+``python -m ampsq.bench.size --messages 2000000 --waiting 500000`` starts a server, measures there and prints a table.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Timed(TypedDict):
 
     Attributes:
         seconds: until it was done.
-        longest_call_ms: the longest single script call on the server meanwhile; None where none is told.
+        longest_call_ms: how long the longest script call on the server took meanwhile; None where it was not measured.
     """
 
     seconds: float
@@ -61,7 +60,7 @@ class Timed(TypedDict):
 
 
 class SizeFigures(TypedDict):
-    """What was measured; bytes are of the server's memory, where nothing else is said.
+    """The figures of a run. Bytes are bytes of the server's memory where nothing else is said.
 
     Attributes:
         messages: in the log.

@@ -690,8 +690,14 @@ class FormatMismatch(Rejected):
 
     @property
     def is_upgrading(self) -> bool:
-        """Whether the instance has no format because it is being upgraded."""
+        """Whether an upgrade of the instance has begun and has not ended."""
         return ">" in str(self.detail.get("found"))
+
+    @property
+    def is_upgradable(self) -> bool:
+        """Whether `ampsq upgrade` of this release turns the instance into what this release reads."""
+        found, expected = str(self.detail.get("found")), str(self.detail.get("expected"))
+        return found.isdecimal() and expected.isdecimal() and int(found) + 1 == int(expected)
 
     def _text(self) -> str:
         found, expected = self.detail.get("found"), str(self.detail.get("expected"))
@@ -708,7 +714,7 @@ class FormatMismatch(Rejected):
             return stored
         if int(str(found)) > int(expected):
             return f"{stored}: a later release wrote it; install that one, here and wherever this instance is used"
-        if int(str(found)) + 1 == int(expected):
+        if self.is_upgradable:
             return f"{stored}: `ampsq upgrade` turns it into that, once; make a backup first (docs/upgrading.md)"
         return f"{stored}: it is too old for one step; upgrade it with each release in between (docs/upgrading.md)"
 

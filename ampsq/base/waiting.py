@@ -1,4 +1,4 @@
-"""How long subscriptions wait: a `get` waits in short steps, so that it notices when it is closed."""
+"""How long a `get` waits: in short steps, so that it notices when its subscription is closed."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""Duty: how the server flushes, noted for those who may not ask it: publishers and workers under their roles."""
+"""Duty: how the server flushes, noted for those who may not ask it, or who came after its clock was set back."""
 
 from __future__ import annotations
 
 import logging
+import time
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import NotPermitted, ScriptBug
 from ampsq.protocol.calls import duties as duty_calls
-from ampsq.protocol.reads.server import ON_REWRITE, configuration, information
+from ampsq.protocol.reads.server import ON_REWRITE, configuration, flush_facts
+from ampsq.publishing.server_clock import Moment, clock_of
 
 if TYPE_CHECKING:
     from ampsq.transport.store import Store
@@ -19,7 +22,7 @@ _PAUSE: Final = 1.0
 
 
 class FlushSettings:
-    """Notes the server's run and when it flushes, and notes it again when either has changed."""
+    """Notes the server's run, when it flushes, and whether its clock was set back; again when one of them changed."""
 
     name = "flushing"
 
@@ -31,7 +34,11 @@ class FlushSettings:
         # On one connection, so that both are of one run of the server.
         pipeline = store.pinned()
         try:
-            run = pipeline.ask(information()).get("run_id", "")
+            asked = time.monotonic()
+            facts = pipeline.ask(flush_facts())
+            clock = clock_of(facts.run, time.monotonic)
+            if facts.time is not None:
+                clock.learn(facts.time, Moment(asked, time.monotonic()))
             settings = pipeline.ask(configuration())
         except ScriptBug:
             # A server without CONFIG has none for anybody, and nobody waits for a note.
@@ -42,7 +49,8 @@ class FlushSettings:
         finally:
             pipeline.close()
         self._reported = ""
-        store.call(duty_calls.note_flushing(run, settings["appendfsync"], settings[ON_REWRITE]))
+        held_until = ceil(clock.held_until * 1000)
+        store.call(duty_calls.note_flushing(facts.run, settings["appendfsync"], settings[ON_REWRITE], held_until))
         return _PAUSE
 
     def _say(self, instance: str, error: NotPermitted) -> None:

@@ -140,8 +140,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "lasting": Key(
             ":lasting", "string",
-            "how the server flushes, for those who may not ask it: its `run_id`, `appendfsync` and "
-            "`no-appendfsync-on-rewrite`",
+            "how the server flushes, for those who may not ask it: its `run_id`, `appendfsync`, "
+            "`no-appendfsync-on-rewrite`, and until when it flushes nothing since its clock went back: ms by it, or 0",
             "note_flushing", "never", "the coordinator, which asks the server each second",
         ),
         "readers": Key(

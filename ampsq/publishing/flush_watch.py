@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ampsq.base.errors import FlushingUnknown, ServerUnsuitable
-from ampsq.protocol.reads.server import flush_facts
+from ampsq.protocol.reads.server import flush_facts, flush_note
 from ampsq.protocol.request import Pause, ask
+from ampsq.publishing.server_clock import Moment, ServerClock, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,50 +21,10 @@ __all__ = ["FlushWatch"]
 
 #: Seconds within which a server that flushes each second begins to: one, and what its own clock may lag behind.
 PERIOD: Final = 1.2
-#: Seconds by which a server's clock may be behind what passed here: clocks run at slightly different speeds.
-_DRIFT: Final = 0.05
-#: Servers whose clocks a program knows at most.
-_SERVERS: Final = 256
+#: Seconds within which a coordinator has noted what it saw before we did.
+_NOTED: Final = 3.0
 #: Seconds between two looks: the least, and the most while somebody waits.
 _SOON, _LATER = 0.02, 0.1
-
-
-class _Moment(NamedTuple):
-    """When a look was asked for and when it was answered, in seconds of the monotonic clock."""
-
-    asked: float
-    answered: float
-
-
-class _ServerClock:
-    """A server's wall clock beside ours, for all watches of this program: a new connection knows what an old one saw.
-
-    Attributes:
-        flushes_from: before that moment the server need not flush: its clock was set back.
-    """
-
-    def __init__(self) -> None:
-        # The most of all looks of the least by which it was ahead of ours.
-        self._ahead = self.flushes_from = float("-inf")
-        self._lock = threading.Lock()
-
-    def learn(self, shown: float, now: _Moment) -> None:
-        """Take in what it showed at some time between a question and its answer, in seconds since 1970."""
-        with self._lock:
-            behind = self._ahead - (shown - now.asked)
-            if behind > _DRIFT:
-                self.flushes_from = now.answered + behind
-            self._ahead = max(self._ahead, shown - now.answered)
-
-
-#: By the ID of a server's process and our clock; the last ones.
-_CLOCKS: Final[dict[tuple[str, Callable[[], float]], _ServerClock]] = {}
-
-
-def _clock_of(run: str, ours: Callable[[], float]) -> _ServerClock:
-    while len(_CLOCKS) > _SERVERS:
-        _CLOCKS.pop(next(iter(_CLOCKS)), None)
-    return _CLOCKS.setdefault((run, ours), _ServerClock())
 
 
 class FlushWatch:
@@ -78,7 +38,8 @@ class FlushWatch:
 
     It counts that second by its wall clock. Where that is set back, it flushes nothing until the clock is where it was:
     so the two looks count from then. A clock is known to be set back if it shows less than at any earlier look of this
-    program at the same server process, with what has passed since; what was before the first look is not known.
+    program at the same server process, with what has passed since. What was before the first look a coordinator has
+    noted (`lasting`), which looks each second; that note is read until the coordinator had its time to make it.
 
     A fork in between, which opens a new file, makes it begin anew; so does a connection that breaks, since another
     process may answer then.
@@ -87,10 +48,10 @@ class FlushWatch:
         until: what was answered before this moment is on the disk; seconds of the monotonic clock.
     """
 
-    def __init__(self, *, pauses_for_saving: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pauses_for_saving, self._clock = pauses_for_saving, clock
+    def __init__(self, instance: str, *, pauses_for_saving: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._instance, self._pauses_for_saving, self._clock = instance, pauses_for_saving, clock
         self.until = 0.0
-        self._server_clock = _ServerClock()
+        self._server_clock = ServerClock()
         self.forget()
 
     @classmethod
@@ -114,13 +75,13 @@ class FlushWatch:
                 f"{purpose} needs a server that flushes its append-only file, and appendfsync is no there: set it to "
                 "everysec or always"
             )
-        return None if server.never_forgets else cls(pauses_for_saving=server.pauses_for_saving)
+        return None if server.never_forgets else cls(server.instance, pauses_for_saving=server.pauses_for_saving)
 
     def forget(self) -> None:
         """Begin anew; `until` stays."""
         # Moments at which no flush was under way, the oldest first.
-        self._calm: deque[_Moment] = deque()
-        self._last = _Moment(0.0, 0.0)
+        self._calm: deque[Moment] = deque()
+        self._last = Moment(0.0, 0.0)
         self._forks = -1
 
     async def read_info(self, pipeline: AnyPipeline) -> float:
@@ -138,16 +99,24 @@ class FlushWatch:
             return self.until
         try:
             facts = await ask(pipeline, flush_facts())
+            now = Moment(asked, self._clock())
+            await self._learn_clock(pipeline, facts, now)
         except BaseException:
             self.forget()
             raise
-        self._learn(facts, _Moment(asked, self._clock()))
+        self._learn(facts, now)
         return self.until
 
-    def _learn(self, facts: FlushFacts, now: _Moment) -> None:
-        self._server_clock = _clock_of(facts.run, self._clock)
+    async def _learn_clock(self, pipeline: AnyPipeline, facts: FlushFacts, now: Moment) -> None:
+        self._server_clock = clock = clock_of(facts.run, self._clock)
         if facts.time is not None:
-            self._server_clock.learn(facts.time, now)
+            held_until = 0.0
+            if clock.known_from is None or now.asked < clock.known_from + _NOTED:
+                note = await ask(pipeline, flush_note(self._instance))
+                held_until = note.held_until if note.run == facts.run else 0.0
+            clock.learn(facts.time, now, held_until)
+
+    def _learn(self, facts: FlushFacts, now: Moment) -> None:
         if not facts.is_well or facts.forks != self._forks or (facts.is_saving and self._pauses_for_saving):
             self.forget()
         if facts.is_well and not facts.is_flushing:
@@ -158,7 +127,7 @@ class FlushWatch:
                 self._calm.append(now)
         self._last, self._forks = now, facts.forks
 
-    def _due(self, calm: _Moment) -> float:
+    def _due(self, calm: Moment) -> float:
         """When the flush that was due after a moment of calm has begun at the latest."""
         return max(calm.answered, self._server_clock.flushes_from) + PERIOD
 

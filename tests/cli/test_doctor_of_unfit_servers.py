@@ -11,7 +11,7 @@ from observing import eventually
 
 import ampsq
 from ampsq import Action, Client, Queue
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.schema import FIELDS, FORMAT, key
 from ampsq.server.embedded import acquire
 from ampsq.transport.store import Store
 
@@ -172,14 +172,18 @@ def test_a_server_that_loads_its_data_is_told(defined):
     assert found["loading", "server"]["mend"] == "ampsq doctor    # again, in about 12s"
 
 
-def test_keys_of_another_version_are_told(defined):
+@pytest.mark.parametrize(("apart", "mend"), [(-1, "ampsq upgrade"), (94, "the release of ampsq that wrote it")])
+def test_keys_of_another_version_are_told_with_what_helps(defined, apart, mend):
+    stored = FORMAT + apart
     with defined.client() as client:
-        client._store.redis.hset(key(client.instance, "instance"), FIELDS["format"], "99")
+        client._store.redis.hset(key(client.instance, "instance"), FIELDS["format"], str(stored))
 
     found = wrong(defined)
 
     assert [check for check, _ in found] == ["format"]
-    assert "stored in format 99" in next(iter(found.values()))["text"]
+    (finding,) = found.values()
+    assert f"stored in format {stored}" in finding["text"]
+    assert finding["mend"].startswith(mend)
 
 
 def test_an_instance_that_is_not_there_is_told_with_those_that_are_and_none_is_made(lonely):

@@ -12,12 +12,15 @@ from mortal import Died, die
 from ampsq import Action, Client, Queue
 from ampsq.base.bookmarks import Bookmark
 from ampsq.coordinator.actions import Actions
+from ampsq.coordinator.flush_settings import FlushSettings
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.limits import BYTES
 from ampsq.protocol.reads.clock import exact_server_time
+from ampsq.protocol.reads.server import flush_facts, flush_note
 from ampsq.protocol.schema import key
 
 LONG = 3_600.0
@@ -282,3 +285,25 @@ def test_a_server_that_comes_back_gives_grace_to_those_that_were_there(start_ser
         # Then the silence and the absence of that while count for nothing
         look(duty, store, 4)
         assert store.redis.zrange(key("graced", "subscriptions"), 0, -1) == [found.encode()]
+
+
+# -- how the server flushes
+
+
+def test_until_when_a_server_flushes_nothing_is_noted_and_no_later_coordinator_takes_it_back(client, instance):
+    store = client._store
+
+    def note(run, held_until):
+        store.call(duty_calls.note_flushing(run, "everysec", "no", held_until))
+        return store.call(flush_note(instance))
+
+    FlushSettings().run_once(store)
+    found = store.call(flush_note(instance))
+    run = store.call(flush_facts()).run
+    assert (found.run, found.held_until) == (run, 0.0)
+    assert note(run, 5_000).held_until == 5.0
+    # A coordinator that did not see it knows no less
+    assert note(run, 0).held_until == note(run, 4_000).held_until == 5.0
+    assert note(run, 10_000).held_until == 10.0
+    # Another process of the server has begun since
+    assert note("another", 0).held_until == 0.0

@@ -228,17 +228,10 @@ class Failover:
         return True
 
     def _kill_process(self, step):
-        lived = self.crew.kill(step.process)
-        yield
-        self.crew.start(step.process)
-        return lived
+        return self.crew.killed(step.process)
 
     def _stop_process(self, step):
-        lived = self.crew.is_running(step.process)
-        self.crew.signal(step.process, signal.SIGSTOP)
-        yield
-        self.crew.signal(step.process, signal.SIGCONT)
-        return lived
+        return self.crew.stopped(step.process)
 
     def _close_connections(self, step):
         del step

@@ -223,18 +223,11 @@ class Pair:
 
     @staticmethod
     def _kill_process(site, step):
-        lived = site.crew.kill(step.process)
-        yield
-        site.crew.start(step.process)
-        return lived
+        return site.crew.killed(step.process)
 
     @staticmethod
     def _stop_process(site, step):
-        lived = site.crew.is_running(step.process)
-        site.crew.signal(step.process, signal.SIGSTOP)
-        yield
-        site.crew.signal(step.process, signal.SIGCONT)
-        return lived
+        return site.crew.stopped(step.process)
 
     @staticmethod
     def _stop_server(site, step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,21 @@ class Crew:
 
     def signal(self, role, number):
         self._running[role].send_signal(number)
+
+    def killed(self, role):
+        """A fault in two halves: kill it, and start it again; returns whether it hit."""
+        lived = self.kill(role)
+        yield
+        self.start(role)
+        return lived
+
+    def stopped(self, role):
+        """A fault in two halves: stop it, and let it go on; returns whether it hit."""
+        lived = self.is_running(role)
+        self.signal(role, signal.SIGSTOP)
+        yield
+        self.signal(role, signal.SIGCONT)
+        return lived
 
     def look(self, but=()):
         """Note what ended by itself, and start it again, as what watches over services does."""

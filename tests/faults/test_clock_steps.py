@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from observing import eventually
 from shim import MISSING, Shim, compiled
 
 from ampsq import MemoryPublishStore, Topic
 from ampsq.base.errors import NotPersisted
 from ampsq.protocol.schema import key
+from ampsq.publishing.server_clock import clock_of
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 
 
-@pytest.mark.parametrize("connection", ["the same", "a new one"])
+@pytest.mark.parametrize("connection", ["the same", "a new one", "a new program's"])
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that_it_did(
-    kind, connection, start_server, connect, tmp_path
+def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that_it_did(  # noqa: PLR0917
+    kind, connection, start_server, connect, coordinate, tmp_path
 ):
     library = compiled(tmp_path)
     if library is None:
@@ -28,13 +30,19 @@ def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that
     client = connect(server.url)
     instance = client.instance
     client.apply(Topic(name="orders"))
+    coordinate(server.url)
     till = client.publisher("till", store=MemoryPublishStore(), persisted="fsync")
     till.publish("orders", 0)
     till.flush("60s")
     shim.step_clock(-30)
     # When it publishes more, be it by a connection that was not there before
-    if connection == "a new one":
+    if connection != "the same":
         client.close()
+        if connection == "a new program's":
+            # It knows what the coordinator noted, no more, and no more does the coordinator from here on.
+            with server.client() as redis:
+                eventually(lambda: not redis.get(key(instance, "lasting")).endswith(b" 0"))
+            clock_of.cache_clear()
         till = connect(server.url).publisher("other", store=MemoryPublishStore(), persisted="fsync")
     till.publish("orders", 1)
     try:

@@ -111,7 +111,7 @@ ARGUMENTS = {
     "keep_duty": [1_000, "board", "me", 5_000],
     "drop_before_start": ["work", FIRST],
     "begin_session": [1_000, "audit", "c", ""],
-    "note_flushing": ["run", "everysec", "no"],
+    "note_flushing": ["run", "everysec", "no", 0],
     "save_bookmarks": ["audit", 1, 1, "floor", "0-0"],
     "logoff": ["till-1", 1],
     "logon": [1_000, "till-1", "c", 1, "", ""],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from ampsq.base.errors import ServerUnsuitable, Unavailable
@@ -14,24 +16,30 @@ class Told:
     """Drives a `FlushWatch` by hand: time is ours, and so is what the server says."""
 
     def __init__(self, *, pauses_for_saving=False):
-        self.now = 100.0
-        self.flushed = FlushWatch(pauses_for_saving=pauses_for_saving, clock=lambda: self.now)
+        self.now, self.run = 100.0, secrets.token_hex(20)
+        self.flushed = FlushWatch("i", pauses_for_saving=pauses_for_saving, clock=lambda: self.now)
 
-    def look(self, at, *, flushing=0, saving=0, status="ok", forks=0):
-        """`until`, after a look at this second."""
+    def look(self, at, *, flushing=0, saving=0, status="ok", forks=0, shown=None, note=b""):
+        """`until`, after a look at this second; `shown` is the server's clock, `note` what a coordinator noted."""
         self.now = 100.0 + at
         reply = (
             f"# Persistence\r\naof_pending_bio_fsync:{flushing}\r\nrdb_bgsave_in_progress:0\r\n"
             f"aof_rewrite_in_progress:{saving}\r\naof_last_write_status:{status}\r\n# Stats\r\ntotal_forks:{forks}\r\n"
         )
+        if shown is not None:
+            reply += f"# Server\r\nrun_id:{self.run}\r\nserver_time_usec:{int(shown * 1e6)}\r\n"
         flow = self.flushed.read_info("channel")
         try:
             post = flow.send(None)
             flow.send(None)
-            flow.send(post.call.read(reply.encode()))
+            post = flow.send(post.call.read(reply.encode()))
+            # The note is read only at the first looks.
+            assert shown is not None
+            flow.send(None)
+            flow.send(post.call.read(note))
         except StopIteration as end:
             return end.value - 100.0 if end.value else None
-        raise AssertionError("a look is one question")
+        raise AssertionError("a look is one question, and one for the note")
 
 
 LATE = PERIOD + 0.01
@@ -72,6 +80,36 @@ def test_a_fork_or_a_failed_write_makes_it_begin_anew(change):
     assert told.look(LATE + 0.1, forks=change.get("forks", 0)) is None
     assert told.look(1 + 2 * LATE, forks=change.get("forks", 0)) is None
     assert told.look(1 + 2 * LATE + 0.1, forks=change.get("forks", 0)) >= 1
+
+
+def test_a_server_whose_clock_is_set_back_flushes_when_it_is_where_it_was():
+    told = Told()
+    told.look(0, shown=1_000)
+    told.look(1, shown=1_001)
+    assert told.look(2, shown=972) is None
+    # For 30 s it shows less than 1,002
+    assert told.look(30, shown=1_000) is None
+    assert told.look(32 + LATE, shown=1_002 + LATE) is None
+    assert told.look(32 + LATE + 0.1, shown=1_002 + LATE + 0.1) == 30
+
+
+@pytest.mark.parametrize("run", ["its own", "another"])
+def test_what_a_coordinator_saw_of_a_clock_before_the_first_look_counts_for_that_server_alone(run):
+    told = Told()
+    noted = f"{told.run if run == 'its own' else 'another'} everysec no 1030000".encode()
+    told.look(0, shown=1_000, note=noted)
+    told.look(LATE, shown=1_000 + LATE)
+    assert told.look(LATE + 0.1, shown=1_000 + LATE + 0.1) == (None if run == "its own" else 0)
+    told.look(30 + LATE, shown=1_030 + LATE)
+    assert told.look(30 + LATE + 0.1, shown=1_030 + LATE + 0.1) >= LATE
+
+
+def test_a_note_that_comes_behind_the_first_look_counts():
+    told = Told()
+    told.look(0, shown=1_000)
+    told.look(1, shown=1_001, note=f"{told.run} everysec no 1030000".encode())
+    told.look(LATE, shown=1_000 + LATE)
+    assert told.look(LATE + 0.1, shown=1_000 + LATE + 0.1) is None
 
 
 @pytest.mark.parametrize("pauses", [False, True])
@@ -121,10 +159,10 @@ def test_waiting_looks_until_it_is_so_or_gives_up():
     ("appends", "appendfsync", "text"), [(False, "everysec", "appendonly yes"), (True, "no", "everysec or always")]
 )
 def test_a_server_that_never_flushes_is_refused(appends, appendfsync, text):
-    server = Server("valkey", "9.1", 1, False, appends, appendfsync, False, ())
+    server = Server("valkey", "9.1", 1, False, appends, appendfsync, False, (), "i")
     with pytest.raises(ServerUnsuitable, match=text):
         FlushWatch.watch(server, "it")
 
 
 def test_a_server_that_flushes_before_it_answers_need_not_be_watched():
-    assert FlushWatch.watch(Server("valkey", "9.1", 1, True, True, "always", False, ()), "it") is None
+    assert FlushWatch.watch(Server("valkey", "9.1", 1, True, True, "always", False, (), "i"), "it") is None

@@ -48,7 +48,9 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
         try:
             found += await _examine_instance(instance, pipeline, interval, is_full=server.is_full)
         except FormatMismatch as error:
-            mend = f"ampsq upgrade --instance {instance}    # or the release that wrote it, see docs/upgrading.md"
+            mend = "the release of ampsq that wrote it, or one in between, see docs/upgrading.md"
+            if error.is_upgradable:
+                mend = f"ampsq upgrade --instance {instance}    # make a backup first, see docs/upgrading.md"
             found.append(Finding("format", subject, well=False, text=str(error), why=_UNSEEN, mend=mend))
         except NotPermitted as error:
             why = f"{_UNSEEN} under these rights"

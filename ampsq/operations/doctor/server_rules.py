@@ -131,27 +131,27 @@ def memory(now: ServerFacts) -> Iterator[Finding]:
 
 
 def cluster(now: ServerFacts) -> Iterator[Finding]:
-    """Whether calls outlast the loss of a primary, of this slot or of others."""
-    if now.mode != "cluster":
+    """Whether a cluster goes on in time when it loses one of its primaries."""
+    if now.mode != "cluster" or "cluster-node-timeout" not in now.settings:
         return
 
     def told(text: str, why: str = "", mend: str = "") -> Finding:
         return Finding("cluster", "server", well=not why, text=text, why=why, mend=mend)
 
     is_whole = now.settings.get("cluster-require-full-coverage") == "yes"
-    waits = int(now.settings.get("cluster-node-timeout", 0))
+    waits = int(now.settings["cluster-node-timeout"])
     if is_whole:
         why = "while one primary is lost, no instance on any node can be used, not only those in its slots"
         mend = "redis-cli CONFIG SET cluster-require-full-coverage no    # at each node, and in its file"
         yield told("cluster-require-full-coverage is yes", why, mend)
     if waits > _NODE_TIMEOUT:
         why = (
-            f"a lost primary is replaced after this time and about 2 s more; clients repeat a call for "
+            "a lost primary is replaced after this time and about 2 s more; clients repeat a call for "
             f"{span_text(_RETRY_TIMEOUT)} (retry_timeout), and then it fails"
         )
         mend = "redis-cli CONFIG SET cluster-node-timeout 5000    # at each node, and in its file"
         yield told(f"cluster-node-timeout is {span_text(waits)}", why, mend)
-    if now.settings and not is_whole and waits <= _NODE_TIMEOUT:
+    if not is_whole and waits <= _NODE_TIMEOUT:
         yield told(f"a node of a cluster, which replaces a lost primary after {span_text(waits)}")
 
 

@@ -30,7 +30,7 @@ class UpgradePart:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeStep:
-    """What turns one format into the next.
+    """The upgrade of one format to the next.
 
     Attributes:
         found: the format that it begins with.

@@ -68,6 +68,13 @@ def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     return script_call("keep_duty", ["", view, owner, period], bool, repeatable=True)
 
 
-def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:
-    """Note how the server flushes, of the run that it is in; False where that was noted."""
-    return script_call("note_flushing", [run, appendfsync, on_rewrite], bool, repeatable=True)
+def note_flushing(run: str, appendfsync: str, on_rewrite: str, held_until: int) -> Call[bool]:
+    """Note how the server flushes, of the run that it is in; False where that was noted.
+
+    Args:
+        run: the ID of its process.
+        appendfsync: the setting.
+        on_rewrite: the setting ``no-appendfsync-on-rewrite``.
+        held_until: its clock was set back: until it shows this, in ms, it flushes nothing; 0: it was not.
+    """
+    return script_call("note_flushing", [run, appendfsync, on_rewrite, held_until], bool, repeatable=True)

@@ -29,6 +29,7 @@ __all__ = [
     "examine",
     "examine_flushing",
     "flush_facts",
+    "flush_note",
     "information",
     "is_too_old",
     "kind_and_version",
@@ -43,6 +44,8 @@ __all__ = [
 ON_REWRITE: Final = "no-appendfsync-on-rewrite"
 #: Seconds for which a coordinator's note is waited for, and between two looks: it is made each second.
 _NOTED_WITHIN, _LOOK = 3.0, 0.1
+#: Words of such a note.
+_NOTE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Server:
             where this user may not ask and no coordinator has noted it since the server began.
         pauses_for_saving: it does not flush while it rewrites that file, or may not.
         notes: what is badly configured, each a sentence that says what to do; empty when all is well.
+        instance: whose keys are on it.
     """
 
     kind: str
@@ -70,6 +74,7 @@ class Server:
     appendfsync: str
     pauses_for_saving: bool
     notes: tuple[str, ...]
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +163,44 @@ def cluster_configuration() -> Call[dict[str, str]]:
     return command(["CONFIG", "GET", "cluster-require-full-coverage", "cluster-node-timeout"], _settings)
 
 
+class FlushNote(NamedTuple):
+    """What a coordinator has noted of how a server flushes.
+
+    Attributes:
+        run: the ID of the server's process that it is about; "": nothing was noted.
+        settings: of its configuration, name -> value.
+        held_until: its clock was set back, and it flushes nothing until it shows this: seconds since 1970. 0: it was
+            not.
+    """
+
+    run: str
+    settings: dict[str, str]
+    held_until: float
+
+
+def flush_note(instance: str) -> Call[FlushNote]:
+    """Read what a coordinator of an instance has noted."""
+    return command(["GET", key(instance, "lasting")], _flush_note)
+
+
+def _flush_note(reply: bytes | None) -> FlushNote:
+    words = (reply or b"").decode().split()
+    if len(words) != _NOTE:
+        return FlushNote("", {}, 0.0)
+    return FlushNote(words[0], dict(zip(("appendfsync", ON_REWRITE), words[1:3], strict=True)), int(words[3]) / 1000)
+
+
 async def _flushing(instance: str, run: str) -> tuple[dict[str, str], list[str]]:
     """How the server flushes, and what is to be said of that."""
     try:
         return (await configuration()), []
     except NotPermitted:
-        noted: list[str] = await command(
-            ["GET", key(instance, "lasting")], lambda reply: (reply or b"").decode().split()
-        )
+        noted = await flush_note(instance)
     except ScriptBug:
         note = "this server has no CONFIG: how it flushes its append-only file is not known and taken as everysec"
         return {"appendfsync": "everysec"}, [note]
-    if run and noted[:1] == [run]:
-        return dict(zip(("appendfsync", ON_REWRITE), noted[1:], strict=True)), []
+    if run and noted.run == run:
+        return noted.settings, []
     note = (
         "CONFIG is not allowed here, and no coordinator has noted how the server flushes since it began: nothing is "
         "promised of its disk until one does"
@@ -202,6 +232,7 @@ async def examine(instance: str) -> Server:
         appendfsync=settings.get("appendfsync", ""),
         pauses_for_saving=settings.get(ON_REWRITE) != "no",
         notes=tuple(notes),
+        instance=instance,
     )
 
 
