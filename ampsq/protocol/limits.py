@@ -23,6 +23,7 @@ __all__ = [
     "INDEX_STEP",
     "KEEP_FILTER",
     "KEY_WORK",
+    "LOST_AT_MOST",
     "MARKS",
     "MAX_FILTERS",
     "NAMED_KEPT",
@@ -74,6 +75,9 @@ FAILED: Final = 10_000
 BARRIERS_KEPT: Final = 64
 #: Most names that are asked for at once by those who may not define them.
 WANTED: Final = 1_000
+#: Milliseconds whose changes a server loses at most with its power: 2,000 with `appendfsync everysec`, and what its
+#: disk is late.
+LOST_AT_MOST: Final = 60_000
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
 #: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.

@@ -30,6 +30,7 @@ from ampsq.protocol.limits import (
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
+    LOST_AT_MOST,
     MARKS,
     MAX_FILTERS,
     NAMED_KEPT,
@@ -112,7 +113,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
-            ":clock", "string", "the last ID given to any topic", "publish, scan_foreign_entries", "never", "the logs",
+            ":clock", "string", "the last ID given to any topic",
+            "publish, scan_foreign_entries; `ms_set_back`: the server lost what it gave", "never", "the logs",
         ),
         "topics": Key(
             ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
@@ -575,6 +577,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
         "former": "former",
+        # the run ID of the server's process in which the instance was opened first, or in which its clock went on last
+        # since the server's was set back
+        "run": "run",
         # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
         "upgrade": "upgrade",
         # bytes of the largest body that scripts read, where the instance says it
@@ -725,6 +730,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
         "counted_since": COUNTED_SINCE,
+        "lost_at_most": LOST_AT_MOST,
     }
 )
 

@@ -10,5 +10,6 @@ if format and format ~= V.format then fail(E.FORMAT_MISMATCH, {found = format, e
 if not format then
   call('HSET', K.instance(), F.format, V.format, F.name, name, F.origin, name .. '.' .. incarnation, F.catalog, 0)
 end
-local fields = call('HMGET', K.instance(), F.origin, F.catalog)
+local fields = call('HMGET', K.instance(), F.origin, F.catalog, F.run)
+if not fields[3] then call('HSET', K.instance(), F.run, string.match(call('INFO', 'server'), 'run_id:(%x+)') or '') end
 return {fields[1], fields[2], ms}

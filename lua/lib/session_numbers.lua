@@ -1,7 +1,10 @@
 --- session_numbers: numbers of what begins: sessions of publishers and of durable subscriptions, and subscriptions. A later one is
 --- higher, also across the death of a server that lost the last ones: none is below the clock, in ms since V.counted_since.
+--- @include set_back
 
 local function number_after(last, now)
+  last = tonumber(last)
+  if last > now - V.counted_since then now = ms_set_back(now) end
   return string.format('%.0f', math.max(last + 1, now - V.counted_since))
 end
 

@@ -5,6 +5,7 @@ What one does it appends to its file of records, a JSON line at a time; the next
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -84,7 +85,12 @@ def tell(url, instance, record):
     """Publish without any guarantee, one by one, and note what came of each."""
     (name,) = sys.argv[5:6]
     stopping, number = ending(), record.begun()
-    with Client(url, instance=instance, retry_timeout="2s", heartbeat="1s") as client:
+    with contextlib.ExitStack() as stack:
+        client = None
+        while client is None and not stopping.wait(_PAUSES["tell"]):
+            # A server that is stopped for longer than it waits is there again some time.
+            with contextlib.suppress(Unavailable):
+                client = stack.enter_context(Client(url, instance=instance, retry_timeout="2s", heartbeat="1s"))
         record("ready")
         while not stopping.wait(_PAUSES["tell"]):
             record("means", first=number, last=number)

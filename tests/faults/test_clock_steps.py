@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from observing import eventually
 from shim import MISSING, Shim, compiled
 
-from ampsq import MemoryPublishStore, Topic
-from ampsq.base.errors import NotPersisted
+from ampsq import MemoryPublishStore, Queue, Topic
+from ampsq.base.errors import NotPersisted, Rejected
 from ampsq.protocol.schema import key
 from ampsq.publishing.server_clock import clock_of
 
 pytestmark = pytest.mark.slow
+LIMIT = "20s"
 OPTIONS = ("--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 
 
@@ -61,4 +64,53 @@ def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that
     till.flush("60s")
     with again.client() as redis:
         assert redis.xlen(key(instance, "log", "orders")) == 2
+    shim.close()
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_what_a_server_gave_before_it_lost_its_last_changes_it_never_gives_to_anything_else(
+    kind, start_server, connect, tmp_path
+):
+    library = compiled(tmp_path)
+    if library is None:
+        pytest.skip(MISSING)
+    # Given a server whose clock was set back by half a minute, and its files of that moment
+    shim = Shim(library, tmp_path / "shim")
+    server = start_server(kind, appendonly=True, options=OPTIONS, env=shim.environment)
+    client = connect(server.url, heartbeat="1s")
+    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=20))
+    work = client.subscribe("work", max_backlog=10)
+    client.publish_many("orders", range(10))
+    for _ in range(10):
+        work.get(LIMIT).ack(wait=True)
+    shim.step_clock(-30)
+    kept = tmp_path / "kept"
+    shutil.copytree(server.directory / "appendonlydir", kept)
+    # When it loses messages, leases and sessions that it gave from then on
+    lost = client.publish_many("orders", range(10, 20))
+    leased = [work.get(LIMIT) for _ in range(10)]
+    session = client.publisher("till", store=MemoryPublishStore())
+    session.publish("orders", 20)
+    session.flush("10s")
+    registered = client._store.redis.hget(key(client.instance, "instance"), "logons")
+    server.process.kill()
+    server.process.wait()
+    shutil.rmtree(server.directory / "appendonlydir")
+    shutil.copytree(kept, server.directory / "appendonlydir")
+    start_server(kind, appendonly=True, options=OPTIONS, data_dir=server.directory, env=shim.environment)
+    # Then others have bookmarks of their own
+    published = client.publish_many("orders", range(30, 40))
+    assert not {*map(str, lost)} & {*map(str, published)}
+    assert min(map(str, published)) > max(map(str, lost))
+    # And whoever holds a lost one settles none of them
+    for message in leased:
+        with pytest.raises(Rejected):
+            message.ack(wait=True)
+    found = connect(server.url).subscribe("work", max_backlog=20)
+    work.close()
+    assert sorted(found.get(LIMIT).data for _ in range(10)) == [*range(30, 40)]
+    other = connect(server.url).publisher("other", store=MemoryPublishStore())
+    other.publish("orders", 41)
+    other.flush("10s")
+    assert int(client._store.redis.hget(key(client.instance, "instance"), "logons")) > int(registered)
     shim.close()

@@ -17,20 +17,20 @@ import logging
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 # As a program it finds what pytest finds for tests.
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
+from data.format4.load import instances_of, load, read_dump
 from observing import eventually
 from soak_measure import measure
 from soak_report import Report
-from soak_world import Child, Host, define, launcher
+from soak_world import QUEUES, Child, Hook, Host, define, launcher
 
 from ampsq import Client
 from ampsq.base.errors import AmpsqError, ServerFull
@@ -50,33 +50,19 @@ _DUTIES = 3
 _QUIET = ("plain", "guaranteed", "tasks", "kept", "keyed", "here", "there", "spark")
 
 
-class Hook(ThreadingHTTPServer):
-    """Where the webhook's calls come to; `calls` has their bodies."""
-
-    def __init__(self):
-        self.calls = []
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self._thread = threading.Thread(target=self.serve_forever)
-        self._thread.start()
-
-    @property
-    def address(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/alerts"
-
-    def end(self):
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-
-class _Answer(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.server.calls.append(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+def _load_upgraded(host):
+    """Load the dump of format 4, upgrade it as an administrator does, and let the soak be in the largest instance."""
+    lines = read_dump()
+    with host.redis() as redis:
+        load(redis, lines)
+    for name in instances_of(lines):
+        command = [sys.executable, "-m", "ampsq.cli", "upgrade", "--url", host.url, "--instance", name, "--yes"]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=60.0)
+    host.name = "format4-nyc"
+    with Client(host.url, instance=host.name) as client:
+        # Their peers are not there: what is to be replicated to them would never be.
+        for name in client.admin.destinations():
+            client.admin.remove_destination(name)
 
 
 class Soak:
@@ -87,9 +73,10 @@ class Soak:
         seed: chooses who is killed and when.
         leaks: what a consumer is to leak: `key`, `memory`, `thread`.
         has_spark: whether a job of Spark writes, too.
+        is_upgraded: whether one of the instances is that of the dump of format 4, upgraded.
     """
 
-    def __init__(self, folder, seed, leaks=(), *, has_spark=True):
+    def __init__(self, folder, seed, leaks=(), *, has_spark=True, is_upgraded=False):
         self.folder, self.has_spark, self._chance = folder, has_spark, random.Random(seed)
         self.kills, self.misses, self.looks = [], 0, []
         self.rewrites, self.limits, self.behind, self.epoch = [], [], [], 0
@@ -98,12 +85,12 @@ class Soak:
             (folder / name).mkdir()
         self._stack = contextlib.ExitStack()
         try:
-            self._make(leaks)
+            self._make(leaks, is_upgraded=is_upgraded)
         except BaseException:
             self._stack.close()
             raise
 
-    def _make(self, leaks):
+    def _make(self, leaks, *, is_upgraded):
         """Start the servers, and say who is to work there."""
         self.hook = Hook()
         self._stack.callback(self.hook.end)
@@ -111,6 +98,8 @@ class Soak:
         other = "redis" if shutil.which("redis-server") else "valkey"
         self.here = self._host(launch, "a", "valkey", "--repl-backlog-size", "16384", "--repl-diskless-sync-delay", "0",
                                "--client-output-buffer-limit", "replica 262144 65536 2")  # fmt: skip
+        if is_upgraded:
+            _load_upgraded(self.here)
         self.there = self._host(launch, "b", other)
         self.replica = self._host(launch, "r", "valkey", "--replicaof", f"127.0.0.1 {self.here.port}")
         define(self.here, self.there, self.hook.address)
@@ -200,8 +189,8 @@ class Soak:
             eventually(lambda: redis.hlen(key(self.here.name, "keepers")) >= _DUTIES, within=600.0)
         for child in others:
             child.start()
-        first = ("cli", "shared", "work", "ranked", "topic-live")
-        eventually(lambda: all(self._size(f"consumed/{name}") for name in first), within=600.0)
+        first = ("cli", "shared", "main", "ranked", "topic-live")
+        eventually(lambda: self._watch() or all(self._size(f"consumed/{name}") for name in first), within=600.0)
         # On a machine that is busy Spark takes minutes to begin: it joins in then, and its leg says how far it came.
         with contextlib.suppress(AssertionError):
             eventually(lambda: self._is_told("spark") or not self.has_spark, within=120.0)
@@ -265,7 +254,7 @@ class Soak:
             self.rewrites.append((bool(is_on), self._settled_lines() - before))
 
     def _settled_lines(self):
-        return sum(self._size(f"consumed/{name}") for name in ("work", "ranked", "days", "cli"))
+        return sum(self._size(f"consumed/{name}") for name in ("main", "ranked", "days", "cli"))
 
     def _fill(self):
         """Let the server have less memory than it uses, until publishers are refused, and a while longer."""
@@ -349,11 +338,15 @@ class Soak:
         found = [client.admin.queue_stats(name) for client in clients for name in client.admin.queues()]
         return sum(each.acknowledged + each.expired + each.evicted + each.missing for each in found)
 
+    @staticmethod
+    def _queues(client):
+        return QUEUES.intersection(client.admin.queues())
+
     def _drained(self, clients):
         """Wait until nothing waits anywhere, twice in a row: what actions publish comes a little later."""
 
         def is_done():
-            found = [client.admin.queue_stats(name) for client in clients for name in client.admin.queues()]
+            found = [client.admin.queue_stats(name) for client in clients for name in self._queues(client)]
             return all(not each.depth and not each.remote for each in found)
 
         try:
@@ -363,7 +356,7 @@ class Soak:
             eventually(is_done, within=_DRAINED)
         except AssertionError:
             for client in clients:
-                for name in client.admin.queues():
+                for name in self._queues(client):
                     stats = client.admin.queue_stats(name)
                     if stats.depth or stats.remote:
                         print(client.instance, name, {each: getattr(stats, each) for each in stats.__slots__})
@@ -405,6 +398,7 @@ def main():
         help="what a consumer is to leak, one each 1,000 settled messages; may be repeated",
     )
     parser.add_argument("--no-spark", action="store_true", help="leave out the job of Spark, which needs a Java")
+    parser.add_argument("--upgraded", action="store_true", help="with the dump of format 4, upgraded, as an instance")
     parser.add_argument("--keep", help="a folder for everything that was written down; default: it is removed")
     options = parser.parse_args()
     # Who ends it ends all that it started.
@@ -414,7 +408,10 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp"))
         Path(folder).mkdir(exist_ok=True)
-        report = Soak(Path(folder), options.seed, options.leak, has_spark=not options.no_spark).run(options.seconds)
+        soak = Soak(
+            Path(folder), options.seed, options.leak, has_spark=not options.no_spark, is_upgraded=options.upgraded
+        )
+        report = soak.run(options.seconds)
         print(report.text())
         if options.keep:
             looks = [[look.settled, [[*name, *line] for name, line in look.lines.items()]] for look in report.looks]

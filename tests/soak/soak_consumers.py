@@ -79,8 +79,8 @@ def _handle(write, message):
 
 
 def work(url, instance, folder):
-    """A worker of `work`."""
-    _worker(url, instance, folder, "work", _handle)
+    """A worker of `main`."""
+    _worker(url, instance, folder, "main", _handle)
 
 
 def shared(url, instance, folder):
@@ -165,7 +165,7 @@ def durable(url, instance, folder):
             with (
                 contextlib.suppress(AmpsqError),
                 client.subscribe_topic(
-                    "orders", bookmark="most_recent", sub_id=name, bookmark_store=store, auto_ack=False
+                    "sales", bookmark="most_recent", sub_id=name, bookmark_store=store, auto_ack=False
                 ) as messages,
             ):
                 _each(messages, lambda message: (_line(write, "h", message), message.ack()))
@@ -203,7 +203,7 @@ class _Tasks:
 
     async def _live(self):
         write = self._ledger("topic-live")
-        async with self._client.subscribe_topic("orders", bookmark="epoch") as messages:
+        async with self._client.subscribe_topic("sales", bookmark="epoch") as messages:
             while True:
                 message = await messages.get(_GET)
                 if message is not None:
@@ -212,7 +212,7 @@ class _Tasks:
     async def _records(self):
         """Follow the records; whenever nothing comes, what they are is written down."""
         write, state, shown = self._ledger("records"), {}, None
-        async with self._client.sow_and_subscribe("positions", oof=True) as changes:
+        async with self._client.sow_and_subscribe("shelves", oof=True) as changes:
             while True:
                 change = await changes.get(_GET)
                 if change is not None:

@@ -33,8 +33,8 @@ def plain(url, instance, folder):
             wait_while_paused(folder, "plain", lambda: None)
             batch = numbers.attempt(_BATCH)
             try:
-                client.publish_many("orders", [body_of("plain", number) for number in batch[1:]])
-                client.publish("orders", body_of("plain", batch[0]))
+                client.publish_many("sales", [body_of("plain", number) for number in batch[1:]])
+                client.publish("sales", body_of("plain", batch[0]))
                 numbers.is_told(batch)
             except ServerFull as error:
                 full(time.time(), type(error).__name__)
@@ -59,12 +59,12 @@ def _keep(url, instance, folder, *, by, topic, persisted):
 
 def guaranteed(url, instance, folder):
     """Publish with a store in a file."""
-    _keep(url, instance, folder, by="guaranteed", topic="orders", persisted="memory")
+    _keep(url, instance, folder, by="guaranteed", topic="sales", persisted="memory")
 
 
 def there(url, instance, folder):
     """Publish at the other instance until the messages are on both disks."""
-    _keep(url, instance, folder, by="there", topic="jobs", persisted="fsync")
+    _keep(url, instance, folder, by="there", topic="errands", persisted="fsync")
 
 
 async def _plain_tasks(client, folder):
@@ -73,7 +73,7 @@ async def _plain_tasks(client, folder):
         await _quiet(folder, "tasks")
         batch = numbers.attempt(_BATCH)
         try:
-            await client.publish_many("orders", [body_of("tasks", number) for number in batch])
+            await client.publish_many("sales", [body_of("tasks", number) for number in batch])
             numbers.is_told(batch)
         except AmpsqError as error:
             print("tasks:", error, flush=True)
@@ -100,13 +100,13 @@ async def _keyed_tasks(client, folder):
         key = number % _KEYS
         try:
             if number % 10 == 3:
-                await client.sow_delete("positions", keys=[key])
+                await client.sow_delete("shelves", keys=[key])
             elif number % 10 == 5:
-                await client.publish("positions", {"id": key, "value": number}, expiration="3s")
+                await client.publish("shelves", {"id": key, "value": number}, expiration="3s")
             elif number % 2:
-                await client.delta_publish("positions", {"id": key, "part": number})
+                await client.delta_publish("shelves", {"id": key, "part": number})
             else:
-                await client.publish("positions", {"id": key, "value": number})
+                await client.publish("shelves", {"id": key, "value": number})
             done(number)
         except AmpsqError as error:
             print("keyed:", error, flush=True)
@@ -131,8 +131,8 @@ def tasks(url, instance, folder):
     async def run():
         async with AsyncClient(url, instance=instance) as client, asyncio.TaskGroup() as group:
             group.create_task(_plain_tasks(client, folder))
-            group.create_task(_kept_tasks(client, folder, "kept", "orders", "fsync"))
-            group.create_task(_kept_tasks(client, folder, "here", "jobs", "memory"))
+            group.create_task(_kept_tasks(client, folder, "kept", "sales", "fsync"))
+            group.create_task(_kept_tasks(client, folder, "here", "errands", "memory"))
             group.create_task(_keyed_tasks(client, folder))
 
     asyncio.run(run())
@@ -155,7 +155,7 @@ def spark(url, instance, folder):
     }.items():
         builder = builder.config(name, value)
     session, numbers = builder.getOrCreate(), Published(folder, "spark")
-    options = {"url": url, "instance": instance, "topic": "rows", "publisher": "spark"}
+    options = {"url": url, "instance": instance, "topic": "spark-rows", "publisher": "spark"}
     due = 0.0
     while True:
         wait_while_paused(folder, "spark", lambda: None)

@@ -94,7 +94,7 @@ class Report:
     def _queues(self):
         """Each queue against its publishers; gives what was recorded of each topic, as its consumers saw it."""
         titles = {
-            "work": "Worker", "ranked": "priority, acknowledged one by one", "chosen": "filters, asyncio",
+            "main": "Worker", "ranked": "priority, acknowledged one by one", "chosen": "filters, asyncio",
             "days": "barriers", "cli": "ampsq worker", "shared": "queue of two instances", "spark": "rows of Spark",
         }  # fmt: skip
         recorded = {}
@@ -107,17 +107,17 @@ class Report:
             recorded[name] = set(consumed.handled)
         self._leg("queue of two instances, at the other", len(self._consumed("shared-soak-b").handled))
         barriers = self._consumed("barriers")
-        self._account("barriers", "orders", barriers, is_barrier)
+        self._account("barriers", "sales", barriers, is_barrier)
         self.notes.append(f"{len(barriers.handled)} barriers")
         recorded["days"] |= set(barriers.handled)
         letters = self._consumed("letters")
         self._leg("dead letters", len(letters.handled))
-        if set(letters.handled) != {each for each in recorded["work"] if is_rejected(each[1])}:
+        if set(letters.handled) != {each for each in recorded["main"] if is_rejected(each[1])}:
             self.findings.append("dead letters: they are not those of the messages that were given up")
         self.findings += [f"dead letters: {each} twice" for each, at in letters.handled.items() if len(at) > 1]
         for one in ("ranked", "days", "cli"):
-            if recorded[one] != recorded["work"]:
-                self.findings.append(f"{one}: other messages than work: {sorted(recorded[one] ^ recorded['work'])[:5]}")
+            if recorded[one] != recorded["main"]:
+                self.findings.append(f"{one}: other messages than main: {sorted(recorded[one] ^ recorded['main'])[:5]}")
         return recorded
 
     def _topics(self, recorded):
@@ -125,23 +125,23 @@ class Report:
                   "topic-server": "topic, durable on the server"}  # fmt: skip
         for name, title in titles.items():
             consumed = self._consumed(name)
-            self._account(name, "orders", consumed, lambda _by, _number: True)
+            self._account(name, "sales", consumed, lambda _by, _number: True)
             self._leg(title, len(consumed.handled))
-            if missing := recorded["work"] - set(consumed.handled):
+            if missing := recorded["main"] - set(consumed.handled):
                 self.findings.append(f"{name}: {len(missing)} recorded messages are missing, as {sorted(missing)[:5]}")
 
     def _figures(self, recorded):
         """What the queues count is what their consumers wrote down."""
-        total = len(recorded["work"])
+        total = len(recorded["main"])
         with Client(self._soak.here.url, instance=self._soak.here.name) as client:
             stats = {name: client.admin.queue_stats(name) for name in client.admin.queues()}
         with Client(self._soak.there.url, instance=self._soak.there.name) as client:
             other = client.admin.queue_stats("shared")
         wanted = {
-            "work": ("acknowledged", "expired", total), "ranked": ("acknowledged", "expired", total),
+            "main": ("acknowledged", "expired", total), "ranked": ("acknowledged", "expired", total),
             "chosen": ("acknowledged", "filtered", total), "cli": ("acknowledged", "expired", total),
-            "ring": ("acknowledged", "evicted", total), "brief": ("expired", "missing", total),
-            "letters": ("acknowledged", "expired", stats["work"].expired),
+            "ring": ("acknowledged", "evicted", total), "quick": ("expired", "missing", total),
+            "letters": ("acknowledged", "expired", stats["main"].expired),
             "spark": ("acknowledged", "expired", len(recorded["spark"])),
         }  # fmt: skip
         for name, (one, two, number) in wanted.items():
@@ -152,7 +152,7 @@ class Report:
             if each.acknowledged != len(recorded["shared"]):
                 self.findings.append(f"shared, {name}: {each.acknowledged:,} settled of {len(recorded['shared']):,}")
         self._leg("ring", stats["ring"].acknowledged + stats["ring"].evicted)
-        self._leg("expiration", stats["brief"].expired)
+        self._leg("expiration", stats["quick"].expired)
         self._leg("rows of a view", self._lines("consumed/view"))
 
     def _alerts(self, recorded):
@@ -160,7 +160,7 @@ class Report:
         for body in self._soak.hook.calls:
             order = json.loads(body)
             came[order["by"], order["n"]] += 1
-        wanted = {each for each in recorded["work"] if is_alert(each[1])}
+        wanted = {each for each in recorded["main"] if is_alert(each[1])}
         if set(came) != wanted:
             self.findings.append(f"webhooks: {len(wanted - set(came))} are missing, {len(set(came) - wanted)} too many")
         self._leg("webhooks", len(came))
@@ -171,13 +171,13 @@ class Report:
 
         def is_alike():
             with Client(self._soak.here.url, instance=self._soak.here.name) as client:
-                records = {record.key: record.data for record in client.sow("positions")}
+                records = {record.key: record.data for record in client.sow("shelves")}
             return records == json.loads((self._soak.folder / "records").read_text())
 
         try:
             eventually(is_alike, within=20.0)
         except AssertionError:
-            self.findings.append("positions: the subscriber's records are not those of the topic")
+            self.findings.append("shelves: the subscriber's records are not those of the topic")
 
     def _faults(self):
         soak = self._soak

@@ -9,20 +9,35 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from soak_probe import ENVIRONMENT
 
 from ampsq import Action, Client, Destination, Do, On, Queue, Topic, View
+from ampsq.protocol import scripts
 
-__all__ = ["CONSUMED", "ORDERS", "SYMBOLS", "TOPICS", "Child", "Host", "body_of", "define", "is_alert", "is_barrier"]
+__all__ = [
+    "CONSUMED",
+    "ORDERS",
+    "QUEUES",
+    "SYMBOLS",
+    "TOPICS",
+    "Child",
+    "Host",
+    "body_of",
+    "define",
+    "is_alert",
+    "is_barrier",
+]
 
 HERE = Path(__file__).parent
 SYMBOLS = ("IBM", "AAPL", "MSFT", "ORCL")
-#: The publishers of `orders`.
+#: The publishers of `sales`.
 ORDERS = ("plain", "guaranteed", "tasks", "kept")
 #: Topic -> its publishers, as the bodies name them.
-TOPICS = {"orders": ORDERS, "jobs": ("here", "there"), "rows": ("spark",)}
+TOPICS = {"sales": ORDERS, "errands": ("here", "there"), "spark-rows": ("spark",)}
 
 
 def is_barrier(by, number):
@@ -36,7 +51,7 @@ def is_alert(number):
 
 
 def is_rejected(number):
-    """Whether the workers of `work` give an order up for good."""
+    """Whether the workers of `main` give an order up for good."""
     return number % 25 == 13
 
 
@@ -56,14 +71,16 @@ def body_of(by, number):
 
 #: Queue -> its topic, and which messages it is to deliver; of the queues whose consumers write down what they had.
 CONSUMED = {
-    "work": ("orders", lambda _by, _number: True),
-    "ranked": ("orders", lambda _by, _number: True),
-    "chosen": ("orders", lambda _by, number: symbol_of(number) in SYMBOLS[:2]),
-    "days": ("orders", lambda by, number: not is_barrier(by, number)),
-    "cli": ("orders", lambda _by, _number: True),
-    "shared": ("jobs", lambda _by, _number: True),
-    "spark": ("rows", lambda _by, _number: True),
+    "main": ("sales", lambda _by, _number: True),
+    "ranked": ("sales", lambda _by, _number: True),
+    "chosen": ("sales", lambda _by, number: symbol_of(number) in SYMBOLS[:2]),
+    "days": ("sales", lambda by, number: not is_barrier(by, number)),
+    "cli": ("sales", lambda _by, _number: True),
+    "shared": ("errands", lambda _by, _number: True),
+    "spark": ("spark-rows", lambda _by, _number: True),
 }
+#: Other queues than these are those of the dump.
+QUEUES = {*CONSUMED, "ring", "quick", "changes", "letters", "view"}
 
 
 def define(here, there, hook):
@@ -75,46 +92,49 @@ def define(here, there, hook):
         hook: the address that alerts are posted to.
     """
     kept = {"retention_age": "0s"}
-    over = {"underlying_topic": "orders", "lease_period": "20s", "max_per_subscription_backlog": 50}
-    shared = Queue(name="shared", underlying_topic="jobs", lease_period="20s", max_per_subscription_backlog=50)
+    over = {"underlying_topic": "sales", "lease_period": "20s", "max_per_subscription_backlog": 50}
+    shared = Queue(name="shared", underlying_topic="errands", lease_period="20s", max_per_subscription_backlog=50)
     with Client(here.url, instance=here.name) as client:
         client.apply(
-            *(Topic(name=name, **kept) for name in ("orders", "jobs", "letters", "rows", "by-symbol")),
-            Topic(name="positions", key="/id", **kept),
+            *(Topic(name=name, **kept) for name in ("sales", "errands", "letters", "spark-rows", "per-symbol")),
+            Topic(name="shelves", key="/id", **kept),
             # What is kept for ever lets a rewrite of the append-only file take its time.
             Topic(name="archive"),
-            Queue(name="work", **over),
+            Queue(name="main", **over),
             Queue(name="ranked", priority="/p", **over),
             Queue(name="chosen", filter="/s = 'IBM' OR /s = 'AAPL'", **over),
             Queue(name="days", barrier_expression="/barrier IS NOT NULL", **over),
             Queue(name="cli", **over),
             Queue(name="ring", ring_size=50, **over),
-            Queue(name="brief", expiration="2s", **over),
-            Queue(name="changes", underlying_topic="positions", max_per_subscription_backlog=50),
-            Queue(name="spark", underlying_topic="rows", max_per_subscription_backlog=50),
+            Queue(name="quick", expiration="2s", **over),
+            Queue(name="changes", underlying_topic="shelves", max_per_subscription_backlog=50),
+            Queue(name="spark", underlying_topic="spark-rows", max_per_subscription_backlog=50),
             Queue(name="letters", underlying_topic="letters", max_per_subscription_backlog=50),
             View(
-                name="by-symbol",
-                underlying_topic="brief",
+                name="per-symbol",
+                underlying_topic="quick",
                 projection=["/s", "/p", "COUNT(*) AS /orders"],
                 grouping=["/s", "/p"],
             ),
-            Queue(name="view", underlying_topic="by-symbol", max_per_subscription_backlog=50),
-            Action.dead_letter("work", "letters"),
+            Queue(name="view", underlying_topic="per-symbol", max_per_subscription_backlog=50),
+            Action.dead_letter("main", "letters"),
             Action(
                 name="alerts",
-                on=On.publish(topic="orders", filter="/alert = 1"),
+                on=On.publish(topic="sales", filter="/alert = 1"),
                 do=Do.webhook(url=hook),
             ),
             shared,
         )
     with Client(there.url, instance=there.name) as client:
-        client.apply(Topic(name="jobs", **kept), shared)
+        client.apply(Topic(name="errands", **kept), shared)
     for one, other in ((here, there), (there, here)):
         with Client(one.url, instance=one.name) as client:
             client.apply(
                 Destination(
-                    name="other", sync_type="sync", topics=["jobs", "shared"], addresses=[f"{other.url}#{other.name}"]
+                    name="other",
+                    sync_type="sync",
+                    topics=["errands", "shared"],
+                    addresses=[f"{other.url}#{other.name}"],
                 )
             )
 
@@ -161,7 +181,11 @@ class Host:
         return self.server.process.pid
 
     def start(self):
+        """Start the server with all scripts: those that somebody needs later would count as growth of its heap."""
         self.server = self._launch(self.kind, self._folder, appendonly=True, options=self._options)
+        with self.redis() as redis:
+            for name in scripts.names():
+                redis.script_load(scripts.script(name).source)
 
     def kill(self):
         """Kill the server at once; says whether it was alive."""
@@ -237,3 +261,32 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+class Hook(ThreadingHTTPServer):
+    """Where the webhook's calls come to; `calls` has their bodies."""
+
+    def __init__(self):
+        self.calls = []
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self._thread = threading.Thread(target=self.serve_forever)
+        self._thread.start()
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/alerts"
+
+    def end(self):
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.calls.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass

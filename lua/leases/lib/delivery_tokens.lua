@@ -1,10 +1,12 @@
 --- delivery_tokens: the numbers of a queue's deliveries.
 -- They rise, and are not below the clock, in microseconds since V.counted_since: so a server that lost its last deliveries gives none of their tokens again.
---- @include queue
+--- @include queue, set_back
 
 -- Behind it are the next ones. As many as the clock has passed over are told by `skipped`: the others were given.
 local function token_before(queue, now)
-  return math.max(tonumber(queue.token or 0), (now - V.counted_since) * 1000 - 1)
+  local last, before = tonumber(queue.token or 0), (now - V.counted_since) * 1000 - 1
+  if last > before + 1000 then before = (ms_set_back(now) - V.counted_since) * 1000 - 1 end
+  return math.max(last, before)
 end
 
 -- The `count` tokens behind `before` are given.

@@ -1,5 +1,5 @@
 --- entry_ids: the instance's clock: IDs rise over all topics, so they are one order of everything published here.
---- @include ref, log_index()
+--- @include ref, log_index(), set_back
 
 -- The least ID above one that is there; an entry of somebody else may have any number that 64 bits hold.
 local function id_after(id)
@@ -8,11 +8,18 @@ local function id_after(id)
   return string.format('%.0f', ms + 1) .. '-', 0
 end
 
+-- The ID behind the clock's and not below `ms`, as what is before its sequence, and that.
+local function id_at(ms)
+  local clock = call('GET', K.clock()) or '0-0'
+  local last = tonumber(string.match(clock, '^%d+'))
+  if last < ms then return string.format('%.0f', ms) .. '-', 0 end
+  if last > ms and ms_set_back(ms) > last then clock = call('GET', K.clock()) end
+  return id_after(clock)
+end
+
 -- One more ID of the clock, for a stream that is no log.
 local function next_id(ms)
-  local clock = call('GET', K.clock()) or '0-0'
-  local prefix, sequence = string.format('%.0f', ms) .. '-', 0
-  if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
+  local prefix, sequence = id_at(ms)
   local id = prefix .. string.format('%.0f', sequence)
   call('SET', K.clock(), id)
   return id
@@ -22,9 +29,7 @@ end
 -- Somebody else's XADD may have used an ID that the clock has not seen; then the clock goes to the log's own last ID and
 -- the first entry is tried once more.
 local function record_entries(log, ms, from, to, add)
-  local clock = call('GET', K.clock()) or '0-0'
-  local prefix, sequence = string.format('%.0f', ms) .. '-', 0
-  if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
+  local prefix, sequence = id_at(ms)
   local first = add(redis.pcall, prefix .. string.format('%.0f', sequence), from)
   if type(first) == 'table' then
     local info = redis.pcall('XINFO', 'STREAM', log)
