@@ -3,7 +3,8 @@
 python tests/faults/nightly.py --runs 100 --seconds 60 --out build/nightly
 
 Each run is a process of its own. After each one its line is in OUT.jsonl, and the tables in OUT.md are made anew, so
-that a night that was cut short is not lost. A seed that is in OUT.jsonl with the same seconds is not run again.
+that a night that was cut short is not lost. A seed that is in OUT.jsonl with the same seconds is not run again. The
+files of a run that found something are kept.
 """
 
 # ruff: noqa: T201  (a command prints)
@@ -12,8 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -105,17 +109,31 @@ def summary(rows):
 
 def _run(seed, seconds):
     """Run one seed; gives its line, also where it ended without one."""
-    command = [sys.executable, str(_CAMPAIGN), "--seed", str(seed), "--seconds", str(seconds), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _BEYOND, check=False)
-        return json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
-        words = done.stderr.strip().splitlines()[-1:] if isinstance(error, json.JSONDecodeError) else [repr(error)]
-        return {
-            "seed": seed, "servers": "?", "topology": "?", "appendfsync": "?", "messages": 0, "hit": 0, "in_vain": 0,
-            "bytes": 0, "healed": 0, "allowed": "", "oldest": {}, "faults": {}, "allowed_by_kind": {},
-            "wrong": [f"the run itself failed: {' '.join(words)}"],
-        }  # fmt: skip
+    folder = Path(tempfile.mkdtemp(prefix="aq-", dir="/tmp"))
+    options = ("--seed", str(seed), "--seconds", str(seconds), "--json", "--keep", str(folder / "run"))
+    with subprocess.Popen(
+        [sys.executable, str(_CAMPAIGN), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as campaign:
+        try:
+            said, complaints = campaign.communicate(timeout=seconds + _BEYOND)
+            row = json.loads(said)
+        except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+            why = (
+                repr(error) if isinstance(error, subprocess.TimeoutExpired) else complaints.strip().rpartition("\n")[2]
+            )
+            row = {
+                "seed": seed, "servers": "?", "topology": "?", "appendfsync": "?", "messages": 0, "hit": 0,
+                "in_vain": 0, "bytes": 0, "healed": 0, "allowed": "", "oldest": {}, "faults": {},
+                "allowed_by_kind": {}, "wrong": [f"the run itself failed: {why}"],
+            }  # fmt: skip
+        finally:
+            # Told to end, it ends what it started.
+            campaign.terminate()
+    if row["wrong"]:
+        print(f"kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return row
 
 
 def main():
@@ -125,6 +143,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60.0, help="of each run")
     parser.add_argument("--out", type=Path, default=Path("build/nightly"), help="files to write, without their ends")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     kept, page = options.out.with_suffix(".jsonl"), options.out.with_suffix(".md")
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
