@@ -61,6 +61,7 @@
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
+    │   ├─ SlotKeyTaken         a key has the bare name that scripts declare as the instance's slot
     │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
 
@@ -125,6 +126,7 @@ __all__ = [
     "SequenceGap",
     "ServerFull",
     "ServerUnsuitable",
+    "SlotKeyTaken",
     "SlowClient",
     "StageLost",
     "StaleLease",
@@ -717,6 +719,21 @@ class FormatMismatch(Rejected):
         if self.is_upgradable:
             return f"{stored}: `ampsq upgrade` turns it into that, once; make a backup first (docs/upgrading.md)"
         return f"{stored}: it is too old for one step; upgrade it with each release in between (docs/upgrading.md)"
+
+
+class SlotKeyTaken(Rejected):
+    """Somebody else's key has the name that scripts declare as the slot of the instance, ``{instance}``.
+
+    While that slot of a cluster is moved, such a key would let a script run where half of the others are not any more.
+    """
+
+    code = "AMPSQ_SLOT_KEY_TAKEN"
+
+    def _text(self) -> str:
+        return (
+            f"The server has a key named {self.detail.get('key')!r}: no key may have that name, by which scripts say "
+            "in which slot of a cluster they run. Nobody here makes it: rename or remove it"
+        )
 
 
 class ScriptBug(AmpsqError):

@@ -65,6 +65,7 @@ __all__ = [
     "VALUES",
     "Key",
     "key",
+    "slot_key",
 ]
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
@@ -735,6 +736,11 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
 )
 
 
+def slot_key(instance: str) -> str:
+    """The key that scripts declare, in the slot of all keys of the instance; there is never one of that name."""
+    return "{" + instance + "}"
+
+
 def key(instance: str, name: str, *parameters: str) -> str:
     """Spell one key of an instance.
 
@@ -753,7 +759,7 @@ def key(instance: str, name: str, *parameters: str) -> str:
         raise ValueError(f"key {name!r} takes {len(parts) // 2} parameters, got {len(parameters)}")
     parts[1::2] = parameters
     try:
-        return "{" + instance + "}" + "".join(parts)
+        return slot_key(instance) + "".join(parts)
     except TypeError as error:
         wrong = next(each for each in parameters if not isinstance(each, str))
         raise DefinitionError(f"{shown(wrong)} is not a name; allowed: {NAME_ALLOWED}") from error

@@ -1,10 +1,11 @@
 --- open: make an instance's keys ready for use, or find them so.
 --- ARGV now, name, incarnation
---- FAIL FORMAT_MISMATCH
+--- FAIL FORMAT_MISMATCH, SLOT_KEY_TAKEN
 --- GIVES {origin, catalog version, ms now}
 --- FLAGS allow-oom
 --- @include clock, fail
 local ms = clock_ms(now)
+if call('EXISTS', P) == 1 then fail(E.SLOT_KEY_TAKEN, {key = P}) end
 local format = call('HGET', K.instance(), F.format)
 if format and format ~= V.format then fail(E.FORMAT_MISMATCH, {found = format, expected = V.format}) end
 if not format then

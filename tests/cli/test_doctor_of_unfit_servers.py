@@ -186,6 +186,19 @@ def test_keys_of_another_version_are_told_with_what_helps(defined, apart, mend):
     assert finding["mend"].startswith(mend)
 
 
+def test_a_key_of_the_name_that_scripts_declare_is_told(defined):
+    with defined.client() as client:
+        client._store.redis.set(f"{{{client.instance}}}", "of another program")
+
+    found = wrong(defined)
+
+    assert [check for check, _ in found] == ["slot key"]
+    (finding,) = found.values()
+    with contextlib.closing(Store(defined.environment["AMPSQ_URL"], "", retry_timeout=5.0)) as store:
+        store.redis.execute_command(*shlex.split(finding["mend"].partition("#")[0])[1:])
+    assert all(each["well"] for each in told(defined, code=0).values())
+
+
 def test_an_instance_that_is_not_there_is_told_with_those_that_are_and_none_is_made(lonely):
     # Given
     with ampsq.Client(lonely.environment["AMPSQ_URL"], instance="other"):

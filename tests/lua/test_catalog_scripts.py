@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from observing import eventually
 from world import decoded, ref, version_after
 
-from ampsq.base.errors import CatalogChanged, UnknownQueue
+from ampsq.base.errors import CatalogChanged, SlotKeyTaken, UnknownQueue
 from ampsq.protocol.schema import COUNTED_SINCE, FORMAT
 
 
@@ -20,6 +22,19 @@ def test_open_makes_an_instance_and_finds_it_again(world):
     world.mark()
     assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
     assert world.changes() == {}
+
+
+def test_an_instance_whose_slot_key_somebody_made_is_not_opened(world):
+    name = f"{{{world.store.instance}}}"
+    world.store.redis.set(name, "of another program")
+    world.mark()
+
+    with pytest.raises(SlotKeyTaken, match=re.escape(f"a key named {name!r}")):
+        world.run("open", 5_000, "nyc-1", "t6w1xk")
+
+    assert world.changes() == {}
+    world.store.redis.delete(name)
+    assert world.run("open", 5_000, "nyc-1", "t6w1xk")[2] == 5_000
 
 
 def test_a_topic_is_defined_and_feeds_the_queues_that_it_is_told(world):

@@ -11,7 +11,7 @@ from ampsq.operations.doctor.instance_facts import Finding, read_instance_facts,
 from ampsq.operations.doctor.instance_rules import RULES
 from ampsq.operations.doctor.server_facts import read_server_facts, rules_of
 from ampsq.operations.doctor.server_rules import SERVER_RULES
-from ampsq.protocol.reads.instance import is_opened, life_sign
+from ampsq.protocol.reads.instance import is_opened, is_slot_key_taken, life_sign
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import Pause
@@ -74,6 +74,7 @@ async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, 
             f"ampsq apply FILE --instance {instance}",
         )
         return [Finding("instance", f"instance {instance}", well=False, text=text, why=why, mend=mend)]
+    taken = await is_slot_key_taken(instance)
     origin = await read_origin(instance)
     before = await read_repeated_facts(instance, pipeline)
     await Pause(interval)
@@ -83,4 +84,16 @@ async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, 
         await Pause(_PAUSE)
     after = await read_instance_facts(instance, origin, pipeline)
     after = replace(after, is_full=is_full)
-    return [finding for rule in RULES for finding in rule(before, after)]
+    found = [finding for rule in RULES for finding in rule(before, after)]
+    return [*found, *([_slot_key_taken(instance)] if taken else [])]
+
+
+def _slot_key_taken(instance: str) -> Finding:
+    return Finding(
+        "slot key",
+        f"instance {instance}",
+        well=False,
+        text=f"somebody made a key named {{{instance}}}",
+        why="no client can open the instance; while its slot of a cluster is moved, half a script could run",
+        mend=f"redis-cli RENAME '{{{instance}}}' 'other-{instance}'    # or remove it, once you know what it is",
+    )

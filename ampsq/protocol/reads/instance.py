@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.message_types import EXPRESSION_LIMIT
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, FORMAT, key
+from ampsq.protocol.schema import FIELDS, FORMAT, key, slot_key
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["catalog_version", "expression_limit", "has_format", "has_listeners", "is_opened", "life_sign"]
+__all__ = [
+    "catalog_version",
+    "expression_limit",
+    "has_format",
+    "has_listeners",
+    "is_opened",
+    "is_slot_key_taken",
+    "life_sign",
+]
 
 _FORMAT: Final = str(FORMAT).encode()
 
@@ -22,6 +30,11 @@ _FORMAT: Final = str(FORMAT).encode()
 def is_opened(instance: str) -> Call[bool]:
     """Ask whether somebody has opened an instance of this name, in whatever format its keys are."""
     return command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)
+
+
+def is_slot_key_taken(instance: str) -> Call[bool]:
+    """Ask whether there is a key of the bare name that scripts declare, ``{instance}``."""
+    return command(["EXISTS", slot_key(instance)], bool)
 
 
 def catalog_version(instance: str) -> Call[int | None]:
