@@ -24,6 +24,7 @@ __all__ = [
     "KEEP_FILTER",
     "KEY_WORK",
     "LOST_AT_MOST",
+    "LOST_CYCLE",
     "MARKS",
     "MAX_FILTERS",
     "NAMED_KEPT",
@@ -78,6 +79,8 @@ WANTED: Final = 1_000
 #: Milliseconds whose changes a server loses at most with its power: 2,000 with `appendfsync everysec`, and what its
 #: disk is late.
 LOST_AT_MOST: Final = 60_000
+#: Milliseconds, about 70 minutes, within which losses under a clock that is set back are told apart by their times.
+LOST_CYCLE: Final = 2**22
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
 #: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.

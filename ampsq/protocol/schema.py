@@ -31,6 +31,7 @@ from ampsq.protocol.limits import (
     KEEP_FILTER,
     KEY_WORK,
     LOST_AT_MOST,
+    LOST_CYCLE,
     MARKS,
     MAX_FILTERS,
     NAMED_KEPT,
@@ -115,7 +116,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "clock": Key(
             ":clock", "string", "the last ID given to any topic",
-            "publish, scan_foreign_entries; `ms_set_back`: the server lost what it gave", "never", "the logs",
+            "publish, scan_foreign_entries; `first_behind_loss`: the server lost what it gave", "never", "the logs",
         ),
         "topics": Key(
             ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
@@ -578,9 +579,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
         "former": "former",
-        # the run ID of the server's process in which the instance was opened first, or in which its clock went on last
-        # since the server's was set back
-        "run": "run",
+        # the run ID of the server's process in which the instance was opened first, or last went on behind a
+        # loss; and ms below which it gave no number of a delivery or a session since
+        "run": "run", "numbers_from": "numbers_from",
         # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
         "upgrade": "upgrade",
         # bytes of the largest body that scripts read, where the instance says it
@@ -732,6 +733,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "anchor": LEASES_ANCHOR,
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,
+        "lost_cycle": LOST_CYCLE,
     }
 )
 

@@ -30,6 +30,8 @@ __all__ = ["RedisOptions", "ask_cluster", "ask_sentinels", "options_of", "slot_o
 _Node: TypeAlias = "tuple[bytes | None, int, *tuple[object, ...]]"
 #: The first and the last of a run of slots, their primary and its replicas.
 _Slots: TypeAlias = "tuple[int, int, _Node, *tuple[_Node, ...]]"
+#: Whether redis-py has one option for what it is, or one each for its name and version, as before its version 7.1.
+_NAMES_ITS_DRIVER: Final = hasattr(redis, "DriverInfo")
 _NO_CLUSTER: Final = "cluster support disabled"
 
 
@@ -43,16 +45,26 @@ class RedisOptions(TypedDict):
     max_connections: NotRequired[int]
     socket_keepalive: NotRequired[bool]
     socket_keepalive_options: NotRequired[dict[int, int]]
+    driver_info: NotRequired[None]
+    lib_name: NotRequired[None]
+    lib_version: NotRequired[None]
 
 
 def options_of(seconds: float) -> RedisOptions:
     """What every connection has: deadlines, and no retries of redis-py's own, which would run a script twice."""
-    return {
+    options: RedisOptions = {
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
     }
+    # Of each connection redis-py would tell the server its name and version: two round trips, and for the version it
+    # parses the metadata of its package each time, a quarter of what opening a client costs.
+    if _NAMES_ITS_DRIVER:
+        options["driver_info"] = None
+    else:
+        options["lib_name"] = options["lib_version"] = None
+    return options
 
 
 def slot_of(instance: str) -> int:

@@ -4,7 +4,7 @@
 
 local function number_after(last, now)
   last = tonumber(last)
-  if last > now - V.counted_since then now = ms_set_back(now) end
+  if last > now - V.counted_since then now = math.max(now, first_behind_loss(now)) end
   return string.format('%.0f', math.max(last + 1, now - V.counted_since))
 end
 

@@ -5,7 +5,7 @@
 -- Behind it are the next ones. As many as the clock has passed over are told by `skipped`: the others were given.
 local function token_before(queue, now)
   local last, before = tonumber(queue.token or 0), (now - V.counted_since) * 1000 - 1
-  if last > before + 1000 then before = (ms_set_back(now) - V.counted_since) * 1000 - 1 end
+  if last > before + 1000 then before = (first_behind_loss(now) - V.counted_since) * 1000 - 1 end
   return math.max(last, before)
 end
 

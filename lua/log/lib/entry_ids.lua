@@ -13,7 +13,7 @@ local function id_at(ms)
   local clock = call('GET', K.clock()) or '0-0'
   local last = tonumber(string.match(clock, '^%d+'))
   if last < ms then return string.format('%.0f', ms) .. '-', 0 end
-  if last > ms and ms_set_back(ms) > last then clock = call('GET', K.clock()) end
+  if last > ms and first_behind_loss(ms) > last then clock = call('GET', K.clock()) end
   return id_after(clock)
 end
 
