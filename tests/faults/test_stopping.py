@@ -185,8 +185,7 @@ def test_a_coordinator_of_many_instances_waits_quietly_and_ends_in_time(lost_ser
     started.says("the server is away")
     # Then, once each instance has seen it, it does next to nothing, and has said it once for all instances and duties
     # Each instance sees it once, 3 s of a core together: longer on a machine that does other work too.
-    eventually(lambda: started.share(1.0) < 0.1, within=60.0)
-    assert started.share(4.0) < 0.1
+    eventually(lambda: started.share(4.0) < 0.1, within=90.0)
     assert len(started.warnings) == 1, started.warnings
     # And it ends in time
     started.terminated()
