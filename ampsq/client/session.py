@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 from ampsq.base.errors import (
     AmpsqError,
     DefinitionError,
+    SlotKeyTaken,
     UnknownQueue,
 )
 from ampsq.base.values import check_text, list_of, parse_name
@@ -23,7 +24,7 @@ from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.instances import list_instance
-from ampsq.protocol.reads.origin import next_incarnation, read_origin
+from ampsq.protocol.reads.origin import next_incarnation
 from ampsq.protocol.reads.server import Server, examine
 from ampsq.publishing.plain import PlainPublisher, TopicTypes
 from ampsq.queues.returns import checked_reason
@@ -88,18 +89,22 @@ class Session:
 
         Raises:
             ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
-                an incompatible version. Unavailable: there is no server.
+                an incompatible version. SlotKeyTaken: somebody made a key that must not be there. Unavailable: there is
+                no server.
         """
         self.server = await examine(self.instance)
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         # One that is there is only looked at: a server with a full disk still allows that.
-        if not (await instance_reads.has_format(self.instance)):
+        state = await instance_reads.instance_state(self.instance)
+        if not state.has_format:
             await catalog_calls.open_instance(self.instance, next_incarnation())
-        self.origin = await read_origin(self.instance)
+            state = await instance_reads.instance_state(self.instance)
+        elif await instance_reads.is_slot_key_taken(self.instance):
+            raise SlotKeyTaken(key=instance_reads.slot_key(self.instance))
+        self.origin, self.has_listeners = state.origin, state.has_listeners
         await list_instance(self.instance)
-        if await instance_reads.has_listeners(self.instance):
-            self.has_listeners = True
+        if self.has_listeners:
             await action_calls.emit_event("connect", self.client)
 
     async def announce_disconnect(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from ampsq import AsyncClient, Client, FilePublishStore, Queue, SqliteBookmarkStore, Topic
-from ampsq.base.errors import DefinitionError, NotPermitted
+from ampsq.base.errors import DefinitionError, NotPermitted, SlotKeyTaken
 from ampsq.files.config import load
 
 
@@ -140,3 +140,19 @@ def test_a_configuration_of_elements_within_each_other_without_end_is_refused(tm
     path.write_text(f"<AMPSConfig>{'<a>' * 20_000}{'</a>' * 20_000}</AMPSConfig>")
     with pytest.raises(DefinitionError, match=r"deep\.xml:1: more than 100 elements within each other"):
         load(path)
+
+
+def test_an_instance_beside_whose_keys_somebody_made_one_of_the_bare_name_is_not_opened(client):
+    url, name = client._store.url, client.instance
+    client._store.redis.set(f"{{{name}}}", "of another program")
+
+    async def opened():
+        async with AsyncClient(url, instance=name):
+            pass
+
+    for refused in (lambda: Client(url, instance=name), lambda: asyncio.run(opened())):
+        with pytest.raises(SlotKeyTaken, match=r"^The server has a key named '\{.*\}': .* rename or remove it$"):
+            refused()
+    client._store.redis.delete(f"{{{name}}}")
+    with Client(url, instance=name):
+        pass

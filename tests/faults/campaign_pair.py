@@ -141,7 +141,7 @@ class Pair:
         library: the compiled shim, or None.
 
     Attributes:
-        losses: (since when answers may be gone, when) of each loss of power.
+        losses: (since when answers may be gone, when, why) of each loss of power and each server that was killed.
         lost: bytes that these took.
         died: servers that ended by themselves.
     """
@@ -203,9 +203,11 @@ class Pair:
         """Begin a fault: a generator."""
         return getattr(self, "_" + step.fault.replace(" ", "_"))(self.sites[step.site], step)
 
-    @staticmethod
-    def _kill_server(site, step):
+    def _kill_server(self, site, step):
         del step
+        # While a flush takes long, a server with `everysec` answers what it has not written yet, for 2 s at most.
+        died = time.monotonic()
+        self.losses.append((died - PROMISED, died, "lost with a server that was killed"))
         site.kill_server()
         yield
         site.start_server()
@@ -213,7 +215,7 @@ class Pair:
 
     def _lose_power(self, site, step):
         died = time.monotonic()
-        self.losses.append((site.may_lose_since(died), died))
+        self.losses.append((site.may_lose_since(died), died, "lost with the power"))
         lost = site.lose_power(step.amount)
         self.lost += lost
         yield
@@ -310,11 +312,12 @@ class Pair:
         return None not in {before, after} and after > before
 
     def excuse(self, at):
-        """Why what was answered then may be gone, and seconds until the power was lost; None if it may not."""
-        ages = [died - at for since, died in self.losses if since <= at <= died + 0.5]
+        """Why what was answered then may be gone, and how many seconds later its server died; None if it may not."""
+        ages = [(died - at, why) for since, died, why in self.losses if since <= at <= died + 0.5]
         if self._always or not ages:
             return None
-        return ("lost with the power" if min(ages) <= PROMISED else "lost since a clock was set back"), min(ages)
+        age, why = min(ages)
+        return (why if age <= PROMISED else "lost since a clock was set back"), age
 
     def end(self):
         self._stack.close()

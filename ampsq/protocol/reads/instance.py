@@ -5,23 +5,26 @@ Who it is and was: `ampsq.protocol.reads.origin`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.message_types import EXPRESSION_LIMIT
+from ampsq.protocol.reads.origin import parse_origin
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, FORMAT, key, slot_key
 
 if TYPE_CHECKING:
+    from ampsq.base.bookmarks import Origin
     from ampsq.protocol.request import Call
 
 __all__ = [
+    "InstanceState",
     "catalog_version",
     "expression_limit",
-    "has_format",
-    "has_listeners",
+    "instance_state",
     "is_opened",
     "is_slot_key_taken",
     "life_sign",
+    "slot_key",
 ]
 
 _FORMAT: Final = str(FORMAT).encode()
@@ -49,14 +52,29 @@ def life_sign(instance: str) -> Call[str]:
     return command(["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: (reply or b"").decode())
 
 
-def has_format(instance: str) -> Call[bool]:
-    """Ask whether an instance is there whose keys have this version's format."""
-    return command(["HGET", key(instance, "instance"), FIELDS["format"]], lambda reply: bool(reply == _FORMAT))
+class InstanceState(NamedTuple):
+    """What a client that opens an instance has to know of it.
+
+    Attributes:
+        has_format: whether it is there, and its keys have this version's format.
+        origin: who it is, and who it was.
+        has_listeners: whether an action asks for the comings and goings of clients.
+    """
+
+    has_format: bool
+    origin: Origin
+    has_listeners: bool
 
 
-def has_listeners(instance: str) -> Call[bool]:
-    """Ask whether an action asks for the comings and goings of clients."""
-    return command(["HGET", key(instance, "instance"), FIELDS["heard"]], bool)
+def instance_state(instance: str) -> Call[InstanceState]:
+    """Read what a client that opens an instance has to know of it."""
+    names = [FIELDS[name] for name in ("format", "heard", "origin", "former")]
+
+    def read(reply: list[bytes | None]) -> InstanceState:
+        stored, listened, *origin = reply
+        return InstanceState(stored == _FORMAT, parse_origin(origin), bool(listened))
+
+    return command(["HMGET", key(instance, "instance"), *names], read)
 
 
 def expression_limit(instance: str) -> Call[int]:

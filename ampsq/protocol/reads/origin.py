@@ -14,7 +14,7 @@ from ampsq.protocol.schema import FIELDS, key
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["name_of", "next_incarnation", "read_origin"]
+__all__ = ["name_of", "next_incarnation", "parse_origin", "read_origin"]
 
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -35,10 +35,11 @@ def name_of(origin: str) -> str:
 
 def read_origin(instance: str) -> Call[Origin]:
     """Ask an instance who it is, and who it was; "" of one that is not there."""
-    return command(["HMGET", key(instance, "instance"), FIELDS["origin"], FIELDS["former"]], _parse)
+    return command(["HMGET", key(instance, "instance"), FIELDS["origin"], FIELDS["former"]], parse_origin)
 
 
-def _parse(reply: list[bytes | None]) -> Origin:
+def parse_origin(reply: list[bytes | None]) -> Origin:
+    """Read the fields `origin` and `former` of an instance."""
     own, former = ((text or b"").decode() for text in reply)
     words = former.split(" ") if former else []
     return Origin(own, [(parse_id(last), origin) for last, origin in zip(words[::2], words[1::2], strict=True)])
