@@ -48,16 +48,14 @@ class Failover:
         self._stack = contextlib.ExitStack()
         self._stack.callback(self._end_nodes)
         self._options = ["--appendonly", "yes", "--appendfsync", plan.appendfsync]
-        try:
+        with self._stack as starting:
             url = self._begin_cluster() if plan.topology == "cluster" else self._begin_sentinels()
-        except BaseException:
-            self._stack.close()
-            raise
-        self._url, self._down = url, set()
-        self.crew = Crew(self._folder / "crew", "a", url, url, _NAME, "replicas=1", ALONE)
-        self._stack.callback(self.crew.end)
-        with self.client("a") as client:
-            define(client)
+            self._url, self._down = url, set()
+            self.crew = Crew(self._folder / "crew", "a", url, url, _NAME, "replicas=1", ALONE)
+            starting.callback(self.crew.end)
+            with self.client("a") as client:
+                define(client)
+            self._stack = starting.pop_all()
 
     def _start(self, *, options=(), sentinel=False):
         nodes = self._sentinels if sentinel else self._nodes

@@ -149,21 +149,22 @@ class Pair:
     def __init__(self, launch, folder, plan, library):
         self.losses, self.lost, self.died = [], 0, []
         self._always = plan.appendfsync == "always"
-        self._stack = contextlib.ExitStack()
         self.sites = {}
-        for short in "ab":
-            self.sites[short] = Site(launch, folder, short, plan.appendfsync, library)
-            self._stack.callback(self.sites[short].end)
-        for here, there in (("a", "b"), ("b", "a")):
-            with self.client(here) as client:
-                other = self.sites[there]
-                define(
-                    client,
-                    Destination(
-                        name="other", sync_type="sync", topics=["orders", "work"],
-                        addresses=[f"{other.link.url}#{other.name}"],
-                    ),
-                )  # fmt: skip
+        with contextlib.ExitStack() as starting:
+            for short in "ab":
+                self.sites[short] = Site(launch, folder, short, plan.appendfsync, library)
+                starting.callback(self.sites[short].end)
+            for here, there in (("a", "b"), ("b", "a")):
+                with self.client(here) as client:
+                    other = self.sites[there]
+                    define(
+                        client,
+                        Destination(
+                            name="other", sync_type="sync", topics=["orders", "work"],
+                            addresses=[f"{other.link.url}#{other.name}"],
+                        ),
+                    )  # fmt: skip
+            self._stack = starting.pop_all()
 
     @property
     def crews(self):
