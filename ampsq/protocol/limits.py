@@ -78,7 +78,7 @@ BARRIERS_KEPT: Final = 64
 WANTED: Final = 1_000
 #: Milliseconds whose changes a server loses at most with its power: 2,000 with `appendfsync everysec`, and what its
 #: disk is late.
-LOST_AT_MOST: Final = 60_000
+LOST_AT_MOST: Final = 15_000
 #: Milliseconds, about 70 minutes, within which losses under a clock that is set back are told apart by their times.
 LOST_CYCLE: Final = 2**22
 #: Least milliseconds between two lease passes over one queue.
