@@ -61,7 +61,7 @@ def defined(server, instance):
 
 @pytest.fixture
 def noted(plain, instance):
-    """What a coordinator has noted: the run, appendfsync and whether it stops while it rewrites."""
+    """What a coordinator has noted: the run, appendfsync, whether it stops while it rewrites, until when it holds."""
     return lambda: (plain.get(key(instance, "lasting")) or b"").decode().split()
 
 
@@ -112,7 +112,7 @@ def test_a_coordinators_note_is_enough_for_those_who_may_not_ask(login, instance
         worker.subscribe_topic("orders", bookmark="epoch", fully_durable=True) as messages,
     ):
         assert messages.get(timeout="20s").data == {"id": 1}
-    assert noted()[1:] == ["everysec", "no"]
+    assert noted()[1:] == ["everysec", "no", "0"]
 
 
 @pytest.mark.usefixtures("defined")
@@ -137,12 +137,12 @@ def test_a_server_that_does_not_flush_is_refused_to_them_too_also_when_that_came
 @pytest.mark.usefixtures("defined", "no_wait")
 def test_a_note_of_another_run_of_the_server_counts_for_nothing(login, instance, plain):
     run = plain.info("server")["run_id"]
-    plain.set(key(instance, "lasting"), f"{'0' * len(run)} always no")
+    plain.set(key(instance, "lasting"), f"{'0' * len(run)} always no 0")
 
     with pytest.raises(FlushingUnknown):
         with_publisher(login("publisher"), instance)
 
-    plain.set(key(instance, "lasting"), f"{run} everysec no")
+    plain.set(key(instance, "lasting"), f"{run} everysec no 0")
     with publishing(login("publisher"), instance) as (_, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
@@ -162,7 +162,7 @@ def test_a_publisher_waits_for_the_note_of_a_server_that_began_anew(start_server
     with Client(server.url, instance=instance) as client:
         client.apply(Topic(name="orders"))
     with contextlib.closing(server.client()) as plain:
-        plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} always no")
+        plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} always no 0")
     with publishing(address("publisher"), instance) as (_, publisher):
         publisher.publish("orders", {"id": 1})
         publisher.flush(timeout="20s")
@@ -200,7 +200,7 @@ def test_a_gateway_learns_it_when_it_is_noted_after_it_connected(login, instance
             persisting = client.persisting()
             with pytest.raises(FlushingUnknown):
                 await persisting.begin(fsync)
-            plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} everysec no")
+            plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} everysec no 0")
             wanted = await persisting.begin(fsync)
             await client.publish("orders", {"id": 1})
             assert await persisting.wait(wanted, "orders", time.monotonic() + 20)
