@@ -268,8 +268,8 @@ class AsyncConnectionPool:
     async def _check(self, server: ServerAddress, connection: RawConnection) -> None:
         await connection.on_connect()
         confirmed, questions = self.route.confirmed(), self.route.questions()
-        for question in questions:
-            await connection.send_command(*question, check_health=False)
+        # In one write: what is no server of ours answers the first line and is gone, and its answer is read.
+        await connection.send_packed_command(connection.pack_commands(questions), check_health=False)
         self.route.check_server(server, confirmed, [await self._answer(connection) for _ in questions])
 
     @staticmethod
