@@ -230,8 +230,11 @@ class Campaign:
 
 def run(seed, seconds, topology=None, keep=None):
     """Make a seed's run in a folder of its own; gives its line of the table."""
-    logging.getLogger("ampsq").setLevel(logging.CRITICAL)
+    log = logging.getLogger("ampsq")
     with contextlib.ExitStack() as stack:
+        # That connections are lost is meant.
+        stack.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL)
         folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp"))
         Path(folder).mkdir(parents=True, exist_ok=True)
         library = compiled(folder)
