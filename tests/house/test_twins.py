@@ -103,7 +103,7 @@ TWINS = [
             *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
             *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
-            *("connection.on_connect(", "connection.send_command(", "connection.read_response("),
+            *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
             *("self.drop()", "self.pool.release("),
         ),
         {
