@@ -89,8 +89,8 @@ class Hostile(Stage):
         # Each request: what is refused as too much to read is sent again in parts.
         take = pool.take
 
-        def measured() -> _Measured:
-            return _Measured(take(), self._worked, spent)
+        def measured(key: str) -> _Measured:
+            return _Measured(take(key), self._worked, spent)
 
         vars(pool)["take"] = measured
         try:

@@ -7,7 +7,7 @@ import time
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.protocol.schema import key
 
-__all__ = ["eventually", "journal_of"]
+__all__ = ["eventually", "is_cared_for", "journal_of"]
 
 
 def eventually(condition, within=30.0):
@@ -26,3 +26,12 @@ def journal_of(redis, instance, origin, queue):
         for _, fields in redis.xrange(key(instance, "journal", queue))
         for ref in fields[b"refs"].decode().split()
     ]
+
+
+def is_cared_for(redis, *instances, within=20.0):
+    """Whether a coordinator does what is due in each of the instances from here on; with plain commands."""
+    # Of a subscription that nobody knows: the sweep takes it off, and that is all.
+    for name in instances:
+        redis.zadd(key(name, "due"), {"departed nobody": 1})
+    eventually(lambda: not any(redis.zscore(key(name, "due"), "departed nobody") for name in instances), within)
+    return True

@@ -44,6 +44,8 @@ import ampsq
 from ampsq.client.async_connection import AsyncClientConnection
 from ampsq.client.connection import ClientConnection
 from ampsq.coordinator import main, rebuilds
+from ampsq.coordinator.instance_duties import InstanceDuties
+from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.gateway import Gateway
 from ampsq.operations.roles import ROLES
@@ -211,8 +213,10 @@ def _in_roles():
     for kind in (Keepalive, Reporting):
         _as(kind, "worker", {"__init__"}, _making)
     _as(GuaranteedPublisher, "publisher+worker", {"__init__", "check_resume_at", "resume_at"}, _making)
-    _as(main.Coordinator, "coordinator", {"run", "_serve"})
-    _as(main.Coordinator, "coordinator", {"run", "_serve"}, _making)
+    for variable in (_acting, _making):
+        _as(main.Coordinator, "coordinator", {"run", "_follow"}, variable)
+        _as(ServerWatch, "coordinator", {"_loop"}, variable)
+        _as(InstanceDuties, "coordinator", {"do_round"}, variable)
     _as(Gateway, "gateway", {"start"}, _making)
     rebuilds._take_over = _within(_making, "coordinator", rebuilds._take_over)
     _as(LinkRunner, "coordinator", {"run"}, _making)
@@ -249,32 +253,33 @@ def _several(kind):
     """Let the connections of a store be those of several users, one pool each."""
     plainly, made, taken, closed = kind.__init__, kind._made, kind.take, kind.close
 
-    def begin(self, route, key):
-        plainly(self, route, key)
-        self._forced, self._roles, self._role = _making.get(), {}, TESTS
+    def begin(self, route):
+        plainly(self, route)
+        self._forced, self._roles, self._role, self._instance = _making.get(), {}, TESTS, route.instance
 
-    def of_role(self):
+    def of_role(self, instance):
         role = _role_of(self)
-        found = self._roles.get(role)
+        found = self._roles.get((role, instance))
         if found is None:
-            found = self._roles[role] = kind(self.route, self.key)
-            found._role = role
+            found = self._roles[role, instance] = kind(self.route)
+            found._role, found._instance = role, instance
         return found
 
-    def take(self):
+    def take(self, key):
         place = self.route.current
         # A server on a port has no users of ours: there everything is on the same connections, as without roles.
         is_guarded = place is None or behind(place.url) is not None
-        chosen = of_role(self) if self._role == TESTS and is_guarded else self
+        # A store may be on another instance than its route was made for.
+        chosen = of_role(self, key[1:-1]) if self._role == TESTS and is_guarded else self
         counts = self._forced or (_acting.get() is not None and not _trying.get())
-        return _counting(taken(chosen), chosen._role if counts else "")
+        return _counting(taken(chosen, key), chosen._role if counts else "")
 
     def pool_of(self, place):
         pool = made(self, place)
         known = behind(place.url)
         # An address with a user of its own keeps it.
         if known is not None and pool.connection_kwargs.get("username", TESTS) == TESTS:
-            user = TESTS if self._role == TESTS else known.user(self._role, self.route.instance)
+            user = TESTS if self._role == TESTS else known.user(self._role, self._instance)
             pool.connection_kwargs |= {"username": user, "password": PASSWORD}
         return pool
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError
-from ampsq.queues.explain import is_attended
+from ampsq.protocol.reads.instance import is_attended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LATE", "readiness_faults"]
 
-#: Seconds after which a duty that did not run to its end is late; the rarest has its turn every eight.
+#: Seconds for which a duty may have something to do, and not do it to its end.
 LATE: Final = 30.0
+
+
+async def _is_attended(instance: str) -> bool:
+    return await is_attended(instance)
 
 
 def readiness_faults(observer: Observer, rounds: Callable[[], Mapping[tuple[str, str], float]] | None) -> Iterator[str]:
@@ -23,17 +27,17 @@ def readiness_faults(observer: Observer, rounds: Callable[[], Mapping[tuple[str,
 
     Args:
         observer: on the server.
-        rounds: instance and duty -> seconds since it last ran, of the coordinator in this process; None where that is
-            another process: then its life sign at the server counts.
+        rounds: instance and duty -> seconds by which it is late, of the coordinator in this process; None where that is
+            another process: then whether one listens at the server counts.
     """
     try:
         observer.ping()
         for instance in observer.instances():
-            if rounds is None and not observer.run(instance, is_attended(instance)):
+            if rounds is None and not observer.run(instance, _is_attended(instance)):
                 yield f"{instance}: no coordinator is at work"
     except AmpsqError as error:
         yield f"the server: {error}"
         return
     for (instance, duty), age in (rounds or dict)().items():
         if age > LATE:
-            yield f"{instance}: {duty} last ran {age:.0f} s ago"
+            yield f"{instance}: {duty} is late by {age:.0f} s"

@@ -209,7 +209,10 @@ class _Collector:
         for instance, is_up in self._reachable.items():
             up.add_metric([instance], int(is_up))
         yield up
-        name, text = "ampsq_coordinator_duty_age_seconds", "Since a duty of this coordinator last ran to its end."
+        name, text = (
+            "ampsq_coordinator_duty_age_seconds",
+            "For how long a duty of this coordinator has had something to do.",
+        )
         ages = _family(name, "gauge", text, (_INSTANCE, "duty"))
         for (instance, duty), age in self._rounds.items():
             ages.add_metric([instance, duty], age)
@@ -250,7 +253,7 @@ def exposition(
     Args:
         readings: of the instances that answered.
         reachable: instance -> whether it did.
-        rounds: instance and duty -> seconds since it last ran to its end, of the coordinator in this process.
+        rounds: instance and duty -> seconds by which it is late, of the coordinator in this process.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(readings, reachable, rounds))

@@ -59,7 +59,7 @@ class Console:
         where: host and port, as `parse_where` reads them.
         access: who may do what.
         instances: which; default all that the server carries.
-        rounds: instance and duty -> seconds since that last ran, of the coordinator in this process; None: it is in
+        rounds: instance and duty -> seconds by which it is late, of the coordinator in this process; None: it is in
             another one.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ampsq.base.errors import NotPermitted, ScriptBug
 from ampsq.protocol.calls import duties as duty_calls
@@ -13,45 +13,73 @@ from ampsq.protocol.reads.server import ON_REWRITE, configuration, flush_facts
 from ampsq.publishing.server_clock import Moment, clock_of
 
 if TYPE_CHECKING:
+    from ampsq.coordinator.duty import Happened
     from ampsq.transport.store import Store
 
-__all__ = ["FlushSettings"]
+__all__ = ["FlushSettings", "FlushState", "read_flush_state"]
 
 _log = logging.getLogger("ampsq.coordinator")
-_PAUSE: Final = 1.0
+
+
+class FlushState(NamedTuple):
+    """How a server flushes.
+
+    Attributes:
+        run: the ID of its process.
+        appendfsync: the setting.
+        on_rewrite: the setting ``no-appendfsync-on-rewrite``.
+        held_until: its clock was set back: until it shows this, in ms, it flushes nothing; 0: it was not.
+    """
+
+    run: str
+    appendfsync: str
+    on_rewrite: str
+    held_until: int
+
+
+def read_flush_state(store: Store) -> FlushState | None:
+    """Ask a server how it flushes; None: it has no such settings.
+
+    Raises:
+        NotPermitted: this user may not ask.
+    """
+    # On one connection, so that both are of one run of the server.
+    pipeline = store.pinned()
+    try:
+        asked = time.monotonic()
+        facts = pipeline.ask(flush_facts())
+        clock = clock_of(facts.run, time.monotonic)
+        if facts.time is not None:
+            clock.learn(facts.time, Moment(asked, time.monotonic()))
+        settings = pipeline.ask(configuration())
+    except ScriptBug:
+        # A server without CONFIG has none for anybody, and nobody waits for a note.
+        return None
+    finally:
+        pipeline.close()
+    return FlushState(facts.run, settings["appendfsync"], settings[ON_REWRITE], math.ceil(clock.held_until * 1000))
 
 
 class FlushSettings:
     """Notes the server's run, when it flushes, and whether its clock was set back; again when one of them changed."""
 
     name = "flushing"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"flushing"})
 
     def __init__(self) -> None:
         self._reported = ""
 
     def run_once(self, store: Store) -> float:
         """Ask the server, and note what it says; one that may not be asked is told of once."""
-        # On one connection, so that both are of one run of the server.
-        pipeline = store.pinned()
         try:
-            asked = time.monotonic()
-            facts = pipeline.ask(flush_facts())
-            clock = clock_of(facts.run, time.monotonic)
-            if facts.time is not None:
-                clock.learn(facts.time, Moment(asked, time.monotonic()))
-            settings = pipeline.ask(configuration())
-        except ScriptBug:
-            # A server without CONFIG has none for anybody, and nobody waits for a note.
-            return _PAUSE
+            state = read_flush_state(store)
         except NotPermitted as error:
             self._say(store.instance, error)
-            return _PAUSE
-        finally:
-            pipeline.close()
+            return math.inf
         self._reported = ""
-        held_until = ceil(clock.held_until * 1000)
-        store.call(duty_calls.note_flushing(facts.run, settings["appendfsync"], settings[ON_REWRITE], held_until))
-        return _PAUSE
+        if state is not None:
+            store.call(duty_calls.note_flushing(*state))
+        return math.inf
 
     def _say(self, instance: str, error: NotPermitted) -> None:
         if str(error) != self._reported:

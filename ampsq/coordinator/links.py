@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.base.errors import Rejected
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.destination import Destination
 from ampsq.protocol.calls import ownership as ownership_calls
+from ampsq.protocol.reads.queues import count_remote
+from ampsq.protocol.reads.subscribers import count_subscriptions
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.replication.ownership import assume_lost
 from ampsq.replication.recovery import Recovery, resume_recovered
@@ -18,6 +21,7 @@ from ampsq.replication.recovery import Recovery, resume_recovered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
@@ -25,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Links"]
 
 _log = logging.getLogger("ampsq.coordinator")
-#: Seconds between two rounds: how soon a new destination is linked, and what waits elsewhere is asked for.
+#: Seconds between two rounds while something waits elsewhere that somebody here may be free for, and until it is seen
+#: that a link has ended by itself.
 _PAUSE: Final = 0.1
+_LINKED_PAUSE: Final = 5.0
 _SHORT_PAUSE: Final = 0.01
 #: Of so many messages that others own the owners are looked at, a round.
 _ASSUMED: Final = 1_000
@@ -39,13 +45,19 @@ class Links:
 
     Args:
         servers: what waits for a lost server; None: each link waits by itself.
+        definitions: the catalog that it goes by; default one of its own.
+
+    Attributes:
+        shared_queues: the queues that another instance has, too.
     """
 
     name = "links"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "clients", "due", "news", "remote"})
 
-    def __init__(self, servers: ServerWait | None = None) -> None:
+    def __init__(self, servers: ServerWait | None = None, definitions: Definitions | None = None) -> None:
         self._servers = servers
-        self._definitions = Definitions()
+        self._definitions = definitions or Definitions()
+        self.shared_queues: tuple[str, ...] = ()
         self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
         self._version = -1
         self._recovery: Recovery | None = None
@@ -57,10 +69,20 @@ class Links:
             self._follow(store, catalog)
             self._recover(store)
             self._version = catalog.version
+            self.shared_queues = _shared_queues(catalog)
         elif self._recovery is not None:
             self._recover(store)
-        # While messages change owner there will be more room, and more that waits.
-        return _SHORT_PAUSE if catalog.destinations and self._request(store, catalog) else _PAUSE
+        if not catalog.destinations:
+            return math.inf
+        subscriptions = store.call(count_subscriptions(store.instance)) if self.shared_queues else 0
+        if subscriptions:
+            waiting = [name for name in self.shared_queues if store.call(count_remote(store.instance, name))]
+            # While messages change owner there will be more room, and more that waits.
+            if self._request(store, waiting):
+                return _SHORT_PAUSE
+            if waiting:
+                return _PAUSE
+        return _PAUSE if self._recovery is not None else _LINKED_PAUSE
 
     def close(self) -> None:
         """End all links."""
@@ -100,18 +122,24 @@ class Links:
             _log.warning("%s has recovered: queues %s go on", store.instance, ", ".join(before.queues))
 
     @staticmethod
-    def _request(store: Store, catalog: Catalog) -> int:
-        """Gives for how many messages."""
+    def _request(store: Store, queues: Sequence[str]) -> int:
+        """Ask for what others own and somebody here is free for; gives for how many messages."""
         asked = 0
-        definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
-        for queue in catalog.queues:
-            type_of = catalog.message_type(queue)
-            if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
-                try:
-                    wanted = store.call(ownership_calls.request_ownership(queue))
-                    asked += wanted
-                    if wanted:
-                        store.run(assume_lost(store.instance, queue, _ASSUMED))
-                except Rejected as error:
-                    _log.debug("queue %s of %s: %s", queue, store.instance, error)
+        for queue in queues:
+            try:
+                wanted = store.call(ownership_calls.request_ownership(queue))
+                asked += wanted
+                if wanted:
+                    store.run(assume_lost(store.instance, queue, _ASSUMED))
+            except Rejected as error:
+                _log.debug("queue %s of %s: %s", queue, store.instance, error)
         return asked
+
+
+def _shared_queues(catalog: Catalog) -> tuple[str, ...]:
+    definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
+    return tuple(
+        queue
+        for queue in catalog.queues
+        if any(definition.topic_for(queue, catalog.message_type(queue)) is not None for definition in definitions)
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.reads.clock import exact_server_time
 from ampsq.protocol.reads.server import server_run
 from ampsq.protocol.reads.subscribers import (
@@ -20,6 +22,7 @@ from ampsq.protocol.reads.subscribers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ampsq.coordinator.duty import Happened
     from ampsq.transport.store import Store
 
 __all__ = ["LostClients"]
@@ -40,9 +43,13 @@ class LostClients:
 
     Args:
         grace: seconds after a server's start in which absence counts for nothing.
+
+    Attributes:
+        channels: those that somebody has to listen to: where nobody does, the next round is wanted.
     """
 
     name = "absence"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"clients"})
 
     def __init__(self, grace: float = _GRACE) -> None:
         self._grace = grace
@@ -53,6 +60,8 @@ class LostClients:
         self._missed: dict[str, int] = {}
         self._clients: dict[str, str] = {}
         self._left: set[str] = set()
+        self._known: list[str] = []
+        self.channels: frozenset[str] = frozenset()
 
     def run_once(self, store: Store) -> float:
         """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
@@ -71,14 +80,28 @@ class LostClients:
                 self._end(store, name, "its client is gone")
                 del self._missed[name]
         self._tell_departures(store)
-        return _PAUSE
+        self.channels = frozenset(keepalive_channel(store.instance, client) for client in self._listening())
+        is_settled = not (self._missed or self._left or self._returning or time.monotonic() < self._trusted_from)
+        return math.inf if is_settled else _PAUSE
+
+    def keep_clock(self, now: float) -> bool:
+        """Compare the server's clock, in seconds, with the own one since it was seen last; False where it jumped."""
+        ahead = now - time.monotonic()
+        if self._clock is None or abs(ahead - self._clock) > _JUMP:
+            return self._clock is None
+        self._clock = ahead
+        return True
+
+    def _listening(self) -> set[str]:
+        """The clients whose going is noticed: those of subscriptions, and those that actions were told of."""
+        return {*self._clients.values(), *self._known} - self._left
 
     def _tell_departures(self, store: Store) -> None:
         """Tell actions of clients that came and, in two looks, do not listen any more: they cannot tell it."""
         if time.monotonic() < self._trusted_from:
             self._left.clear()
             return
-        known = store.call(known_clients(store.instance))
+        known = self._known = store.call(known_clients(store.instance))
         there = set(self._clients.values())
         gone: set[str] = set()
         for first in range(0, len(known), _BATCH):

@@ -1,4 +1,4 @@
-"""The process: every duty of every instance, each in its turn, until it is told to stop."""
+"""The process: all instances of a server, each with its duties, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ import logging
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import AmpsqError, FormatMismatch, Unavailable
+from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.shutdown import StopRequest
-from ampsq.coordinator.actions import Actions, OutsidePermissions
-from ampsq.coordinator.flush_settings import FlushSettings
-from ampsq.coordinator.foreign_entries import ForeignEntries
-from ampsq.coordinator.links import Links
-from ampsq.coordinator.lost_clients import LostClients
-from ampsq.coordinator.rebuilds import Rebuilds
-from ampsq.coordinator.retention import Retention
-from ampsq.coordinator.sweep import SweepDue
-from ampsq.coordinator.views import Views
-from ampsq.coordinator.wanted_names import WantedNames
+from ampsq.coordinator.actions import OutsidePermissions
+from ampsq.coordinator.instance_duties import InstanceDuties
+from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.protocol.reads.instances import list_instances
+from ampsq.protocol.reads.server import is_cluster_node
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.coordinator.duty import Duty
     from ampsq.transport.store import Store
 
 __all__ = ["Coordinator"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _LOOK_FOR_INSTANCES: Final = 1.0
-_AFTER_FAILURE: Final = 0.5
+#: Seconds for which a call is repeated while the server cannot be reached.
+_RETRY_TIMEOUT: Final = 0.5
+#: Rounds of instances at the same time: most of a round is waiting for the server.
+_ROUNDS: Final = 8
 #: Seconds that all instances together have to end; what then still waits for a server is left.
 _ENDS_WITHIN: Final = 2.0
 
@@ -53,20 +50,22 @@ class Coordinator:
         self._named = tuple(instances)
         self._asked = StopRequest()
         self._stopping = threading.Event()
-        # Held while an instance is begun with, and while the end of all begins.
+        # Held while instances are begun with and let go of, and while the end of all begins.
         self._changing = threading.Lock()
         self._servers = ServerWait(_log)
         self._found: list[str] = []
         self._search_fault = ""
-        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
-        self._ran: dict[tuple[str, str], float] = {}
+        self._pool = ThreadPoolExecutor(_ROUNDS, thread_name_prefix="coordinator-round")
+        # All instances of a server have one; in a cluster each has its own, since it may be moved.
+        self._watches: dict[str, ServerWatch] = {}
+        self._is_cluster: bool | None = None
 
     @property
     def rounds(self) -> dict[tuple[str, str], float]:
-        """Instance and duty -> seconds since that last ran to its end without a failure, or should have first."""
-        now = time.monotonic()
-        cared = {name for name, (_, leaving) in self._threads.copy().items() if not leaving.is_set()}
-        return {which: now - at for which, at in self._ran.copy().items() if which[0] in cared}
+        """Instance and duty -> seconds by which it is late: since it has something to do, or could not be looked at."""
+        with self._changing:
+            watches = list(set(self._watches.values()))
+        return {which: late for watch in watches for which, late in watch.lateness().items()}
 
     def stop(self) -> None:
         """Ask the coordinator to stop, from a signal's handler too; `run` returns within a few seconds."""
@@ -96,34 +95,43 @@ class Coordinator:
         """Let all instances end at once, within one deadline."""
         with self._changing:
             self._stopping.set()
-            for _, leaving in self._threads.values():
-                leaving.set()
+            watches = set(self._watches.values())
+        for watch in watches:
+            watch.close()
         self._servers.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         until = time.monotonic() + _ENDS_WITHIN
-        for thread, _ in self._threads.values():
-            thread.join(max(until - time.monotonic(), 0.0))
-        if left := sum(thread.is_alive() for thread, _ in self._threads.values()):
-            _log.warning("%d instances are left in the middle of a round: the server does not answer", left)
+        left = [watch for watch in watches if not watch.join(until)]
+        if left:
+            number = sum(len(watch.names) for watch in left)
+            _log.warning("%d instances are left in the middle of a round: the server does not answer", number)
 
     def _follow(self, finder: Store) -> None:
         """Care for the instances that are named, or that there are."""
         while not self._stopping.is_set():
             try:
-                self._take_up(self._named or self._find(finder))
+                self._take_up(finder, self._named or self._find(finder))
+            except Unavailable:
+                self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
                 _log.exception("looking for instances failed; trying again")
             self._stopping.wait(_LOOK_FOR_INSTANCES)
 
-    def _take_up(self, instances: Sequence[str]) -> None:
+    def _take_up(self, finder: Store, instances: Sequence[str]) -> None:
         """Begin with those that are new, and let go of those that are not there any more."""
+        if self._is_cluster is None and instances:
+            self._is_cluster = finder.call(is_cluster_node())
         with self._changing:
             if self._stopping.is_set():
                 return
             for instance in instances:
-                self._care_for(instance)
-            for instance, (_, leaving) in self._threads.items():
-                if instance not in instances:
-                    leaving.set()
+                if instance not in self._watches:
+                    self._watches[instance] = self._care_for(instance)
+            for instance in [name for name in self._watches if name not in instances]:
+                watch = self._watches.pop(instance)
+                watch.remove(instance)
+                if self._is_cluster:
+                    watch.close()
 
     def _find(self, store: Store) -> Sequence[str]:
         """The instances that clients have opened on this server; as they were, where nobody can say it."""
@@ -138,71 +146,13 @@ class Coordinator:
             self._found, self._search_fault = found, ""
         return self._found
 
-    def _care_for(self, instance: str) -> None:
-        known = self._threads.get(instance)
-        if known is None or not known[0].is_alive():
-            leaving = threading.Event()
-            thread = threading.Thread(
-                target=self._serve, args=(instance, leaving), name=f"coordinator-{instance}", daemon=True
-            )
-            self._threads[instance] = (thread, leaving)
-            thread.start()
-
-    def _serve(self, instance: str, leaving: threading.Event) -> None:
+    def _care_for(self, instance: str) -> ServerWatch:
         _log.info("caring for instance %s", instance)
-        store = self._servers.store(self._url, instance, retry_timeout=0.5)
-        links = Links(self._servers)
-        duties: list[Duty] = [
-            *(
-                SweepDue(),
-                WantedNames(),
-                FlushSettings(),
-                LostClients(),
-                ForeignEntries(),
-                links,
-                Actions(self._powers),
-                Views(),
-                Rebuilds(),
-                Retention(),
-            )
-        ]
-        due = dict.fromkeys(range(len(duties)), 0.0)
-        faults: dict[str, str] = {}
-        self._ran.update(dict.fromkeys(((instance, duty.name) for duty in duties), time.monotonic()))
-        try:
-            while not leaving.is_set():
-                for index, duty in enumerate(duties):
-                    if time.monotonic() >= due[index] and not leaving.is_set():
-                        due[index] = time.monotonic() + self._round(duty, store, leaving, faults)
-                pause = min(due.values()) - time.monotonic()
-                if pause > 0:
-                    leaving.wait(pause)
-        finally:
-            links.close()
-            store.close()
-
-    def _round(self, duty: Duty, store: Store, leaving: threading.Event, faults: dict[str, str]) -> float:
-        """One round of a duty. A failing duty is logged and tried again; it never stops the others.
-
-        Args:
-            duty: whose round it is.
-            store: on the instance.
-            leaving: set when the instance is not cared for any more.
-            faults: duty -> why it waits, of this instance; each is told once.
-        """
-        try:
-            pause = duty.run_once(store)
-        except (Unavailable, FormatMismatch) as error:
-            if isinstance(error, Unavailable) and self._servers.wait(store, leaving):
-                return 0.0
-            if str(error) not in faults.values() and not leaving.is_set():
-                _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
-            faults[duty.name] = str(error)
-        except Exception:  # noqa: BLE001  (one duty's bug must not stop the others)
-            _log.exception("%s of %s failed; trying again", duty.name, store.instance)
-        else:
-            if faults.pop(duty.name, "") and not faults:
-                _log.info("%s goes on", store.instance)
-            self._ran[store.instance, duty.name] = time.monotonic()
-            return pause
-        return _AFTER_FAILURE
+        watch = None if self._is_cluster else next(iter(self._watches.values()), None)
+        if watch is None:
+            # A user may have rights at one instance alone.
+            name = instance if self._is_cluster or len(self._named) == 1 else ""
+            store = self._servers.store(self._url, name, _RETRY_TIMEOUT)
+            watch = ServerWatch(store, self._servers, self._pool.submit)
+        watch.add(InstanceDuties(watch.store.of_instance(instance), self._servers, self._powers))
+        return watch

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.base.errors import CatalogChanged
 from ampsq.base.values import Interval
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.queue import Topic
 from ampsq.protocol.calls.retention import LOG_START, discard_unsettled, forget_publishers
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.streams import entries_between, log_of
 from ampsq.topics.retention import feeding, limits_of, trim_journal_step, trim_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.retention import Pin
     from ampsq.transport.store import Store
@@ -25,7 +29,8 @@ __all__ = ["Retention"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds of one round, while the other duties wait.
 _ROUND: Final = 0.05
-#: Seconds between two looks at a log: the least, and while nothing is removed the double each time, up to the most.
+#: Seconds between two looks at a log: the least, and while nothing is removed the double each time, up to the most;
+#: then the next one waits for news, or for the age of the oldest message.
 _LEAST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 8.0
 #: Seconds for which a message is kept beyond its retention before that is told.
@@ -39,12 +44,14 @@ class Retention:
 
     Args:
         tell_after: seconds for which a message is kept beyond its retention before that is told.
+        definitions: the catalog that it goes by; default one of its own.
     """
 
     name = "retention"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog"})
 
-    def __init__(self, tell_after: float = _TELL_AFTER) -> None:
-        self._definitions = Definitions()
+    def __init__(self, tell_after: float = _TELL_AFTER, definitions: Definitions | None = None) -> None:
+        self._definitions = definitions or Definitions()
         self._tell_after = tell_after
         self._version = -1
         self._topics: dict[str, Topic] = {}
@@ -55,6 +62,7 @@ class Retention:
         self._pinned: dict[str, tuple[Pin, float, bool]] = {}
         self._discards: dict[str, tuple[str, int]] = {}
         self._publishers, self._publishers_at = "0", 0.0
+        self._is_renewed = False
 
     def run_once(self, store: Store) -> float:
         """Work on what is due until the time of a round is over; the next one goes on from there."""
@@ -62,6 +70,9 @@ class Retention:
         catalog = self._definitions.read(store)
         if catalog.version != self._version:
             self._plan(catalog)
+        if self._is_renewed:
+            self._is_renewed = False
+            self._renew()
         until = time.monotonic() + _ROUND
         for _ in range(len(self._work)):
             work = self._work[self._turn % len(self._work)]
@@ -73,9 +84,12 @@ class Retention:
                 except CatalogChanged:
                     return 0.0
             self._turn += 1
-        if not self._work:
-            return _LEAST_PAUSE
-        return max(min(self._due[work] for work in self._work) - time.monotonic(), 0.0)
+        wanted = min((self._due[work] for work in self._work), default=math.inf)
+        return max(min(wanted, self._publishers_at) - time.monotonic(), 0.0)
+
+    def has_news(self) -> None:
+        """Look again soon at what nothing was to be removed of: something was recorded, or settled."""
+        self._is_renewed = True
 
     def _plan(self, catalog: Catalog) -> None:
         """What there is to do: topics with a retention, and the queues that read them."""
@@ -86,6 +100,11 @@ class Retention:
         self._pinned = {name: pinned for name, pinned in self._pinned.items() if name in self._topics}
         self._due, self._pause, self._discards = {}, {}, {}
         self._version = catalog.version
+
+    def _renew(self) -> None:
+        for work in self._work:
+            if self._due.get(work, 0.0) > time.monotonic() + _MOST_PAUSE:
+                self._due[work], self._pause[work] = time.monotonic() + _LEAST_PAUSE, _LEAST_PAUSE
 
     def _trim(self, store: Store, catalog: Catalog, work: tuple[str, str], until: float) -> None:
         """Walk on over one stream, and say when to come again."""
@@ -100,8 +119,24 @@ class Retention:
         if removed or more:
             self._pause[work] = _LEAST_PAUSE
         self._due[work] = time.monotonic() + (0.0 if more else self._pause.get(work, _LEAST_PAUSE))
+        if removed:
+            self._renew()
         if not removed and not more:
-            self._pause[work] = min(2 * self._pause.get(work, _LEAST_PAUSE), _MOST_PAUSE)
+            pause = self._pause.get(work, _LEAST_PAUSE)
+            if pause >= _MOST_PAUSE and not (kind == "log" and name in self._pinned):
+                self._due[work] = self._at_the_age(store, name) if kind == "log" else math.inf
+            self._pause[work] = min(2 * pause, _MOST_PAUSE)
+
+    def _at_the_age(self, store: Store, name: str) -> float:
+        """The moment from which the oldest message of a log is too old, by the monotonic clock."""
+        age = self._topics[name].retention_age
+        if age is None:
+            return math.inf
+        first = store.call(entries_between(store.instance, log_of(name), "-", "+", 1))
+        if not first:
+            return math.inf
+        milliseconds = int(first[0][0].partition(b"-")[0]) + float(age) - store.call(server_time())
+        return time.monotonic() + max(milliseconds / 1000, _MOST_PAUSE)
 
     def _log(self, store: Store, catalog: Catalog, name: str) -> tuple[int, bool]:
         topic = self._topics[name]

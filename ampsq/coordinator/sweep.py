@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from ampsq.base.errors import ServerFull
 from ampsq.protocol.calls import duties as duty_calls
 
 if TYPE_CHECKING:
+    from ampsq.coordinator.duty import Happened
     from ampsq.transport.store import Store
 
 __all__ = ["SweepDue"]
 
-#: Longest pause, seconds: an entry may be made that is due before the one that was next.
-_LONGEST = 0.1
+#: Bounded calls of one round.
+_CALLS: Final = 20
 
 
 class SweepDue:
-    """Sweeps the timetable, and shows consumers that somebody does."""
+    """Sweeps the timetable."""
 
     name = "sweep"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"due"})
 
     def run_once(self, store: Store) -> float:
-        """Sweep until nothing more is due, at most a hundred bounded calls."""
-        # A full server refuses the sign, and then consumers sweep too, which does no harm; sweeping itself it allows.
-        with contextlib.suppress(ServerFull):
-            store.call(duty_calls.show_life(store.instance, secrets.token_hex(4)))
-        for _ in range(100):
+        """Sweep until nothing more is due, a bounded number of bounded calls."""
+        for _ in range(_CALLS):
             more, pause = store.call(duty_calls.sweep())
             if not more:
-                return min(pause if pause is not None else _LONGEST, _LONGEST)
+                # An entry that is made meanwhile, and is due before that, wakes whoever rests.
+                return pause if pause is not None else math.inf
         return 0.0

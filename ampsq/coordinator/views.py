@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.base.errors import ServerFull, Unavailable, UnknownTopic
 from ampsq.catalog.apply import add_topic
@@ -33,15 +34,16 @@ from ampsq.views.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["Views"]
 
 _log = logging.getLogger("ampsq.coordinator")
-#: Seconds between two rounds while nothing changes. A round costs the server about 20 us a view.
+#: Least seconds between two rounds. A round costs the server about 20 us a view.
 _PAUSE: Final = 0.05
 #: Milliseconds for which a view is kept without a sign of life, and seconds after which one is given.
 _PERIOD: Final = 5_000
@@ -58,12 +60,17 @@ _AFTER_FAILURE: Final = 2.0
 
 
 class Views:
-    """Keeps the views that no other coordinator keeps."""
+    """Keeps the views that no other coordinator keeps.
+
+    Args:
+        definitions: the catalog that it goes by; default one of its own.
+    """
 
     name = "views"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "news"})
 
-    def __init__(self) -> None:
-        self._definitions = Definitions()
+    def __init__(self, definitions: Definitions | None = None) -> None:
+        self._definitions = definitions or Definitions()
         self._owner = secrets.token_hex(8)
         self._kept: dict[str, _Kept] = {}
         self._retry_at: dict[str, float] = {}
@@ -81,7 +88,13 @@ class Views:
                 return 0.0
             if time.monotonic() >= self._retry_at.get(name, 0.0):
                 more = self._try(store, catalog, name, catalog.views[name]) or more
-        return 0.0 if more else _PAUSE
+        return 0.0 if more else self._rest(names)
+
+    def _rest(self, names: Sequence[str]) -> float:
+        """Seconds until a round is wanted though nothing happens."""
+        moments = [self._retry_at.get(name, math.inf) for name in names if name not in self._kept]
+        moments += [kept.wanted_at for kept in self._kept.values()]
+        return max(min(moments, default=math.inf) - time.monotonic(), _PAUSE)
 
     def _try(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
         """Work on one view. What fails begins anew later, and holds up no other view."""
@@ -125,6 +138,7 @@ class _Kept:
 
     Attributes:
         renew_at: when to give a sign of life, by the monotonic clock.
+        wanted_at: when something is to be done though nothing happens.
         lost: whether somebody else published its rows meanwhile.
     """
 
@@ -135,7 +149,7 @@ class _Kept:
         self._publish_at = 0.0
         self._complete = False
         self._left_out = 0
-        self.renew_at, self.lost = 0.0, False
+        self.renew_at, self.wanted_at, self.lost = 0.0, 0.0, False
         # Until everything was read here, the rows written down are those of whoever kept the view before.
         store.call(view_calls.begin_rows(store.instance, view.name))
         self._sequence = self._last_sequence(store)
@@ -165,7 +179,9 @@ class _Kept:
         more = True
         while more and time.monotonic() < until:
             more = store.run(self._follower.step())
+        self.wanted_at = min(self.renew_at, time.monotonic() + self._follower.rest)
         if not self._follower.complete or time.monotonic() < self._publish_at:
+            self.wanted_at = min(self.wanted_at, max(self._publish_at, time.monotonic()))
             return more
         for batch in _batches(self._follower.changes(BATCH)):
             # The end of a group that another definition made means nothing to whoever reads the rows of this one.

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, ClassVar
 
 from ampsq.base.errors import DefinitionError, Rejected
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import definitions as define_calls
 
 if TYPE_CHECKING:
+    from ampsq.coordinator.duty import Happened
     from ampsq.transport.store import Store
 
 __all__ = ["WantedNames"]
 
 _log = logging.getLogger("ampsq.coordinator")
-_PAUSE: Final = 0.1
 
 
 class WantedNames:
     """Makes what was asked for: a topic, or the queue where an address setting says so, and nothing else."""
 
     name = "first use"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"names"})
 
     def run_once(self, store: Store) -> float:
         """Make all that is asked for; what cannot be made is told and forgotten."""
@@ -32,4 +34,4 @@ class WantedNames:
             except (DefinitionError, Rejected) as error:
                 _log.warning("%s was used first in %s, and cannot be made: %s", name, store.instance, error)
             store.call(define_calls.drop_wanted(store.instance, [name]))
-        return _PAUSE
+        return math.inf

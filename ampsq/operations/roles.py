@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-from ampsq.protocol.keepalive import keepalive_channel
+from ampsq.protocol.keepalive import keepalive_channel, wake_channel
 from ampsq.protocol.reads.instances import LIST_KEY
 from ampsq.protocol.reads.streams import log_of
 from ampsq.protocol.scripts import names, script
@@ -28,7 +28,7 @@ __all__ = ["ROLES", "SCRIPTED", "Role", "Rules", "rules"]
 _SCRIPTED: Final = """
     DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HRANDFIELD HSCAN HSET HSETNX HVALS
     INFO LINDEX LLEN LPOP LPOS LPUSH LRANGE LTRIM MEMORY PERSIST PEXPIRE RENAME RPUSH SADD SCARD SET SISMEMBER
-    SMEMBERS SREM SSCAN TIME UNLINK XADD XDEL XINFO XLEN XRANGE XREVRANGE XSETID XTRIM ZADD ZCARD ZCOUNT
+    SMEMBERS SPUBLISH SREM SSCAN TIME UNLINK XADD XDEL XINFO XLEN XRANGE XREAD XREVRANGE XSETID XTRIM ZADD ZCARD ZCOUNT
     ZMSCORE ZPOPMIN ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE
 """
 #: Every command that a script may run. A test asks servers whether a script has another one.
@@ -68,7 +68,7 @@ _SUBSCRIBING: Final = f"""
 _NOT_ADMINISTERING: Final = f"""
     {_JOBS} apply_log apply_journal assume_ownership claim_messages heartbeat begin_session grant_messages
     offer_messages relay_requests replace_subscription report_reader request_messages resize_backlog push_again
-    subscribe sweep take
+    subscribe sweep take read_news
 """
 
 
@@ -106,7 +106,7 @@ def _role(meaning: str, scripts: str, sent: str, **others: bool) -> Role:
 #: Everything that one who looks at topics, queues, rows and histories sends.
 _READS: Final = """
     EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LRANGE MEMORY|USAGE SMEMBERS SSCAN TIME XINFO|STREAM XLEN XRANGE
-    XREAD XREVRANGE ZCARD ZRANGE ZRANGEBYSCORE ZSCORE
+    XREAD XREVRANGE PUBSUB|SHARDNUMSUB ZCARD ZRANGE ZRANGEBYSCORE ZSCORE
 """
 #: A subscription waits at its inbox.
 _INBOX: Final = "BLMPOP"
@@ -155,14 +155,15 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
             f"""
                 {_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance_action apply_log apply_journal assume_ownership
-                claim_messages offer_messages raise_counter {_FIRST_USE} discard_unsettled downgrade
+                claim_messages read_news offer_messages raise_counter {_FIRST_USE} discard_unsettled downgrade
                 end_recovery forget_publishers
                 grant_messages keep_duty index_log scan_foreign_entries note_flushing emit_overdue begin_rebuild
                 set_proxied_transfer publish rebuild begin_recovery retry_event redrive relay_requests report_sent
                 request_messages end_rebuild set_event_aside settle sow_delete sweep track_matches trim_log trim_journal
                 unsubscribe
             """,
-            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
+            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN SSUBSCRIBE SUNSUBSCRIBE "
+            "XTRIM ZADD ZREM",
         ),
         # It has no clients of ours, but stores: it opens nothing and sends no heartbeats. A link says how it is (HSET),
         # begins anew (DEL) and closes incarnations that are over (SADD).
@@ -270,7 +271,11 @@ def rules(
         named,
         hashed,
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
-        (f"&{keepalive_channel(instance, '*')}",) if _PRESENCE in does.sent else (),
+        # Scripts of any role may wake a coordinator.
+        (
+            *((f"&{keepalive_channel(instance, '*')}",) if _PRESENCE in does.sent else ()),
+            f"&{wake_channel(instance)}",
+        ),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )
 

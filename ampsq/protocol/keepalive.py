@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["HEARTBEAT", "attach", "keepalive_channel"]
+from ampsq.protocol.schema import WAKE
+
+__all__ = ["HEARTBEAT", "attach", "keepalive_channel", "wake_channel"]
 
 #: Asks whether the server is there, on a connection that is subscribed.
 HEARTBEAT: Final = ("PING",)
@@ -13,6 +15,11 @@ HEARTBEAT: Final = ("PING",)
 def keepalive_channel(instance: str, client: str) -> str:
     """The pub/sub channel to which a client stays subscribed, so that its absence is seen."""
     return "{" + instance + "}:client:" + client
+
+
+def wake_channel(instance: str) -> str:
+    """The sharded pub/sub channel by which scripts wake the coordinators of an instance."""
+    return "{" + instance + "}" + WAKE
 
 
 def attach(instance: str, client: str) -> tuple[str, str]:

@@ -34,6 +34,7 @@ __all__ = [
     "PUBLISHER_AGE",
     "REASON_LENGTH",
     "REQUESTS",
+    "REST_HORIZON",
     "RETURNS_BYTES",
     "RETURNS_KEPT",
     "SORT_WORK",
@@ -93,6 +94,8 @@ INDEX_STEP: Final = 1_000
 TRIM_REFS: Final = 2_000
 #: About how many requests for messages are kept; what is lost of them is asked for again.
 REQUESTS: Final = 1_000
+#: Milliseconds: what is due sooner than this from now on wakes a coordinator that rests, which else looks each second.
+REST_HORIZON: Final = 1_500
 #: About how many marks, and news of them, are kept: only the last ones are read.
 MARKS: Final = 100
 #: Milliseconds after which what nobody answered is asked for again: so soon is given what an owner can deliver no more.

@@ -40,6 +40,7 @@ from ampsq.protocol.limits import (
     PASS_AGAIN,
     PUBLISHER_AGE,
     REQUESTS,
+    REST_HORIZON,
     RETURNS_BYTES,
     RETURNS_KEPT,
     SORT_WORK,
@@ -64,6 +65,7 @@ __all__ = [
     "LEASES_ANCHOR",
     "POLICY",
     "VALUES",
+    "WAKE",
     "Key",
     "key",
     "slot_key",
@@ -79,6 +81,10 @@ INSTANCES: Final = "ampsq:instances"
 LEASES_ANCHOR: Final = "." * 65
 #: From when on tokens count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
 COUNTED_SINCE: Final = 1_767_225_600_000
+
+
+#: What follows the hash tag in the channel to which coordinators of an instance listen.
+WAKE: Final = ":wake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
             ":instance", "hash",
-            "format, origin, catalog version, subscription counter, coordinators' life sign; label; `defined_only`, "
+            "format, origin, catalog version, subscription counter; `resting`; label; `defined_only`, "
             "where a first publish makes no topic; group, if it is not its name; `former`: its former incarnations, "
             "the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts",
             "open, begin_incarnation, begin_recovery, begin_upgrade and its steps, and every script that changes the "
@@ -577,11 +583,14 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # instance; `registered`: the numbers of the subscriptions that came last, newest first; `logons`: that of the
         # session that did
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
+        "heard": "heard", "logons": "logons", "group": "group", "label": "label",
         "former": "former",
         # the run ID of the server's process in which the instance was opened first, or last went on behind a
         # loss; and ms below which it gave no number of a delivery or a session since
         "run": "run", "numbers_from": "numbers_from",
+        # while a coordinator waits for something to happen: 1, it is to be woken for what is due soon and for what it
+        # must do at once; 2: for whatever actions and views read, too
+        "resting": "resting",
         # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
         "upgrade": "upgrade",
         # bytes of the largest body that scripts read, where the instance says it
@@ -734,6 +743,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,
         "lost_cycle": LOST_CYCLE,
+        "wake": WAKE,
+        "rest_horizon": REST_HORIZON,
     }
 )
 

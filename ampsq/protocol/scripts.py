@@ -13,7 +13,7 @@ Composing takes the includes (flat local functions from the ``lib`` of any room 
 nouns, each once, only those that are reached), folds
 `K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.protocol.schema`, binds the ARGV names
 after the includes, so that no include can read them by accident, and puts the check of the instance's format in front
-(not of `open`, which makes it, nor of those that upgrade).
+(not of `open`, `read_news`, nor those that upgrade).
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
@@ -55,6 +55,15 @@ _FORMAT_CHECK = (
     "if call('HGET', K.instance(), F.format) ~= V.format then"
     " fail(E.FORMAT_MISMATCH, {found = call('HGET', K.instance(), F.format), expected = V.format}) end"
 )
+#: The same in a script that may wake a coordinator (lua/lib/timetable.lua): whether one rests costs no call of its own.
+_FORMAT_AND_REST_CHECK = (
+    "local stored = call('HMGET', K.instance(), F.format, F.resting) if stored[1] ~= V.format then"
+    " fail(E.FORMAT_MISMATCH, {found = stored[1], expected = V.format}) end resting.mode = stored[2]"
+)
+#: What that check needs of the include.
+_REST = "resting"
+#: `open` makes the format; `read_news` tells of each of many instances whether it has it.
+_UNCHECKED = frozenset({"open", "read_news"})
 #: The room whose scripts run while an instance has no format: they look at how far its upgrade is.
 _UPGRADE = "upgrade/"
 
@@ -372,8 +381,9 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     done: dict[str, _File] = {}
     defined: _Defined = {}
     _includes(main, (main.path,), done, defined)
-    is_checked = name != "open" and not main.path.startswith(_UPGRADE)
-    body = [_SourceLine(_FORMAT_CHECK, start), *main.body] if is_checked else main.body
+    is_checked = name not in _UNCHECKED and not main.path.startswith(_UPGRADE)
+    check_text = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
+    body = [_SourceLine(check_text, start), *main.body] if is_checked else main.body
     arguments = tuple(_split(main.head.get("ARGV", "")))
     parts = _reached(defined, body, frozenset())
     folded = [(_fold(line), line.place) for line in parts]

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ampsq.base.values import check_text
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import browse as browse_calls
-from ampsq.protocol.reads.instance import life_sign
+from ampsq.protocol.reads.instance import is_attended
 from ampsq.protocol.reads.journals import is_journal_whole, read_journal_back
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.reads.queues import read_timetable
-from ampsq.protocol.request import Pause
 from ampsq.protocol.transitions import MessageEvent, MessageState
 from ampsq.queues.explain_snapshot import (
     ABSENT,
@@ -40,14 +39,12 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.message_names import LocatedMessage
 
 
-__all__ = ["REASONS", "Explanation", "InstanceIdentity", "explain", "facts_of", "is_attended"]
+__all__ = ["REASONS", "Explanation", "InstanceIdentity", "explain", "facts_of"]
 
 #: Entries of the timetable in which the next message of an empty queue is looked for.
 _TIMETABLE: Final = 1_000
 #: Entries of the journal that one step reads.
 _STEP: Final = 500
-#: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
-_LIFE_SIGN: Final = 0.5
 #: Reasons that name something due: only then is it of interest whether a coordinator is at work.
 _DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
 _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
@@ -128,7 +125,7 @@ async def explain(place: InstanceIdentity, queue: str, bookmark: Bookmark | str 
     if reason == EMPTY and (snapshot.number("delayed") or snapshot.number("scheduled")):
         snapshot.next_due, snapshot.next_due_is_exact = await _next_due(place.instance, queue)
     if reason in _DUE or (reason in _DISPATCHED and 0 < snapshot.number("dispatch_due") <= snapshot.now):
-        snapshot.attended = await is_attended(place.instance, snapshot.text("attended"))
+        snapshot.attended = await is_attended(place.instance)
     message = snapshot.bookmark if named is None else named.bookmark
     return Explanation(
         queue, message, state_of(snapshot, reason), reason, sentence_of(snapshot, reason), facts_of(snapshot)
@@ -142,20 +139,6 @@ async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
         if entry.of == queue and entry.kind in ("scheduled", "ready"):
             return entry.at, True
     return (due[-1].at, False) if len(due) == _TIMETABLE else (0, True)
-
-
-async def is_attended(instance: str, before: str | None = None) -> bool:
-    """Whether a coordinator renews its life sign, for which it is given time.
-
-    Args:
-        instance: its name.
-        before: the sign as it was seen some time ago; default it is looked at now.
-    """
-    if before is None:
-        before = await life_sign(instance)
-    await Pause(_LIFE_SIGN)
-    after = await life_sign(instance)
-    return bool(after) and after != before
 
 
 # -- the journal

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.errors import NotPermitted
 from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.limits import BATCH
-from ampsq.protocol.reads.instance import life_sign
-from ampsq.protocol.reads.queues import queue_topics
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.instance import is_attended
+from ampsq.protocol.reads.queues import DueEntry, queue_topics, read_timetable
 from ampsq.protocol.reads.subscriptions import SubscriptionLoad, subscription_load
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ __all__ = ["LONG_WAIT", "IdleDuties"]
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_WAIT: Final = 1.0
 LONG_WAIT: Final = 5.0
+#: Milliseconds by which what is due may be late where a coordinator is at work.
+_OVERDUE: Final = 2_000
 #: Rounds of what should end soon; more than this is not chance.
 _ROUNDS: Final = 50
 
@@ -39,7 +43,7 @@ class IdleDuties:
         self._registration, self._longest = registration, longest_wait
         self.wait = min(_SHORT_WAIT, longest_wait)
         self.is_attended = False
-        self._sign = ""
+        self._first_due: list[DueEntry] = []
         self._next_look = time.monotonic() + _SHORT_WAIT
 
     @property
@@ -50,11 +54,22 @@ class IdleDuties:
     async def look(self) -> SubscriptionLoad:
         """See whether a coordinator is at work; gives what the server knows of the subscription."""
         instance = self._registration.instance
-        sign = await life_sign(instance)
-        self.is_attended, self._sign = bool(sign) and sign != self._sign, sign
+        self.is_attended = await self._is_attended(instance)
         self.wait = min(LONG_WAIT if self.is_attended else _SHORT_WAIT, self._longest)
         self._next_look = time.monotonic() + self.wait
         return await subscription_load(instance, self._registration.id)
+
+    async def _is_attended(self, instance: str) -> bool:
+        """Whether a coordinator listens, and does what is due: one that was stopped still listens."""
+        try:
+            if not await is_attended(instance):
+                return False
+        except NotPermitted:
+            # Of a user whose rules an older release made: as if there were none, which does no harm.
+            return False
+        before, first = self._first_due, await read_timetable(instance, 1)
+        self._first_due = first
+        return not first or first != before or await server_time() - first[0].at < _OVERDUE
 
     async def work(self, queues: list[bytes]) -> None:
         """Do the duties for these queues."""

@@ -12,6 +12,7 @@ a replica, and a server that holds another incarnation of the instance, are neve
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import threading
 import time
@@ -78,7 +79,18 @@ class AsyncStore:
         self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._connections = AsyncConnectionPool(self.route, self.key)
+        self._connections = AsyncConnectionPool(self.route)
+        self._is_lent = False
+
+    def of_instance(self, instance: str) -> AsyncStore:
+        """Return a store on another instance of the same server, on this one's connections, which it does not close.
+
+        In a cluster instances are on several servers, so that each needs a store of its own.
+        """
+        store = copy.copy(self)
+        store.instance, store.key = instance, "{" + instance + "}"
+        store._is_lent = True  # noqa: SLF001  (a store of ours)
+        return store
 
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
@@ -117,7 +129,7 @@ class AsyncStore:
             while True:
                 connection = None
                 try:
-                    connection = await self._connections.take()
+                    connection = await self._connections.take(self.key)
                     try:
                         await connection.send(call, whole=attempts is not None and attempts.whole)
                         reply = await connection.read(call.blocks)
@@ -155,7 +167,7 @@ class AsyncStore:
 
     async def take_connection(self) -> AsyncConnection:
         """Take a connection of one's own, to be given back; raises `Unavailable`."""
-        return await self._connections.take()
+        return await self._connections.take(self.key)
 
     def pipeline(self, *, follows: bool = True) -> AsyncPipeline:
         """Open a connection on which calls may be sent before earlier ones are answered; see `AsyncPipeline`."""
@@ -195,7 +207,8 @@ class AsyncStore:
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        await self._connections.close()
+        if not self._is_lent:
+            await self._connections.close()
 
 
 class AsyncConnectionPool:
@@ -203,18 +216,20 @@ class AsyncConnectionPool:
 
     Args:
         route: the way to the server.
-        key: what scripts are given as their key.
     """
 
-    def __init__(self, route: Route, key: str) -> None:
-        self.route, self.key = route, key
+    def __init__(self, route: Route) -> None:
+        self.route = route
         #: The server that is used now, and redis-py's connections to it.
         self.used: tuple[ServerAddress, redis.asyncio.ConnectionPool] | None = None
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
-    async def take(self) -> AsyncConnection:
+    async def take(self, key: str) -> AsyncConnection:
         """Take a connection that stands and whose server was greeted.
+
+        Args:
+            key: what scripts are given as their key.
 
         Raises:
             Unavailable: there is none, and why; nothing was sent.
@@ -226,7 +241,7 @@ class AsyncConnectionPool:
             server = await asyncio.to_thread(self.route.find) if current is None else current
             pool = used[1] if used is not None and used[0] is server else await self.pool(server)
             try:
-                return AsyncConnection(server, pool, await pool.get_connection(), self)
+                return AsyncConnection(server, pool, await pool.get_connection(), self, key)
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -295,6 +310,7 @@ class AsyncConnection:
     pool: redis.asyncio.ConnectionPool
     raw: RawConnection
     owner: AsyncConnectionPool
+    key: str
 
     async def send(self, call: Call[object], *, whole: bool = False) -> None:
         """Send a call; `whole`: with the text of its script, for a server that does not know it.
@@ -305,7 +321,7 @@ class AsyncConnection:
         words: tuple[EncodableT, ...] = tuple(call.arguments)
         if call.script is not None:
             script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
-            words = (*script, 1, self.owner.key, *words)
+            words = (*script, 1, self.key, *words)
         try:
             # In one go, where redis-py would look at every argument first.
             request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word

@@ -121,6 +121,12 @@ class Route:
         return len(self._endpoints)
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether the server is known to be a node of a cluster."""
+        with self._lock:
+            return self._endpoints[self._index].kind == "cluster"
+
+    @property
     def lost_place(self) -> str:
         """What instances have in common that are lost together: their addresses, or the node of a cluster."""
         with self._lock:

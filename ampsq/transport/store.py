@@ -9,6 +9,7 @@ a replica, and a server that holds another incarnation of the instance, are neve
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 import time
@@ -71,7 +72,18 @@ class Store:
         self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._connections = ConnectionPool(self.route, self.key)
+        self._connections = ConnectionPool(self.route)
+        self._is_lent = False
+
+    def of_instance(self, instance: str) -> Store:
+        """Return a store on another instance of the same server, on this one's connections, which it does not close.
+
+        In a cluster instances are on several servers, so that each needs a store of its own.
+        """
+        store = copy.copy(self)
+        store.instance, store.key = instance, "{" + instance + "}"
+        store._is_lent = True  # noqa: SLF001  (a store of ours)
+        return store
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
@@ -110,7 +122,7 @@ class Store:
             while True:
                 connection = None
                 try:
-                    connection = self._connections.take()
+                    connection = self._connections.take(self.key)
                     try:
                         connection.send(call, whole=attempts is not None and attempts.whole)
                         reply = connection.read(call.blocks)
@@ -153,7 +165,7 @@ class Store:
 
     def take_connection(self) -> Connection:
         """Take a connection of one's own, to be given back; raises `Unavailable`."""
-        return self._connections.take()
+        return self._connections.take(self.key)
 
     def pipeline(self, *, follows: bool = True) -> Pipeline:
         """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
@@ -197,7 +209,8 @@ class Store:
     def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        self._connections.close()
+        if not self._is_lent:
+            self._connections.close()
 
 
 class ConnectionPool:
@@ -205,18 +218,20 @@ class ConnectionPool:
 
     Args:
         route: the way to the server.
-        key: what scripts are given as their key.
     """
 
-    def __init__(self, route: Route, key: str) -> None:
-        self.route, self.key = route, key
+    def __init__(self, route: Route) -> None:
+        self.route = route
         #: The server that is used now, and redis-py's connections to it.
         self.used: tuple[ServerAddress, redis.ConnectionPool] | None = None
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
-    def take(self) -> Connection:
+    def take(self, key: str) -> Connection:
         """Take a connection that stands and whose server was greeted.
+
+        Args:
+            key: what scripts are given as their key.
 
         Raises:
             Unavailable: there is none, and why; nothing was sent.
@@ -227,7 +242,7 @@ class ConnectionPool:
             server = self.route.find() if current is None else current
             pool = used[1] if used is not None and used[0] is server else self.pool(server)
             try:
-                return Connection(server, pool, pool.get_connection(), self)
+                return Connection(server, pool, pool.get_connection(), self, key)
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -293,6 +308,7 @@ class Connection:
     pool: redis.ConnectionPool
     raw: RawConnection
     owner: ConnectionPool
+    key: str
 
     def send(self, call: Call[object], *, whole: bool = False) -> None:
         """Send a call; `whole`: with the text of its script, for a server that does not know it.
@@ -303,7 +319,7 @@ class Connection:
         words: tuple[EncodableT, ...] = tuple(call.arguments)
         if call.script is not None:
             script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
-            words = (*script, 1, self.owner.key, *words)
+            words = (*script, 1, self.key, *words)
         try:
             # In one go, where redis-py would look at every argument first.
             request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word
@@ -322,9 +338,9 @@ class Connection:
         """Send a command."""
         self.raw.send_command(*words, check_health=False)
 
-    def is_readable(self) -> bool:
-        """Return whether something came."""
-        return bool(self.raw.can_read(timeout=0))
+    def is_readable(self, within: float = 0.0) -> bool:
+        """Return whether something came, or comes within so many seconds."""
+        return bool(self.raw.can_read(timeout=within))
 
     def drop(self) -> None:
         """Close it; it can still be given back."""

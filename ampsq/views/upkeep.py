@@ -139,6 +139,11 @@ class Follower:
         return True
 
     @property
+    def rest(self) -> float:
+        """Seconds until `step` is wanted though nothing happens."""
+        return max(min(self._checked_at + _CHECK - time.monotonic(), self._source.overdue()), 0.0)
+
+    @property
     def left_out(self) -> int:
         """How many messages are more than expressions read, so that they are in no row."""
         return self._rows.left_out

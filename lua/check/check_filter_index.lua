@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {cursor of the next part or '0', strangers, messages that are missing}
 --- FLAGS allow-oom
---- @include clock, fail, sort_step, set_rank, index_places
+--- @include clock, fail, sort_step, set_rank, index_places, timetable
 -- source: `index` for what should not be there, `all` for what should. With repair 1 it is mended. The queue may be plain meanwhile.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -42,7 +42,7 @@ for i = 1, #scanned[2], 2 do
     missing = missing + 1
     if repair == '1' then
       call('ZADD', index, scanned[2][i + 1], member)
-      call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. queue_name)
+      add_due(ms, 'dispatch ' .. queue_name, 'NX')
     end
   end
 end

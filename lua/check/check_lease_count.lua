@@ -2,7 +2,7 @@
 --- ARGV subscription_id, repair
 --- GIVES {number noted, or -1: it does not exist; number counted, or -1: too many leases to count at once}
 --- FLAGS allow-oom
---- @include fail, subscription
+--- @include fail, subscription, timetable
 local subscription = load_subscription(subscription_id)
 if not subscription then return {-1, -1} end
 local left, total, counted = call('HGET', K.subscription(subscription_id), F.left) or '', 0, 0
@@ -22,7 +22,7 @@ if counted ~= subscription.leased and repair == '1' then
   subscription.leased = counted
   save_subscription(subscription)
   for name in string.gmatch(subscription.queues, '%S+') do
-    call('ZADD', K.due(), 'NX', 0, 'dispatch ' .. name)
+    add_due(0, 'dispatch ' .. name, 'NX')
   end
   return {noted, counted}
 end

@@ -2,7 +2,7 @@
 --- ARGV now, queue_name, repair, topics...
 --- GIVES {word, how many, ...} of what is wrong
 --- FLAGS allow-oom
---- @include clock, fail, queue, ref
+--- @include clock, fail, queue, ref, timetable
 -- topics: some of those that feed it. With repair 1 what can be mended at once is; the first three words need more.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -30,7 +30,7 @@ for i = topics_from, #ARGV do
       count('behind_missing')
       if repair == '1' then
         call('ZADD', K.behind(queue_name), 0, topic)
-        call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. queue_name)
+        add_due(ms, 'dispatch ' .. queue_name, 'NX')
       end
     end
   end
@@ -41,7 +41,7 @@ if call('HEXISTS', K.leases(queue_name), V.anchor) == 0 then
 end
 if queue.lease > 0 and call('HLEN', K.leases(queue_name)) > 1 and not call('ZSCORE', K.due(), 'leases ' .. queue_name) then
   count('pass_missing')
-  if repair == '1' then call('ZADD', K.due(), ms, 'leases ' .. queue_name) end
+  if repair == '1' then add_due(ms, 'leases ' .. queue_name) end
 end
 for i = #out, 1, -1 do table.insert(out, i + 1, counts[out[i]]) end
 return out

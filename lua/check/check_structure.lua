@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {cursor of the next part or '0', number of leases of nobody, refs to be verified, refs noted ahead without an entry, holders, bytes}
 --- FLAGS allow-oom
---- @include clock, fail, message_places, queue_history, message_life
+--- @include clock, fail, message_places, queue_history, message_life, timetable
 -- count: about how many; bodies come along, so ask for the fewer the larger they are.
 -- source: `ready`, `sorted`, `held`, `remote`, `leases`, `ahead`; `attempts`, `lives` or `owners`, of which all refs are given. holders: in turn, one name a lease. Leases of nobody: their subscription does not
 -- exist and no pass is due that would find them; with repair 1 it is.
@@ -56,6 +56,6 @@ for i = 1, #scanned[2], 2 do
 end
 if unheld > 0 and repair == '1' then
   call('HDEL', K.queue(queue_name), F.passing)
-  call('ZADD', K.due(), ms, 'leases ' .. queue_name)
+  add_due(ms, 'leases ' .. queue_name)
 end
 return {scanned[1], unheld, table.concat(refs, ' '), gone, table.concat(holders, ' '), bytes}

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE, REBUILDING
 --- GIVES {0 done, 1 call again, or -1: read the journal on and ask again; the journal's last ID}
 --- FLAGS allow-oom
---- @include clock, fail, paused_queue, journal_tail, batch, index_places
+--- @include clock, fail, paused_queue, journal_tail, batch, index_places, timetable
 -- topics: each with its new cursor. boundary: the last ref that they pass. kept_out: how many of the messages up to there the queue's filter refuses, or ''.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -56,5 +56,5 @@ for i = topics_from, #ARGV do
   call('HSET', K.cursors(queue_name), name, cursor)
   if topic == '' then call('ZADD', K.behind(queue_name), 0, name) end
 end
-call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. queue_name)
+add_due(ms, 'dispatch ' .. queue_name, 'NX')
 return {0, last}

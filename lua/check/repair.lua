@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {number looked at, or -1: read the journal on and ask again; the journal's last ID; a word each or ''}
 --- FLAGS allow-oom
---- @include clock, fail, remedies
+--- @include clock, fail, remedies, timetable
 -- As `verify`, and what a word names is mended: one thing a message and call, so call again until there is nothing left.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -19,7 +19,7 @@ for i, item in ipairs(found) do
   if item.word ~= '' then
     look.fields = item.fields
     mend_message(look, item.ref, item.word, item.letters)
-    call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. queue_name)
+    add_due(ms, 'dispatch ' .. queue_name, 'NX')
   end
 end
 free_room(look.freed, ms, queue_name)

@@ -2,7 +2,7 @@
 --- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
 --- GIVES the version of the catalog with it
---- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery, journal_start
+--- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery, journal_start, timetable
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
@@ -33,14 +33,14 @@ if life_changed then expire_anew(load_queue(name)) end
 if former and former ~= compiled and call('HLEN', K.leases(name)) > 1 then
   -- A pass that is under way, and the next one's time, were reckoned with the former lease period.
   call('HDEL', K.queue(name), F.passing)
-  call('ZADD', K.due(), ms, 'leases ' .. name)
+  add_due(ms, 'leases ' .. name)
 end
 local starts = {}
 for i = values_from, values_from + number - 1 do
   local topic, place = string.match(ARGV[i], '^(%S+) ?(.*)$')
   call('HSETNX', K.topics(), topic, '{}')
   local id = string.match(feed_queue(topic, name, place) or '', '^%S+')
-  if not former and call('EXISTS', K.log(topic)) == 1 then call('ZADD', K.due(), 'NX', ms, 'expiry ' .. name) end
+  if not former and call('EXISTS', K.log(topic)) == 1 then add_due(ms, 'expiry ' .. name, 'NX') end
   if id and id ~= '0-0' then starts[#starts + 1], starts[#starts + 2] = topic, id end
 end
 note_start(name, starts)

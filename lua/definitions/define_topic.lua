@@ -2,7 +2,7 @@
 --- ARGV now, version, topic, definition, life, paths, format, queues...
 --- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED
 --- GIVES the version of the catalog with it
---- @include clock, fail, catalog, plain_dispatch, route
+--- @include clock, fail, catalog, plain_dispatch, route, timetable
 -- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. format: of
 -- bodies, as body_formats.lua takes it, '' of JSON. By another key or format the records are made anew of what the log has, in steps that the timetable begins.
 local ms = clock_ms(now)
@@ -25,7 +25,7 @@ if (kept[1] or '') ~= paths or (kept[2] or '') ~= format then
   call('ZREM', K.due(), 'records ' .. topic)
   if paths ~= '' then
     call('HSET', K.sow(topic), F.paths, paths, F.format, format, F.read_to, '0-0')
-    if call('EXISTS', K.log(topic)) == 1 then call('ZADD', K.due(), ms, 'records ' .. topic) end
+    if call('EXISTS', K.log(topic)) == 1 then add_due(ms, 'records ' .. topic) end
   end
 end
 if paths ~= '' then call('HSET', K.sow(topic), F.life, life) end

@@ -2,7 +2,7 @@
 --- ARGV now, queue_name, period
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {last ID of its events, ms since when it tells without a gap}
---- @include clock, fail
+--- @include clock, fail, timetable
 -- `watched` is until when and since when, ms; the sweep ends it.
 if call('HEXISTS', K.queues(), queue_name) == 0 then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local ms = clock_ms(now)
@@ -12,6 +12,6 @@ local deadline = math.max(ms + period, tonumber(ends or 0))
 if deadline > ms + 3600000 then deadline = ms + period end
 since = since or string.format('%.0f', ms)
 call('HSET', K.queue(queue_name), F.watched, string.format('%.0f', deadline) .. ' ' .. since)
-call('ZADD', K.due(), deadline, 'watch ' .. queue_name)
+add_due(deadline, 'watch ' .. queue_name)
 local last = call('XREVRANGE', K.events(queue_name), '+', '-', 'COUNT', 1)[1]
 return {last and last[1] or '0-0', since}

@@ -2,13 +2,13 @@
 --- ARGV now, word, queues...
 --- GIVES how many are held still, -1 where the instance does not recover under that word
 --- FLAGS allow-oom
---- @include clock, fail, recovery, received_positions, deferred_entries, ended_origin
+--- @include clock, fail, recovery, received_positions, deferred_entries, ended_origin, timetable
 -- Of an incarnation that is over there is no more than is here: what is told of other messages of it is waited for no more,
 -- here and wherever links carry that.
 local ms, left = clock_ms(now), 0
 if call('HGET', K.instance(), F.recovering) ~= word then return -1 end
 for i = queues_from, #ARGV do
-  if call('HDEL', K.queue(ARGV[i]), F.recovering) == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. ARGV[i]) end
+  if call('HDEL', K.queue(ARGV[i]), F.recovering) == 1 then add_due(ms, 'dispatch ' .. ARGV[i], 'NX') end
 end
 
 local function end_former(topic)

@@ -3,7 +3,7 @@
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, lease_pass, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries()
+--- @include clock, fail, lease_pass, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), timetable
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
@@ -55,7 +55,7 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   elseif kind == 'filter' then
     forget_filter(name, ref, ms)
   elseif kind == 'read' then
-    if not log_catch_up().catch_up_with_logs(load_queue(name), ms) then call('ZADD', K.due(), 'NX', ms, member) end
+    if not log_catch_up().catch_up_with_logs(load_queue(name), ms) then add_due(ms, member, 'NX') end
     work = work + V.batch
   elseif kind == 'deferred' then
     deferred_entries().pass_deferred(name, ms)

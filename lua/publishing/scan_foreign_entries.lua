@@ -2,7 +2,7 @@
 --- ARGV now, topics...
 --- GIVES the last ID of each topic, '' where its log is empty
 --- FLAGS allow-oom
---- @include clock, fail, ref, fan_out, plain_dispatch, route
+--- @include clock, fail, ref, fan_out, plain_dispatch, route, timetable
 -- topics: pairs of a topic and the last ID that the caller has seen there; nothing is done where that is still the last.
 local ms = clock_ms(now)
 local lasts = {}
@@ -16,7 +16,7 @@ for i = topics_from, #ARGV, 2 do
     if order > order_of(call('GET', K.clock()) or '0-0') then call('SET', K.clock(), last) end
     local route = call('HGET', K.routes(), topic) or ''
     if keeps_records(route) and call('HGET', K.sow(topic), F.read_to) ~= last then
-      call('ZADD', K.due(), 'LT', ms, 'records ' .. topic)
+      add_due(ms, 'records ' .. topic, 'LT')
     end
     serve_queues(route, topic, 0, ms, V.batch, dispatch_soon)
   end

@@ -2,7 +2,7 @@
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP, INCARNATION_OVER
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits for another link, else 0, 1 if the next call goes on with the rest, else 0}
---- @include clock, fail, log_batch, log_rights, received_positions, copies, entry_ids, fan_out, dispatch, route, deferred_entries, lost_entries, incarnations, ended_origin, double_publications(), deferred_apply(), message_times()
+--- @include clock, fail, log_batch, log_rights, received_positions, copies, entry_ids, fan_out, dispatch, route, deferred_entries, lost_entries, incarnations, ended_origin, double_publications(), deferred_apply(), message_times(), timetable
 -- runs: see replication/lib/log_batch. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back, unless a former incarnation did: see replication/lib/lost_entries. A publisher's
 -- message that names the one before it, of another origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
@@ -106,7 +106,7 @@ end
 local function note_unread(route, now)
   for name in string.gmatch(route, '[^%s*]+') do
     local queue = load_queue(name)
-    if queue and queue.owner and something_waits(queue) then call('ZADD', K.due(), 'NX', now, 'read ' .. name) end
+    if queue and queue.owner and something_waits(queue) then add_due(now, 'read ' .. name, 'NX') end
   end
 end
 
@@ -123,7 +123,7 @@ for _, run in ipairs(runs) do
   end
 end
 for topic, found in pairs(fresh) do
-  if keeps_records(routes[topic]) then call('ZADD', K.due(), 'LT', ms, 'records ' .. topic) end
+  if keeps_records(routes[topic]) then add_due(ms, 'records ' .. topic, 'LT') end
   serve_queues(routes[topic], topic, found.oldest, ms, math.min(found.count, V.batch), dispatch_or_defer)
   note_unread(routes[topic], ms)
 end

@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED
 --- GIVES {where to go on or '' at the end, entries passed so far, messages that queues lost}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, trim_bound, unleased_settlement, retention_policy, message_life
+--- @include clock, fail, catalog, trim_bound, unleased_settlement, retention_policy, message_life, timetable
 -- Nothing is removed here: what no queue needs any more, `trim_log` removes. after, passed: '0-0' and 0 at first. What is leased
 -- stays until it comes back.
 local ms = clock_ms(now)
@@ -46,7 +46,7 @@ local function take_from(queue)
   number = number + pass_over(queue)
   lost = lost + number
   -- What it lost may have stood before a barrier, or in the active part.
-  if number > 0 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. queue.name) end
+  if number > 0 then add_due(ms, 'dispatch ' .. queue.name, 'NX') end
 end
 
 for _, queue in ipairs(#ids > 0 and queues or {}) do

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_SUBSCRIPTION, CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
 --- GIVES {effective max_backlog, 1 while part of its inbox is left (call again) else 0, queue, last token, ...}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox
+--- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox, timetable
 -- number: of the subscription's wish; one that comes late, after a newer one, changes nothing. What is still in the inbox
 -- goes back uncounted. Tokens: what its client finds with these or lower ones was delivered under a former wish.
 local ms = clock_ms(now)
@@ -70,7 +70,7 @@ end
 local max = refresh_subscription(subscription_id)
 for name in string.gmatch(former .. ' ' .. table.concat(queues, ' '), '%S+') do
   -- Nothing new before the rest of what was pushed is gone.
-  if left == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. name) else dispatch_or_defer(name, ms, V.batch) end
+  if left == 1 then add_due(ms, 'dispatch ' .. name, 'NX') else dispatch_or_defer(name, ms, V.batch) end
 end
 local out = {max, left}
 for name, token in pairs(tokens) do

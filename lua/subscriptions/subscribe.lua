@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, action_events, session_numbers
+--- @include clock, fail, catalog, membership, action_events, session_numbers, timetable
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
 -- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
 -- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
@@ -42,6 +42,7 @@ if pattern ~= '' then
   change_catalog()
 end
 call('ZADD', K.subscriptions(), ms + patience, id)
+wake_coordinator('clients')
 if has_listeners() then
   call('HSETNX', K.clients(), string.match(client, '^(.*)/') or client, ms)
   emit_subscription_event('subscribe', client, table.concat({unpack(ARGV, queues_from)}, ' '), pattern ~= '' and pattern, asked, tree)
@@ -49,6 +50,6 @@ end
 local max = refresh_subscription(id)
 -- A barrier may have waited for somebody to come; messages are taken, not pushed at once.
 for i = queues_from, #ARGV do
-  if call('EXISTS', K.held(ARGV[i])) == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. ARGV[i]) end
+  if call('EXISTS', K.held(ARGV[i])) == 1 then add_due(ms, 'dispatch ' .. ARGV[i], 'NX') end
 end
 return {id, max}

@@ -2,7 +2,7 @@
 --- ARGV now, subscription_id, held...
 --- GIVES 1 while part of its inbox is left (call again), else 0
 --- FLAGS allow-oom
---- @include clock, fail, membership, settlement_groups, settlement, plain_dispatch, inbox, action_events
+--- @include clock, fail, membership, settlement_groups, settlement, plain_dispatch, inbox, action_events, timetable
 -- held: groups of queue, number, refs, tokens that nobody began to process. Those and what is still in the inbox count as
 -- never delivered; the rest is found by a lease pass, which is due at once. The first call ends it, whatever follows.
 local ms = clock_ms(now)
@@ -32,10 +32,10 @@ local queues = give_back_inbox(subscription_id, ms, freed)
 if subscription and subscription.leased > (freed[subscription_id] or 0) then
   -- What comes back from it is told of with its client's name.
   call('HSET', K.departed(), subscription_id, client or '')
-  call('ZADD', K.due(), ms + 3600000, 'departed ' .. subscription_id)
+  add_due(ms + 3600000, 'departed ' .. subscription_id)
   for name in string.gmatch(subscription.queues .. ' ' .. (left or ''), '%S+') do
     call('HDEL', K.queue(name), F.passing)
-    call('ZADD', K.due(), ms, 'leases ' .. name)
+    add_due(ms, 'leases ' .. name)
   end
 end
 -- Also of queues that it has left, where it held something.

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+import observing
 import pytest
 from observing import eventually
 
@@ -15,7 +16,6 @@ from ampsq import Client
 from ampsq.base.errors import Unavailable
 from ampsq.coordinator import Coordinator
 from ampsq.coordinator.sweep import SweepDue
-from ampsq.protocol.schema import key
 from ampsq.transport.server_wait import ServerWait
 
 
@@ -52,17 +52,10 @@ def open_instances(server, *names):
             pass
 
 
-def signs(server, *names):
-    """The last sign of a coordinator in each instance."""
-    with contextlib.closing(server.client()) as plain:
-        return [plain.hget(key(name, "instance"), "attended") for name in names]
-
-
 def is_cared_for(server, *names):
     """Whether each of the instances is looked after from here on."""
-    before = signs(server, *names)
-    eventually(lambda: all(a != b for a, b in zip(before, signs(server, *names), strict=True)), within=20.0)
-    return True
+    with contextlib.closing(server.client()) as plain:
+        return observing.is_cared_for(plain, *names)
 
 
 def texts(caplog, part):
@@ -90,7 +83,7 @@ def test_instances_are_kept_while_nobody_can_say_which_there_are(own, run, caplo
         # And with the right back it finds a new one
         plain.execute_command("ACL", "SETUSER", "care", "+smembers")
         open_instances(own, "three")
-        eventually(lambda: all(signs(own, "three")), within=20.0)
+        assert is_cared_for(own, "three")
 
 
 def test_an_instance_that_is_not_there_any_more_is_let_go_of(own, run):

@@ -68,7 +68,7 @@ def test_a_topic_without_retention_keeps_everything(store, client):
     client.publish_many("orders", range(10))
     settle(client, "work", 10)
     duty = Retention()
-    assert duty.run_once(store) == 1.0
+    assert duty.run_once(store) > 1.0
     assert (log(store), journal(store) > 0) == (10, True)
     # Until it is given one, at run time; and again none
     client.apply(Topic(name="orders", retention_count=4))
@@ -76,7 +76,7 @@ def test_a_topic_without_retention_keeps_everything(store, client):
     client.apply(Topic(name="orders"))
     client.publish_many("orders", range(10))
     settle(client, "work", 10)
-    assert duty.run_once(store) == 1.0
+    assert duty.run_once(store) > 1.0
     assert log(store) == 14
 
 

@@ -9,12 +9,10 @@ import threading
 import pytest
 from draining import KINDS, define, drain
 from network import Cluster, Heard
-from observing import eventually
+from observing import eventually, is_cared_for
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.store import Store
 
@@ -59,8 +57,7 @@ def test_an_instance_is_found_in_its_slot_of_a_cluster(kind, start_node, coordin
     coordinate_at(f"cluster://{cluster.nodes[0].address}")
     for name in names.values():
         with contextlib.closing(Store(cluster.nodes[0].url, name)) as store:
-            look = command(["HGET", key(name, "instance"), FIELDS["attended"]], bool)
-            eventually(lambda store=store, look=look: store.call(look), within=40.0)
+            assert is_cared_for(store.redis, name, within=40.0)
 
 
 @pytest.mark.slow

@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from observing import eventually
+from observing import eventually, is_cared_for
 from programs import PROGRAM
 
 from ampsq import Client, Queue
 from ampsq.base.shutdown import end_process_within
 from ampsq.gateway.users import Secret
-from ampsq.protocol.schema import key
 from ampsq.server.embedded import acquire, status
 from ampsq.transport.store import Store
 
@@ -150,15 +149,9 @@ def work(lost_server):
         yield client
 
 
-def attended(server, names):
-    """The last sign of a coordinator in each instance."""
-    with contextlib.closing(server.client()) as plain:
-        return [plain.hget(key(name, "instance"), "attended") for name in names]
-
-
 def attended_by(url, name):
     with contextlib.closing(Store(url, name)) as store:
-        return store.redis.hget(key(name, "instance"), "attended")
+        return is_cared_for(store.redis, name, within=60.0)
 
 
 def has_ended(process_id):
@@ -170,7 +163,8 @@ def has_ended(process_id):
 
 
 def cared_for(server, names):
-    return all(attended(server, names))
+    with contextlib.closing(server.client()) as plain:
+        return is_cared_for(plain, *names, within=60.0)
 
 
 # -- a coordinator
@@ -180,7 +174,7 @@ def cared_for(server, names):
 def test_a_coordinator_of_many_instances_waits_quietly_and_ends_in_time(lost_server, instances, start, away):
     # Given a coordinator whose server has been away for a while
     started = start("coordinator", "--url", lost_server.url)
-    eventually(lambda: cared_for(lost_server, instances), within=60.0)
+    assert cared_for(lost_server, instances)
     lost_server.lose(away)
     started.says("the server is away")
     # Then, once each instance has seen it, it does next to nothing, and has said it once for all instances and duties
@@ -198,7 +192,7 @@ def test_a_coordinator_that_is_told_to_end_while_its_server_goes_ends_in_time(
     lost_server, instances, start, away, after
 ):
     started = start("coordinator", "--url", lost_server.url)
-    eventually(lambda: cared_for(lost_server, instances), within=60.0)
+    assert cared_for(lost_server, instances)
 
     lost_server.lose(away)
     time.sleep(after)
@@ -218,7 +212,7 @@ def test_a_coordinator_of_a_server_that_was_never_there_ends_in_time(start):
 def test_the_program_that_the_embedded_server_starts_ends_in_time(lost_server, instances, start):
     program = [sys.executable, "-m", "ampsq.coordinator"]
     started = start("--url", lost_server.url, program=program)
-    eventually(lambda: cared_for(lost_server, instances), within=60.0)
+    assert cared_for(lost_server, instances)
     lost_server.lose(signal.SIGSTOP)
     started.terminated()
     assert started.process.returncode == 0
@@ -227,14 +221,13 @@ def test_the_program_that_the_embedded_server_starts_ends_in_time(lost_server, i
 def test_all_instances_go_on_when_their_server_is_back(lost_server, instances, start, start_server):
     # Given a coordinator whose server died
     started = start("coordinator", "--url", lost_server.url)
-    eventually(lambda: cared_for(lost_server, instances), within=60.0)
+    assert cared_for(lost_server, instances)
     lost_server.lose(signal.SIGKILL)
     started.says("the server is away")
     # When it is started again
     server = start_server("valkey", appendonly=True, data_dir=lost_server.directory)
     # Then it cares for all of them, and has said so once
-    before = attended(server, instances)
-    eventually(lambda: all(a != b for a, b in zip(before, attended(server, instances), strict=True)), within=20.0)
+    assert cared_for(server, instances)
     assert started.said.count("the server is away") == started.said.count("the server is back") == 1
     started.terminated()
 
@@ -305,7 +298,7 @@ def test_a_coordinator_with_gateway_and_console_ends_in_time(lost_server, work, 
     options = ["--url", lost_server.url, "--instance", work.instance, "--gateway-config", "gateway.yaml"]
     started = start("coordinator", *options, "--gateway", "127.0.0.1:0", "--console")
     started.says("console  http")
-    eventually(lambda: cared_for(lost_server, [work.instance]), within=60.0)
+    assert cared_for(lost_server, [work.instance])
     lost_server.lose(away)
     time.sleep(0.5)
     started.terminated()
@@ -335,7 +328,7 @@ def test_an_embedded_server_that_hangs_is_ended_in_time(folder):
     with acquire(Path(folder, "d")) as server:
         with Client(server.url):
             pass
-        eventually(lambda: attended_by(server.url, "ampsq"), within=60.0)
+        assert attended_by(server.url, "ampsq")
         keeper = status(Path(folder, "d")).supervisor_process_id
         os.kill(server.process_id, signal.SIGSTOP)
         # When its supervisor is told to stop

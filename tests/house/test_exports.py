@@ -29,6 +29,7 @@ REDIS = OPENERS | {
     "ampsq.transport.errors",
     "ampsq.transport.pipeline",
     "ampsq.transport.route",
+    "ampsq.transport.wakeups",
     "ampsq.queues.heartbeat",
     "ampsq.cli.demo_world",
 }

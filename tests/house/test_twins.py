@@ -110,7 +110,7 @@ TWINS = [
             "`ampsq.transport.async_store` is made from this file and differs": (
                 "This differs from `ampsq.transport.store`"
             ),
-            "import functools\n": "import asyncio\nimport functools\n",
+            "import copy\n": "import asyncio\nimport copy\n",
             "import redis\n": (
                 "import redis\nimport redis.asyncio\nfrom redis.asyncio.retry import Retry\n"
                 "from redis.backoff import NoBackoff\n"

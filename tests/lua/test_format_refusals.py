@@ -153,7 +153,26 @@ UPGRADING = {
 
 
 def test_every_script_is_tried_on_another_format():
-    assert sorted(ARGUMENTS | UPGRADING) == scripts.names()
+    assert sorted([*ARGUMENTS, *UPGRADING, "read_news"]) == scripts.names()
+
+
+@pytest.mark.parametrize("found", ["4", "", None])
+def test_news_are_read_of_no_instance_of_another_format_and_of_all_others(world, found):
+    # Given an instance of another format among several that are looked at
+    world.store.redis.delete(world.key(":instance"))
+    if found is not None:
+        world.store.redis.hset(world.key(":instance"), "format", found)
+    other = "{other}:instance"
+    world.store.redis.hset(other, mapping={"format": FORMAT, "catalog": "7"})
+    world.mark()
+    try:
+        _, *news = world.run(
+            "read_news", 1_000, 1, world.store.instance, "1", "1", "", 0, 0, "other", "6", "1", " ", 0, 0
+        )
+        assert news == [[1, -1, "lost"], [2, -1, "catalog"]]
+        assert world.changes() == {}
+    finally:
+        world.store.redis.delete(other)
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))

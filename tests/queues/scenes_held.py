@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from datetime import UTC, datetime
 
 from explaining import NOBODY_AT_WORK, moment, scene, seconds
 from observing import eventually
 from scene import pick_up
+
+from ampsq.protocol.keepalive import wake_channel
 
 
 def wait_past(milliseconds):
@@ -117,20 +119,11 @@ def lapsed_without_a_coordinator(stage):
 @scene("lapsed", "leased")
 def lapsed_with_a_coordinator_that_is_busy(stage):
     bookmark, subscription = lapse(stage)
-    done = threading.Event()
-
-    def show_life():
-        number = 0
-        while not done.wait(0.05):
-            number += 1
-            stage.redis.hset(stage.key("instance"), "attended", number)
-
-    thread = threading.Thread(target=show_life)
-    thread.start()
-    eventually(lambda: stage.redis.hexists(stage.key("instance"), "attended"))
-    found = stage.explain(bookmark)
-    done.set()
-    thread.join()
+    # It listens, and does nothing.
+    with contextlib.closing(stage.redis.pubsub()) as listening:
+        listening.ssubscribe(wake_channel(stage.client.instance))
+        eventually(lambda: listening.get_sharded_message(timeout=1.0))
+        found = stage.explain(bookmark)
     assert found.facts["coordinator"] is True
     over = found.facts["now"] - found.facts["lease"]["until"]
     return found, (

@@ -299,8 +299,8 @@ def test_an_instance_is_asked_for_what_its_last_incarnation_published(fabric):
             fabric.run()
     fabric.run()
     b.store.redis.hset(b.key("received"), f"log orders@{a.origin}", f"{VALUES['last_id']} -")
-    # When somebody is free, then both are asked, each time. An instance answers to the names of its incarnations too: where one of
-    # its messages is looked at, which depends on the time, the request names the incarnation that is over.
+    # When somebody is free, then both are asked, each time. An instance answers to the names of its incarnations too:
+    # where one of its messages is looked at, which depends on the time, the request names the incarnation that is over.
     b.subscribe("work", backlog=4)
     for seconds in range(0, 40, 8):
         assert asking(b, fabric, seconds)

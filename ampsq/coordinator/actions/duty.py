@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.coordinator.actions.failed_events import retry_failed
@@ -20,13 +21,20 @@ from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.origin import read_origin
 
 if TYPE_CHECKING:
+    from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
 __all__ = ["Actions"]
 
 _log = logging.getLogger("ampsq.coordinator")
-_PAUSE: Final = 0.1
+#: Seconds between two rounds where something is due by the clock: schedules, and conditions that last.
+_CLOCK_PAUSE: Final = 0.1
+#: The same while an action waits for what is outside of the instance, and where events failed.
+_APART_PAUSE: Final = 0.2
+_FAILED_PAUSE: Final = 1.0
+#: The least, so that a moment that is over is no reason to be busy.
+_LEAST_PAUSE: Final = 0.05
 #: Seconds of one round: the other duties wait meanwhile.
 _ROUND: Final = 0.1
 #: Seconds until an action that cannot be followed at all is tried again.
@@ -52,13 +60,15 @@ class Actions:
 
     Args:
         powers: what may be done outside of it; default nothing.
+        definitions: the catalog that it goes by; default one of its own.
     """
 
     name = "actions"
+    wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "news"})
 
-    def __init__(self, powers: OutsidePermissions | None = None) -> None:
+    def __init__(self, powers: OutsidePermissions | None = None, definitions: Definitions | None = None) -> None:
         self._powers = powers or OutsidePermissions()
-        self._definitions = Definitions()
+        self._definitions = definitions or Definitions()
         self._owner = secrets.token_hex(8)
         self._retry_at: dict[str, float] = {}
         self._renew_at: dict[str, float] = {}
@@ -72,7 +82,7 @@ class Actions:
         """Act on what every action has not seen yet, for a while each, and on what failed before."""
         catalog = self._definitions.read(store)
         if not catalog.actions:
-            return _PAUSE
+            return math.inf
         origin = store.call(read_origin(store.instance))
         if self._known != (catalog.version, origin):
             self._known = (catalog.version, origin)
@@ -91,7 +101,23 @@ class Actions:
                 self._begin_apart(store, catalog, name, text)
             elif followed := self._held(store, catalog, name, text):
                 more = self._try(store, followed) or more
-        return 0.0 if more else _PAUSE
+        return 0.0 if more else self._rest(catalog)
+
+    def _rest(self, catalog: Catalog) -> float:
+        """Seconds until a round is wanted though nothing happens."""
+        pauses = [math.inf]
+        if any(thread.is_alive() for thread in self._apart.values()):
+            pauses.append(_APART_PAUSE)
+        for name, followed in self._followed.items():
+            if name in catalog.actions:
+                pauses.append(
+                    _CLOCK_PAUSE if followed.is_clocked else _FAILED_PAUSE if followed.has_failed else math.inf
+                )
+        pauses += [at - time.monotonic() for name, at in self._retry_at.items() if name in catalog.actions]
+        # One that waits for what others do outside is held, or asked for again, in time.
+        if any(not followed.is_repeatable for followed in self._followed.values()):
+            pauses.append(_RENEW)
+        return max(min(pauses), _LEAST_PAUSE)
 
     def _begin_apart(self, store: Store, catalog: Catalog, name: str, text: str) -> None:
         """Let an action that waits for what is outside have a thread of its own, until it has nothing more to do."""
@@ -132,7 +158,8 @@ class Actions:
         name = followed.action.name
         try:
             more = followed.work()
-            more = retry_failed(store, followed) or more
+            followed.has_failed, is_more = retry_failed(store, followed)
+            more = is_more or more
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001  (one action's failure is no other's)

@@ -30,25 +30,28 @@ _BATCH: Final = 500
 _BUDGET: Final = 0.1
 
 
-def retry_failed(store: Store, followed: Followed) -> bool:
-    """Try the failed events of an action whose time has come, for a while; True when there are more.
+def retry_failed(store: Store, followed: Followed) -> tuple[bool, bool]:
+    """Try the failed events of an action whose time has come, for a while.
 
     Any number of coordinators may do it at once: each step ends with a script that moves the event on from where it was
     seen, publishing in the same step, so that the second one to come changes nothing.
+
+    Returns:
+        Whether some failed, and whether there are more whose time has come.
     """
     action = followed.action.name
     first = store.call(first_retry(store.instance, action))
     if first is None:
-        return False
+        return False, False
     now, until = store.call(server_time()), time.monotonic() + _BUDGET
     if first > now:
-        return False
+        return True, False
     due = store.call(due_retries(store.instance, action, now, _BATCH))
     for number in due:
         if time.monotonic() >= until:
-            return True
+            return True, True
         _Retry(store, followed, number).make(now)
-    return len(due) == _BATCH
+    return True, len(due) == _BATCH
 
 
 class _FailedFacts(EventFacts):

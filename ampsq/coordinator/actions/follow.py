@@ -75,6 +75,8 @@ class Followed:
         origin: the instance's.
         performer: makes the action's steps.
         is_repeatable: two coordinators may follow it at once without any effect being made twice.
+        is_clocked: it has something to do by the clock alone.
+        has_failed: events of it were set aside, and are tried again.
     """
 
     def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str, powers: OutsidePermissions) -> None:
@@ -86,6 +88,8 @@ class Followed:
         self._runner = Runner(store, action, origin, self.performer)
         self._sources = sources_of(action, catalog)
         self._cursors: dict[str, str] = {}
+        self.has_failed = False
+        self.is_clocked = any(source.kind in ("clock", "overdue") for source in self._sources)
         self._count = _FIRST_READ
         self._say_at = 0.0
         self._turn = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import FormatMismatch, NotPermitted, Unavailable
@@ -11,7 +10,7 @@ from ampsq.operations.doctor.instance_facts import Finding, read_instance_facts,
 from ampsq.operations.doctor.instance_rules import RULES
 from ampsq.operations.doctor.server_facts import read_server_facts, rules_of
 from ampsq.operations.doctor.server_rules import SERVER_RULES
-from ampsq.protocol.reads.instance import is_opened, is_slot_key_taken, life_sign
+from ampsq.protocol.reads.instance import is_attended, is_opened, is_slot_key_taken
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import Pause
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["examine"]
 
-#: Times that the life sign of a coordinator which is just being started is waited for, and seconds between them.
+#: Times that a coordinator which is just being started is waited for, and seconds between them.
 _LOOKS: Final = 12
 _PAUSE: Final = 0.25
 _UNSEEN: Final = "how coordinator, queues, links and logs are cannot be told"
@@ -35,8 +34,7 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
     Args:
         instance: its name.
         pipeline: for calls on their way together, of the store that runs this.
-        interval: seconds between the two looks: what grows and what stands still shows in them. A coordinator shows
-            its life every tenth of a second.
+        interval: seconds between the two looks: what grows and what stands still shows in them.
 
     Raises:
         Unavailable: the server does not answer.
@@ -46,7 +44,7 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
     if server.is_readable:
         subject = f"instance {instance}"
         try:
-            found += await _examine_instance(instance, pipeline, interval, is_full=server.is_full)
+            found += await _examine_instance(instance, pipeline, interval)
         except FormatMismatch as error:
             mend = "the release of ampsq that wrote it, or one in between, see docs/upgrading.md"
             if error.is_upgradable:
@@ -61,7 +59,7 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
     return sorted(found, key=lambda finding: finding.well)
 
 
-async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, *, is_full: bool) -> list[Finding]:
+async def _examine_instance(instance: str, pipeline: Pipeline, interval: float) -> list[Finding]:
     if not (await is_opened(instance)):
         others, unknown = list[str](), ""
         try:
@@ -79,11 +77,10 @@ async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, 
     before = await read_repeated_facts(instance, pipeline)
     await Pause(interval)
     for _ in range(_LOOKS):
-        if (await life_sign(instance)) not in {"", before.sign}:
+        if await is_attended(instance):
             break
         await Pause(_PAUSE)
     after = await read_instance_facts(instance, origin, pipeline)
-    after = replace(after, is_full=is_full)
     found = [finding for rule in RULES for finding in rule(before, after)]
     return [*found, *([_slot_key_taken(instance)] if taken else [])]
 

@@ -11,7 +11,7 @@ from ampsq.operations.figures import read_figures
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.duties import due_until, duty_keepers
-from ampsq.protocol.reads.instance import life_sign
+from ampsq.protocol.reads.instance import is_attended
 from ampsq.protocol.reads.streams import latest_ids, log_of
 from ampsq.protocol.reads.subscriptions import most_asked
 from ampsq.protocol.request import Collect, Post
@@ -75,11 +75,11 @@ class RepeatedFacts:
     """What is looked at twice, since it tells something by what becomes of it.
 
     Attributes:
-        sign: the life sign of coordinators, another one a moment later if one is at work.
+        is_attended: whether a coordinator is at work.
         figures: queues, links and actions.
     """
 
-    sign: str
+    is_attended: bool
     figures: InstanceFigures
 
 
@@ -108,7 +108,6 @@ class InstanceFacts:
         dead_letters: topic of dead letters -> those of the last hour.
         asked: queue -> the largest backlog that a subscription asks for, of queues that let one hold one message, and
             where others wait.
-        is_full: whether the server takes no life sign, since its memory is full.
     """
 
     now: int
@@ -118,13 +117,12 @@ class InstanceFacts:
     topics: Mapping[str, TopicState]
     dead_letters: Mapping[str, DeadLetterCounts]
     asked: Mapping[str, int] = field(default_factory=dict)
-    is_full: bool = False
 
 
 async def read_repeated_facts(instance: str, pipeline: Pipeline) -> RepeatedFacts:
     """Read what is looked at twice; arguments as of `read_instance_facts`."""
-    sign = await life_sign(instance)
-    return RepeatedFacts(sign, (await read_figures(instance, pipeline)))
+    attended = await is_attended(instance)
+    return RepeatedFacts(attended, (await read_figures(instance, pipeline)))
 
 
 async def read_instance_facts(instance: str, origin: str, pipeline: Pipeline) -> InstanceFacts:

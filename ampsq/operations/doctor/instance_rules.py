@@ -28,15 +28,11 @@ _NEEDED: Final = "so lapsed leases, delays, expirations, dead letters, views and
 _START: Final = "ampsq coordinator"
 
 
-def coordinator(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+def coordinator(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Whether one runs, and does in time what is due."""
     oldest = max((now.now - at for at in now.late.values()), default=0)
-    if now.is_full and oldest <= _LATE:
-        text = "a full server takes no sign of it; nothing that is due waits"
-        yield Finding("coordinator", "coordinator", well=True, text=text)
-        return
-    if not _is_attended(before, now):
-        text = "no coordinator is at work" if now.seen.sign else "no coordinator was ever at work"
+    if not now.seen.is_attended:
+        text = "no coordinator is at work"
         yield Finding("coordinator", "coordinator", well=False, text=text, why=_NEEDED, mend=_START)
         return
     if oldest > _LATE:
@@ -47,23 +43,17 @@ def coordinator(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
         yield Finding("coordinator", "coordinator", well=True, text="at work, and nothing that is due waits for it")
 
 
-def keepers(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+def keepers(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Whether somebody keeps the views: each has one coordinator, which says so every few seconds."""
-    is_attended = now.is_full or _is_attended(before, now)
     # Those of actions and of links have other names; the rules of these tell of them.
     for view in filter(is_name, sorted(now.keepers)):
         subject, away = f"view {view}", now.now - now.keepers[view]
-        if not is_attended or away > _LATE:
+        if not now.seen.is_attended or away > _LATE:
             text = f"nobody has kept it up to date for {span_text(max(away, 0))}"
             why = "its rows are old, and queues over it get none"
             yield Finding("views", subject, well=False, text=text, why=why, mend=_START)
         else:
             yield Finding("views", subject, well=True, text="is kept up to date")
-
-
-def _is_attended(before: RepeatedFacts, now: InstanceFacts) -> bool:
-    """Whether a coordinator showed its life between the looks."""
-    return bool(now.seen.sign) and now.seen.sign != before.sign
 
 
 def leases(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:

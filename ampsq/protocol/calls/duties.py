@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ampsq.protocol import schema
-from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.request import Call, script_call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from redis.typing import EncodableT
 
 __all__ = [
+    "InstanceNews",
+    "NewsReply",
     "SweepReply",
+    "WatchedInstance",
     "hold_view",
     "note_flushing",
+    "read_news",
     "scan_foreign_entries",
-    "show_life",
     "sweep",
 ]
 
@@ -34,9 +37,94 @@ class SweepReply(NamedTuple):
     pause: float | None
 
 
-def show_life(instance: str, sign: str) -> Call[int]:
-    """Show that a coordinator is at work, by another sign than the last one."""
-    return command(["HSET", schema.key(instance, "instance"), schema.FIELDS["attended"], sign], int)
+@dataclass(slots=True)
+class WatchedInstance:
+    """An instance as `read_news` is asked about it: what was seen of it last.
+
+    Attributes:
+        name: its name.
+        catalog: the version of its catalog; "" before it was read.
+        follows: whether a coordinator that rests is to be woken for news in logs and journals.
+        streams: key of a stream -> the last ID seen in it.
+        queues: those that several instances have.
+        clients: which came last, as the script said it.
+    """
+
+    name: str
+    catalog: str = ""
+    follows: bool = False
+    streams: dict[str, str] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+    clients: str = ""
+
+    def words(self) -> list[EncodableT]:
+        """What the script is given of it."""
+        mode = "2" if self.follows else "1"
+        head = (self.name, self.catalog, mode, self.clients, len(self.streams))
+        return [*head, *self.streams, *self.streams.values(), len(self.queues), *self.queues]
+
+
+class InstanceNews(NamedTuple):
+    """What has happened at one instance.
+
+    Attributes:
+        wait: seconds until the first entry of its timetable is due; None: that is not soon.
+        what: `catalog`, `names`, `clients`, `rebuilds`, `remote`, `lost` or `refused`; see lua/instance/read_news.lua.
+        streams: key of a stream that goes on -> its last ID now.
+        clients: which came last; None: those that are known.
+    """
+
+    wait: float | None
+    what: frozenset[str]
+    streams: dict[str, str]
+    clients: str | None = None
+
+
+class NewsReply(NamedTuple):
+    """What has happened at some instances.
+
+    Attributes:
+        now: the server's clock, seconds.
+        news: of those where something has, by name.
+    """
+
+    now: float
+    news: dict[str, InstanceNews]
+
+
+def read_news(instances: Sequence[WatchedInstance], *, rare: bool = True, now: int | str = "") -> Call[NewsReply]:
+    """See what has happened at instances since that was looked at last, and let a coordinator rest until more does.
+
+    Args:
+        instances: what was seen of each last.
+        rare: look also for silent clients, names that were used first, and rebuilds that were left.
+        now: milliseconds; default the server's time.
+    """
+    asked = [(each.name, list(each.streams)) for each in instances]
+
+    def read(reply: list[int | list[int | bytes]]) -> NewsReply:
+        milliseconds, *found = reply
+        news = {}
+        for number, wait, *rest in cast("list[list[int | bytes]]", found):
+            name, keys = asked[cast("int", number) - 1]
+            what, streams, clients = set[str](), dict[str, str](), None
+            items = iter(rest)
+            for item in items:
+                if isinstance(item, int):
+                    streams[keys[item - 1]] = cast("bytes", next(items)).decode()
+                elif item == b"came":
+                    clients = cast("bytes", next(items)).decode()
+                    what.add("clients")
+                else:
+                    what.add(item.decode())
+            pause = cast("int", wait) / 1000 if cast("int", wait) >= 0 else None
+            news[name] = InstanceNews(pause, frozenset(what), streams, clients)
+        return NewsReply(cast("int", milliseconds) / 1000, news)
+
+    words: list[EncodableT] = [now, int(rare)]
+    for each in instances:
+        words += each.words()
+    return script_call("read_news", words, read, repeatable=True)
 
 
 def sweep(now: int | str = "") -> Call[SweepReply]:

@@ -11,7 +11,7 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["LogScan", "due_until", "duty_keepers", "rebuilds", "scan_logs"]
+__all__ = ["AllLogsScan", "LogScan", "due_until", "duty_keepers", "rebuilds", "scan_all_logs", "scan_logs"]
 
 
 class LogScan(NamedTuple):
@@ -58,6 +58,33 @@ def scan_logs(instance: str, cursor: str, count: int) -> Call[LogScan]:
         return LogScan(reply[0].decode(), {name.decode(errors="replace").removeprefix(prefix) for name in reply[1]})
 
     return command(["SCAN", cursor, "MATCH", _escaped(prefix) + "*", "COUNT", count, "TYPE", "stream"], read)
+
+
+class AllLogsScan(NamedTuple):
+    """A step through the names of all keys of a server, for the logs of all its instances.
+
+    Attributes:
+        next: where the next step begins; "0": there is none.
+        logs: the instance and the topic of each that was found.
+    """
+
+    next: str
+    logs: list[tuple[str, str]]
+
+
+def scan_all_logs(cursor: str, count: int) -> Call[AllLogsScan]:
+    """Look for logs among about so many of the server's keys; `cursor`: the `next` of the step before, "0" at first."""
+    middle = key("", "log", "").removeprefix("{}")
+
+    def read(reply: tuple[bytes, list[bytes]]) -> AllLogsScan:
+        logs = []
+        for name in reply[1]:
+            tag, is_one, topic = name.decode(errors="replace").removeprefix("{").partition("}" + middle)
+            if is_one:
+                logs.append((tag, topic))
+        return AllLogsScan(reply[0].decode(), logs)
+
+    return command(["SCAN", cursor, "MATCH", "{*}" + middle + "*", "COUNT", count, "TYPE", "stream"], read)
 
 
 def _escaped(text: str) -> str:

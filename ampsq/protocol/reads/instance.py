@@ -1,4 +1,4 @@
-"""Single fields of an instance: whether it is there, its catalog, the life sign of coordinators.
+"""Single facts of an instance: whether it is there, its catalog, whether a coordinator listens.
 
 Who it is and was: `ampsq.protocol.reads.origin`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.message_types import EXPRESSION_LIMIT
+from ampsq.protocol.keepalive import wake_channel
 from ampsq.protocol.reads.origin import parse_origin
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, FORMAT, key, slot_key
@@ -21,9 +22,9 @@ __all__ = [
     "catalog_version",
     "expression_limit",
     "instance_state",
+    "is_attended",
     "is_opened",
     "is_slot_key_taken",
-    "life_sign",
     "slot_key",
 ]
 
@@ -47,9 +48,9 @@ def catalog_version(instance: str) -> Call[int | None]:
     )
 
 
-def life_sign(instance: str) -> Call[str]:
-    """Read the life sign of coordinators, which changes while one is at work; "" where none ever was."""
-    return command(["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: (reply or b"").decode())
+def is_attended(instance: str) -> Call[bool]:
+    """Ask whether a coordinator is at work: it listens to what scripts wake it by."""
+    return command(["PUBSUB", "SHARDNUMSUB", wake_channel(instance)], lambda reply: bool(reply and reply[1]))
 
 
 class InstanceState(NamedTuple):

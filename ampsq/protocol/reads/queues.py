@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AvailabilityEvent",
     "DueEntry",
+    "count_remote",
     "has_lost_events",
     "lease_period",
     "queue_topics",
@@ -54,6 +55,11 @@ def lease_period(instance: str, queue: str) -> Call[int]:
 def queue_topics(instance: str, queue: str) -> Call[list[str]]:
     """Read the topics that a queue has begun to read."""
     return command(["HKEYS", key(instance, "cursors", queue)], names)
+
+
+def count_remote(instance: str, queue: str) -> Call[int]:
+    """Count the messages of a queue that wait here and that other instances own."""
+    return command(["ZCARD", key(instance, "remote", queue)], int)
 
 
 def read_timetable(instance: str, count: int) -> Call[list[DueEntry]]:

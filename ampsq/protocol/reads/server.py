@@ -31,6 +31,7 @@ __all__ = [
     "flush_facts",
     "flush_note",
     "information",
+    "is_cluster_node",
     "is_too_old",
     "kind_and_version",
     "load_script",
@@ -138,6 +139,11 @@ def _check_flushing(info: dict[str, str], settings: dict[str, str]) -> list[str]
 def information() -> Call[dict[str, str]]:
     """Read what the server says of itself, ``INFO``."""
     return command(["INFO"], _sections)
+
+
+def is_cluster_node() -> Call[bool]:
+    """Ask whether the server is a node of a cluster."""
+    return command(["INFO", "cluster"], lambda reply: b"cluster_enabled:1" in bytes(reply))
 
 
 def server_run() -> Call[ServerRun]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoredSubscription",
+    "count_channel_listeners",
     "count_listeners",
     "count_subscriptions",
     "has_subscription",
@@ -126,7 +127,11 @@ def known_clients(instance: str) -> Call[list[str]]:
 
 def count_listeners(instance: str, clients: Sequence[str]) -> Call[list[int]]:
     """Count for each client who listens on its keepalive channel: nobody where it is gone."""
-    channels = [keepalive_channel(instance, client) for client in clients]
+    return count_channel_listeners([keepalive_channel(instance, client) for client in clients])
+
+
+def count_channel_listeners(channels: Sequence[str]) -> Call[list[int]]:
+    """Count for each keepalive channel, of whatever instance, who listens on it."""
 
     def read(reply: RawHash) -> list[int]:
         counts = {name: int(number) for name, number in pairs(reply)}

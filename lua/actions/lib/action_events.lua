@@ -1,4 +1,5 @@
 --- action_events: what came to pass with clients and subscriptions, told while an action asks for it.
+--- @include timetable
 
 local function has_listeners()
   return call('HEXISTS', K.instance(), F.heard) == 1
@@ -6,6 +7,7 @@ end
 
 local function emit_event(...)
   call('XADD', K.happenings(), 'MAXLEN', '~', V.happenings, '*', F.what, ...)
+  wake_followers()
 end
 
 -- pattern: false without one. tree: of its filter, or nil.

@@ -1,5 +1,5 @@
 --- dispatch: give waiting messages to free subscriptions. Order is `ready` and cursors, choice is the score in `free`.
---- @include plain_dispatch, sorted_dispatch()
+--- @include plain_dispatch, sorted_dispatch(), timetable
 
 local loaded_sorting = {}
 
@@ -17,6 +17,6 @@ end
 -- Work that a bounded call leaves over is the timetable's, so that a caller that dies strands nothing.
 local function dispatch_or_defer(name, now, limit, own, duty)
   local given, more = dispatch_queue(name, now, limit, own, duty)
-  if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+  if more then add_due(now, 'dispatch ' .. name, 'NX') end
   return given, more
 end

@@ -1,5 +1,5 @@
 --- lease_pass: one bounded step of reading through a queue's leases; lapsed ones and those of absent holders go back.
---- @include uncollected_leases, dispatch
+--- @include uncollected_leases, dispatch, timetable
 
 local function sort_lease(found, ref, lease, ms, present)
   if present[lease.holder] == nil then
@@ -31,7 +31,7 @@ local function schedule_lease_pass(queue, ms, cursor, earliest, started)
   local member = 'leases ' .. queue.name
   if cursor ~= '0' then
     call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started)
-    call('ZADD', K.due(), ms, member)
+    add_due(ms, member)
     return
   end
   call('HDEL', K.queue(queue.name), F.passing)
@@ -40,7 +40,7 @@ local function schedule_lease_pass(queue, ms, cursor, earliest, started)
   -- restarts in the middle of a pass orders its tables anew. So a pass follows while there are any.
   if earliest == 0 then earliest = ms + V.pass_again end
   if call('HLEN', K.leases(queue.name)) > 1 then
-    call('ZADD', K.due(), math.max(earliest, ms + V.due_period), member)
+    add_due(math.max(earliest, ms + V.due_period), member)
   else
     call('ZREM', K.due(), member)
   end

@@ -1,5 +1,5 @@
 --- plain_dispatch: dispatch for a queue that judges nothing: its next messages to the best free subscription each.
---- @include free_subscriptions, next_messages, handover, deliverable
+--- @include free_subscriptions, next_messages, handover, deliverable, timetable
 
 -- As `dispatch_queue`.
 local function dispatch_plain(queue, now, limit, own)
@@ -46,5 +46,5 @@ local function dispatch_soon(name, now)
     local _
     _, more = dispatch_plain(queue, now, V.batch, nil)
   end
-  if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+  if more then add_due(now, 'dispatch ' .. name, 'NX') end
 end

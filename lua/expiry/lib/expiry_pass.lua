@@ -1,5 +1,5 @@
 --- expiry_pass: what nobody holds and has been there for too long, by the time noted or by the order of arrival; a step each.
---- @include expire_by_arrival
+--- @include expire_by_arrival, timetable
 
 -- What has its end noted; the note may be of a former definition.
 local function pass_noted_lives(pass)
@@ -35,7 +35,7 @@ local function schedule_expiry(pass, done)
     end
     if at then at = math.max(at, pass.now + V.due_period) end
   end
-  if at then call('ZADD', K.due(), at, 'expiry ' .. queue.name) end
+  if at then add_due(at, 'expiry ' .. queue.name) end
 end
 
 local function pass_expiry(name, now)
@@ -43,7 +43,7 @@ local function pass_expiry(name, now)
   if not queue then return end
   -- What is over in a queue that is being rebuilt, or held, is not known before that ends.
   if queue.topic == V.nowhere or queue.recovering then
-    call('ZADD', K.due(), now + 1000, 'expiry ' .. name)
+    add_due(now + 1000, 'expiry ' .. name)
     return
   end
   local pass = open_expire_pass(queue, now)
@@ -53,7 +53,7 @@ local function pass_expiry(name, now)
   if done and queue.life == 0 then done = pass_unread_topics(pass) end
   close_expire_pass(pass)
   schedule_expiry(pass, done)
-  if #pass.refs + #pass.over + #pass.entered > 0 then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+  if #pass.refs + #pass.over + #pass.entered > 0 then add_due(now, 'dispatch ' .. name, 'NX') end
 end
 
 -- A message whose own life is over, in one of its topic's queues.
@@ -79,7 +79,7 @@ local function pass_expirations(topic, now)
     local queue = string.sub(name, 1, 1) ~= '>' and load_queue(name)
     if queue then passes[#passes + 1] = open_expire_pass(queue, now) end
     if queue and (queue.topic == V.nowhere or queue.recovering) then
-      call('ZADD', K.due(), now + 1000, 'expirations ' .. topic)
+      add_due(now + 1000, 'expirations ' .. topic)
       return
     end
   end
@@ -110,8 +110,8 @@ local function pass_expirations(topic, now)
   for _, pass in ipairs(passes) do
     local ended = pass.refs[1] or next(pass.read)
     close_expire_pass(pass)
-    if ended then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. pass.queue.name) end
+    if ended then add_due(now, 'dispatch ' .. pass.queue.name, 'NX') end
   end
   local following = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  if following then call('ZADD', K.due(), following, 'expirations ' .. topic) end
+  if following then add_due(following, 'expirations ' .. topic) end
 end

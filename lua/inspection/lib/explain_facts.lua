@@ -38,7 +38,6 @@ local function add_queue_facts(look)
   local name, trees = look.queue.name, look.plan.trees
   add_fact(look, 'now', look.ms)
   add_fact(look, 'definition', call('HGET', K.queues(), name))
-  add_fact(look, 'attended', call('HGET', K.instance(), F.attended))
   add_fact(look, 'delayed', call('HGET', K.queue(name), F.delayed) or 0)
   add_fact(look, 'scheduled', call('HGET', K.queue(name), F.scheduled) or 0)
   add_fact(look, 'filtered', call('HGET', K.queue(name), F.filtered) or 0)

@@ -1,5 +1,5 @@
 --- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
---- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries
+--- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries, timetable
 
 -- The whole queue's limit; the anchor field is no lease. A paused queue has none left.
 local function backlog_left(queue)
@@ -10,7 +10,7 @@ end
 
 local function write_leases(queue, now, leases, refs)
   call_in_batches('HSET', K.leases(queue.name), leases)
-  if queue.lease > 0 then call('ZADD', K.due(), 'LT', now + queue.lease, 'leases ' .. queue.name) end
+  if queue.lease > 0 then add_due(now + queue.lease, 'leases ' .. queue.name, 'LT') end
   if queue.once then write_journal(queue.name, V.delivered, '', refs, '') end
   notify_watchers(queue, refs)
   if queue.recorded then record_delivered(queue, refs, leases) end

@@ -1,5 +1,5 @@
 --- lease_return: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
---- @include leases, message_life, ref, recorded_deliveries, return_history
+--- @include leases, message_life, ref, recorded_deliveries, return_history, timetable
 
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
@@ -113,9 +113,9 @@ local function return_leased(queue, cause, refs, leases, freed, now, due, consum
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
   call_in_batches('HSET', K.attempts(queue.name), found.counts)
   call_in_batches('ZADD', K.ready(queue.name), found.ready)
-  call_in_batches('ZADD', K.due(), found.later)
+  add_all_due(found.later)
   call_in_batches('ZADD', K.lives(queue.name), found.lives)
-  if found.ends then call('ZADD', K.due(), 'LT', found.ends, 'expiry ' .. queue.name) end
+  if found.ends then add_due(found.ends, 'expiry ' .. queue.name, 'LT') end
   if #found.later > 0 then call('HINCRBY', K.queue(queue.name), F.delayed, #found.later / 2) end
   call('HINCRBY', K.queue(queue.name), F.returned, #refs)
   notify_watchers(queue, refs)

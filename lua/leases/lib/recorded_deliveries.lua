@@ -1,4 +1,5 @@
 --- recorded_deliveries: who was delivered what and what came back why, of a queue whose deliveries are recorded.
+--- @include timetable
 
 -- The client of a subscription, `-` where it is not known any more.
 local function client_of_holder(holder, known)
@@ -17,6 +18,7 @@ local function note_deliveries(queue, cause, refs, holders, consumer_reason)
   call('XADD', K.deliveries(queue.name), 'MAXLEN', '~', V.deliveries, '*', F.refs, table.concat(refs, ' '),
     F.by, table.concat(holders, ' '), F.client, table.concat(clients, ' '), F.cause, cause,
     unpack(consumer_reason and {F.consumer_reason, consumer_reason} or {}))
+  wake_followers()
 end
 
 -- leases: refs and values in turn.

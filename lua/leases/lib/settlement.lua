@@ -1,5 +1,5 @@
 --- settlement: what the holder of a lease, or an administrator, does with messages: one check for every verb.
---- @include unleased_settlement
+--- @include unleased_settlement, timetable
 
 local function extend_leases(queue, refs, leases, now, period)
   local values, earliest = {}, now + period
@@ -10,7 +10,7 @@ local function extend_leases(queue, refs, leases, now, period)
   end
   call_in_batches('HSET', K.leases(queue.name), values)
   if #refs == 0 then return end
-  call('ZADD', K.due(), 'LT', earliest, 'leases ' .. queue.name)
+  add_due(earliest, 'leases ' .. queue.name, 'LT')
   -- A pass that is half done may have read the old deadlines.
   local cursor, found, started = string.match(call('HGET', K.queue(queue.name), F.passing) or '', '^(%d+) (%d+) (%d+)$')
   if cursor and (found == '0' or earliest < tonumber(found)) then

@@ -1,7 +1,7 @@
 --- subscription: how much room one has, and its entry in the `free` of its queues.
 -- The score there is the fairness model: ratio * leased / max + turn * (token of its last delivery). Equal scores
 -- sort by name, and names rise with registration.
---- @include queue
+--- @include queue, timetable
 
 local loaded_subscriptions = {}
 
@@ -66,7 +66,7 @@ local function defer_other_queues(subscription, now, dispatched)
   if subscription.queues == dispatched then return end
   for name in string.gmatch(subscription.queues, '%S+') do
     if not string.find(' ' .. dispatched .. ' ', ' ' .. name .. ' ', 1, true) then
-      call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name)
+      add_due(now, 'dispatch ' .. name, 'NX')
     end
   end
 end

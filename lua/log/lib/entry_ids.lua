@@ -1,5 +1,5 @@
 --- entry_ids: the instance's clock: IDs rise over all topics, so they are one order of everything published here.
---- @include ref, log_index(), set_back
+--- @include ref, log_index(), set_back, timetable
 
 -- The least ID above one that is there; an entry of somebody else may have any number that 64 bits hold.
 local function id_after(id)
@@ -44,6 +44,7 @@ local function record_entries(log, ms, from, to, add)
     add(call, last, i)
   end
   call('SET', K.clock(), last)
+  wake_followers()
   if call('XLEN', log) % V.index_step <= to - from then log_index().extend_index(log) end
   return first, last
 end

@@ -1,5 +1,5 @@
 --- ownership_transfer: messages of a queue that change owner, and what is journaled of it.
---- @include unleased_settlement, schedule, deliverable
+--- @include unleased_settlement, schedule, deliverable, timetable
 
 -- epochs: of each message the one from now on. source, path: of a transfer that somebody else decided, else ''. Two transfers
 -- of one epoch, by the operator's word at two places, are ordered by who journaled them. names: the bookmarks under which they
@@ -66,7 +66,7 @@ local function move_to_own(queue, refs, now)
   end
   call_in_batches('ZADD', K.ready(queue.name), ready)
   call_in_batches('ZADD', K.lives(queue.name), lives)
-  for i = 1, #lives, 2 do call('ZADD', K.due(), 'LT', lives[i], 'expiry ' .. queue.name) end
+  for i = 1, #lives, 2 do add_due(lives[i], 'expiry ' .. queue.name, 'LT') end
   schedule_messages(queue, scheduled)
   expire_read(queue, over)
   if missing[1] then write_journal(queue.name, V.missing, '', missing, '') end

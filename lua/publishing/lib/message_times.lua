@@ -1,5 +1,5 @@
 --- message_times: what is noted of messages that have a time of their own, when they are recorded: when they end and are due.
---- @include judging_plan, schedule
+--- @include judging_plan, schedule, timetable
 
 -- The queue has not read it, so that it is noted ahead of the cursor; what the queue's filter refuses is left to be read.
 local function note_scheduled(queue, topic, items, now)
@@ -35,7 +35,7 @@ local function note_times(topic, route, messages, from, to, now)
     end
   end
   call_in_batches('ZADD', K.expirations(topic), ends)
-  for i = 1, #ends, 2 do call('ZADD', K.due(), 'LT', ends[i], 'expirations ' .. topic) end
+  for i = 1, #ends, 2 do add_due(ends[i], 'expirations ' .. topic, 'LT') end
   local work = 0
   for name in string.gmatch(scheduled[1] and route or '', '[^%s*]+') do
     work = work + #scheduled

@@ -1,5 +1,5 @@
 --- catalog: names are matched against patterns outside the server; the version tells whether that is still true.
---- @include clock, queue, session_numbers
+--- @include clock, queue, session_numbers, timetable
 
 local function check_catalog(version)
   local found = call('HGET', K.instance(), F.catalog)
@@ -11,6 +11,7 @@ end
 local function change_catalog()
   local version = number_after(tonumber(call('HGET', K.instance(), F.catalog) or 0), clock_ms(''))
   call('HSET', K.instance(), F.catalog, version)
+  wake_coordinator('catalog')
   return version
 end
 

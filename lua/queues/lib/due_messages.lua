@@ -1,5 +1,5 @@
 --- due_messages: messages whose time has come enter `ready`, at the place of their arrival.
---- @include queue, batch, journal, watchers
+--- @include queue, batch, journal, watchers, timetable
 
 -- The passes by the order of arrival have been where these come to, and the definition may have changed meanwhile: they are
 -- looked at, at the earliest when they can be over.
@@ -7,7 +7,7 @@ local function note_life_ends(queue, refs)
   local lives = {}
   for i, ref in ipairs(refs) do lives[2 * i - 1], lives[2 * i] = string.match(ref, '^%l(%d+)') + queue.life, ref end
   call_in_batches('ZADD', K.lives(queue.name), lives)
-  for i = 1, #lives, 2 do call('ZADD', K.due(), 'LT', lives[i], 'expiry ' .. queue.name) end
+  for i = 1, #lives, 2 do add_due(lives[i], 'expiry ' .. queue.name, 'LT') end
 end
 
 -- refs, in any order; whoever calls took them off the timetable. A full ring has no room for them: it keeps what it has.

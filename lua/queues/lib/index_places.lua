@@ -1,5 +1,5 @@
 --- index_places: where a message of a sorted queue stands: in the index of `none` and of every filter that it matches.
---- @include queue, batch
+--- @include queue, batch, timetable
 
 local function member_of(queue, ref)
   return (call('HGET', K.places(queue.name), ref) or '') .. ref
@@ -19,7 +19,7 @@ end
 local function expire_anew(queue)
   if queue.life == 0 then return end
   call('HDEL', K.queue(queue.name), F.aged)
-  call('ZADD', K.due(), 'LT', 0, 'expiry ' .. queue.name)
+  add_due(0, 'expiry ' .. queue.name, 'LT')
 end
 
 -- What was held behind a barrier is read as if it had come back; it is not more than one step read.

@@ -1,5 +1,5 @@
 --- journal: one entry for a batch of messages that were settled in the same way; nothing else is durable of a queue.
---- @include batch
+--- @include batch, timetable
 
 -- Who owns what is settled need not be known; at most once it may come back.
 local function forget_owners(queue, how, refs)
@@ -17,6 +17,7 @@ local function write_journal(queue, how, reason, refs, by, attempts, returns, co
   if returns then entry[#entry + 1], entry[#entry + 2] = F.returns, table.concat(returns, ' ') end
   if consumer_reason then entry[#entry + 1], entry[#entry + 2] = F.consumer_reason, consumer_reason end
   call('XADD', K.journal(queue), '*', unpack(entry))
+  wake_followers()
   call('HINCRBY', K.queue(queue), how, #refs)
   forget_owners(queue, how, refs)
 end
@@ -31,6 +32,7 @@ local function write_foreign_journal(queue, told, refs)
   local n = #entry
   entry[n + 1], entry[n + 2], entry[n + 3], entry[n + 4] = F.source, told.source, F.path, told.path
   call('XADD', K.journal(queue.name), '*', unpack(entry))
+  wake_followers()
   call('HINCRBY', K.queue(queue.name), told.how, #refs)
   forget_owners(queue.name, told.how, refs)
 end

@@ -1,5 +1,5 @@
 --- record_ends: records that end: deleted, or over. That is told in the topic's log, by entries that no queue takes.
---- @include entry_ids, records
+--- @include entry_ids, records, timetable
 
 -- Writes the ends of records, which are there, after all that was in the log. publisher: pairs of fields, or none.
 local function end_records(records, keys, how, publisher, now)
@@ -40,5 +40,5 @@ local function pass_records(topic, now)
   local at_end = follow_log(records)
   if at_end then end_records(records, ended_keys(records, now), V.expired, {}, now) end
   local first = at_end and call('ZRANGE', K.ends(topic), 0, 0, 'WITHSCORES')[2] or not at_end and now
-  if first then call('ZADD', K.due(), 'LT', first, 'records ' .. topic) end
+  if first then add_due(first, 'records ' .. topic, 'LT') end
 end

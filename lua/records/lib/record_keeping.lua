@@ -1,5 +1,5 @@
 --- record_keeping: what a publish to a topic with a key does for its records. Included as `record_keeping()`.
---- @include fail, key_reading
+--- @include fail, key_reading, timetable
 
 -- A record with a change merged into it; its size is bounded as that of what is published.
 local function merged_body(records, base, change, message)
@@ -51,6 +51,6 @@ local function close_keeping(records, last, now)
   if records.at_end then
     save_records(records, last)
   else
-    call('ZADD', K.due(), 'LT', now, 'records ' .. records.topic)
+    add_due(now, 'records ' .. records.topic, 'LT')
   end
 end

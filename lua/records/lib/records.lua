@@ -1,7 +1,7 @@
 --- records: the state of the world of a topic with a key: its last message by key, kept as its log says.
 -- Included as `records()`. Records follow the log by a cursor, `read_to`. Whoever writes into the log at the end to which they were
 -- read also writes them; where somebody else wrote before, they are left to whoever reads the log next, in its order.
---- @include record_text, record_key, json_merge, batch, message_life
+--- @include record_text, record_key, json_merge, batch, message_life, timetable
 
 -- pending: key -> text of its record, or false of one that is gone; written by `save_records`.
 local function open_records(topic)
@@ -43,7 +43,7 @@ local function save_ends(records, ends, gone)
   if not ends[1] then return end
   call_in_batches('ZADD', key, ends)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  call('ZADD', K.due(), 'LT', first, 'records ' .. records.topic)
+  add_due(first, 'records ' .. records.topic, 'LT')
 end
 
 -- Writes what is pending; the log is read up to `id`.

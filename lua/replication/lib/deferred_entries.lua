@@ -1,5 +1,5 @@
 --- deferred_entries: what is told of messages that are still to come.
---- @include ref
+--- @include ref, timetable
 
 -- Of two transfers the one with the higher epoch counts, of one epoch that of the higher origin that journaled it.
 local function is_higher_transfer(epoch, source, other_epoch, other_source)
@@ -19,7 +19,7 @@ local function defer_entry(queue_name, topic, source, entry, epoch, until_ms)
     ends = string.format('%.0f', until_ms), how = entry.how, reason = entry.reason, by = entry[F.by], owner = entry.owner,
     epoch = epoch or '0', source = entry.source, path = entry.path, [F.consumer_reason] = entry[F.consumer_reason],
   }))
-  call('ZADD', K.due(), 'NX', until_ms, 'deferred ' .. topic)
+  add_due(until_ms, 'deferred ' .. topic, 'NX')
 end
 
 -- A part of those of a topic; visit(field, what is told) says whether it is dropped.
@@ -53,5 +53,5 @@ local function pass_deferred(topic, now)
     if ends <= now and not is_carried then return true end
     least = math.min(least or math.huge, math.max(ends, now + 60000))
   end)
-  if least then call('ZADD', K.due(), 'NX', least, 'deferred ' .. topic) end
+  if least then add_due(least, 'deferred ' .. topic, 'NX') end
 end

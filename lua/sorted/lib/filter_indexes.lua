@@ -1,5 +1,5 @@
 --- filter_indexes: the distinct filters of a queue's subscriptions, each with an index as long as somebody uses it.
---- @include queue, place_reset
+--- @include queue, place_reset, timetable
 
 local function save_filter_names(queue, names)
   queue.sorted = names
@@ -68,14 +68,14 @@ local function keep_asked_filter(name, id, tree, now)
     join_filter(name, id, tree)
     users = string.format('%d', call('HINCRBY', K.filters(name), 'users ' .. id, -1))
   end
-  if users == '0' then call('ZADD', K.due(), now + V.keep_filter, member .. id) end
+  if users == '0' then add_due(now + V.keep_filter, member .. id) end
   return true
 end
 
 local function leave_filter(name, id, now)
   if id == V.none or call('HEXISTS', K.filters(name), 'filter ' .. id) == 0 then return end
   if call('HINCRBY', K.filters(name), 'users ' .. id, -1) > 0 then return end
-  call('ZADD', K.due(), now + V.keep_filter, 'filter ' .. name .. ' ' .. id)
+  add_due(now + V.keep_filter, 'filter ' .. name .. ' ' .. id)
 end
 
 -- Its time to be kept is over, unless somebody came meanwhile.
@@ -84,7 +84,7 @@ local function forget_filter(name, id, now)
   if call('HGET', K.filters(name), 'users ' .. id) == '0' then drop_filter(queue, id) end
   queue = load_queue(name)
   if queue.sorted and not end_sorting(queue) then
-    call('ZADD', K.due(), now + 1000, 'filter ' .. name .. ' ' .. id)
-    call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name)
+    add_due(now + 1000, 'filter ' .. name .. ' ' .. id)
+    add_due(now, 'dispatch ' .. name, 'NX')
   end
 end

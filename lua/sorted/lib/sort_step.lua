@@ -1,5 +1,5 @@
 --- sort_step: read the next messages of a queue and put each in its place, by priority and by the filters that it matches.
---- @include judging_plan, next_messages, batch, deliverable
+--- @include judging_plan, next_messages, batch, deliverable, timetable
 
 -- What one step found: score and member by index, prefixes of large priorities, refs to hold behind a barrier, what is not
 -- to be delivered, and, where the order is not that of arrival, when lives end.
@@ -41,7 +41,7 @@ local function save_index_places(queue, found)
   call_in_batches('ZADD', K.held(queue.name), found.held)
   call_in_batches('ZADD', K.remote(queue.name), found.remote)
   call_in_batches('ZADD', K.lives(queue.name), found.lives)
-  for i = 1, #found.lives, 2 do call('ZADD', K.due(), 'LT', found.lives[i], 'expiry ' .. queue.name) end
+  for i = 1, #found.lives, 2 do add_due(found.lives[i], 'expiry ' .. queue.name, 'LT') end
   schedule_messages(queue, found.scheduled)
   expire_read(queue, found.over)
   if found.refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, found.refused) end

@@ -1,0 +1,400 @@
+"""The instances of one server: one loop looks at all of them, and those where something is to be done have a round.
+
+While nothing happens, a second costs the server one script for all its instances, a count of who listens, and little
+else. What happens is noticed at once: scripts wake the coordinator (lua/lib/timetable.lua). The look each second finds
+what nobody tells: plain XADDs, clients of older releases, and what was lost with a connection.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
+from ampsq.coordinator.flush_settings import FlushState, read_flush_state
+from ampsq.protocol.calls.duties import read_news
+from ampsq.protocol.reads.duties import scan_all_logs
+from ampsq.protocol.reads.subscribers import count_channel_listeners
+from ampsq.transport.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
+    from ampsq.transport.server_wait import ServerWait
+    from ampsq.transport.store import Store
+
+__all__ = ["ServerWatch"]
+
+_log = logging.getLogger("ampsq.coordinator")
+#: Seconds between two looks at everything; where nothing can wake us, between two looks.
+_LOOK: Final = 1.0
+_LOOK_UNWOKEN: Final = 0.1
+#: Looks after which also what is no matter of a second is looked at.
+_RARE: Final = 3
+#: Seconds between two counts of the clients that listen.
+_PRESENCE: Final = 0.4
+#: Seconds between two questions how the server flushes.
+_FLUSHING: Final = 3.0
+#: Least seconds between two rounds of an instance that is busy.
+_BETWEEN_ROUNDS: Final = 0.01
+#: Instances of one look, and channels of one count.
+_INSTANCES: Final = 200
+_CHANNELS: Final = 500
+#: Keys of one step of a search for logs that nobody defined, steps a second, and seconds between two searches.
+_KEYS: Final = 1_000
+_STEPS: Final = 5
+#: Seconds until a look or a round that failed is made again.
+_AFTER_FAILURE: Final = 0.5
+
+
+class _Watched:
+    """An instance in the loop.
+
+    Attributes:
+        duties: what it has to do.
+        is_running: a round is under way, or waits for a thread.
+        is_wanted: another round is wanted after that.
+        look_at: when it is to be looked at beside the looks at everything, so that it can rest.
+        timer_at: when a round is wanted though nothing happens.
+    """
+
+    def __init__(self, duties: InstanceDuties) -> None:
+        self.duties = duties
+        self.is_running = self.is_wanted = False
+        self.look_at = math.inf
+        self.timer_at = math.inf
+
+
+class ServerWatch:
+    """Cares for the instances of one server, in threads of its own, until it is closed.
+
+    Args:
+        store: on the server.
+        servers: what waits for a server that is lost.
+        run: lets work have a thread.
+
+    Attributes:
+        store: on the server.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        servers: ServerWait,
+        run: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.store, self._servers, self._run = store, servers, run
+        self._instances: dict[str, _Watched] = {}
+        # Guards what follows and all of `_Watched`; the loop waits for it to change.
+        self._changed = threading.Condition()
+        self._timers: list[tuple[float, str]] = []
+        self._failures: list[tuple[InstanceDuties, RoundFailure]] = []
+        self._is_lost, self._back_at = True, 0.0
+        self._closed = threading.Event()
+        self._wakeups = Wakeups(store, self._woken, self._connection_lost)
+        self._look_number = 0
+        self._looked_at = time.monotonic()
+        self._flushing: FlushState | None = None
+        self._flushing_at = self._presence_at = 0.0
+        self._scan_cursor = "0"
+        self._thread = threading.Thread(target=self._loop, name="coordinator-look", daemon=True)
+        self._thread.start()
+
+    # -- which instances
+
+    @property
+    def names(self) -> list[str]:
+        """The instances that are cared for here."""
+        with self._changed:
+            return list(self._instances)
+
+    def add(self, duties: InstanceDuties) -> None:
+        """Care for an instance from now on."""
+        name = duties.store.instance
+        with self._changed:
+            self._instances[name] = _Watched(duties)
+            self._is_lost = True
+            self._changed.notify()
+
+    def remove(self, name: str) -> None:
+        """Let go of an instance; a round of it that is under way ends."""
+        with self._changed:
+            watched = self._instances.pop(name, None)
+            self._changed.notify()
+        if watched is not None:
+            watched.duties.leaving.set()
+            self._run(watched.duties.close)
+
+    def lateness(self) -> dict[tuple[str, str], float]:
+        """Return for each instance and duty by how many seconds it is late, or was not looked at."""
+        now = time.monotonic()
+        with self._changed:
+            watched, unseen = list(self._instances.values()), now - self._looked_at
+        unseen = unseen if unseen > 2 * _LOOK else 0.0
+        return {
+            (each.duties.store.instance, duty): max(late, unseen)
+            for each in watched
+            for duty, late in each.duties.lateness(now).items()
+        }
+
+    def close(self) -> None:
+        """End the loop; rounds that are under way end by themselves."""
+        self._closed.set()
+        with self._changed:
+            for watched in self._instances.values():
+                watched.duties.leaving.set()
+            self._changed.notify()
+        self._wakeups.close()
+
+    def join(self, until: float) -> bool:
+        """Wait for the loop to end; False where it has not by that moment of the monotonic clock."""
+        self._thread.join(max(until - time.monotonic(), 0.0))
+        return not self._thread.is_alive()
+
+    # -- what happens
+
+    def _woken(self, instance: str, what: str) -> None:
+        with self._changed:
+            watched = self._instances.get(instance)
+            if watched is None:
+                return
+            watched.duties.wake([what])  # type: ignore[list-item]  # what a script says
+            self._want_round(watched)
+
+    def _connection_lost(self) -> None:
+        with self._changed:
+            self._is_lost = True
+            self._changed.notify()
+
+    def _want_round(self, watched: _Watched) -> None:
+        """Let an instance have a round as soon as a thread is free; the lock is held."""
+        if watched.is_running:
+            watched.is_wanted = True
+        elif not self._closed.is_set():
+            watched.is_running = True
+            self._run(lambda: self._round(watched))
+
+    def _round(self, watched: _Watched) -> None:
+        """One round of an instance, in a thread of the pool."""
+        began = time.monotonic()
+        failures: list[RoundFailure] = []
+        try:
+            failures = watched.duties.do_round()
+        except Exception:  # noqa: BLE001  (whatever is wrong with one instance, the others go on)
+            _log.exception("a round of %s failed", watched.duties.store.instance)
+        finally:
+            with self._changed:
+                watched.is_running, is_wanted = False, watched.is_wanted
+                watched.is_wanted = False
+                # What began before the server was back says nothing of it now.
+                if began < self._back_at:
+                    failures = []
+                    watched.duties.wake_all()
+                self._failures += [(watched.duties, failure) for failure in failures]
+                at = watched.duties.wanted_at
+                if failures:
+                    at = max(at, time.monotonic() + _AFTER_FAILURE)
+                if (is_wanted or at <= time.monotonic()) and not failures:
+                    # Behind the others that wait for a thread.
+                    self._want_round(watched)
+                else:
+                    # Once it rests, whatever happens wakes us: at most that often.
+                    watched.look_at = began + _BETWEEN_ROUNDS
+                    self._set_timer(watched, at)
+                    self._changed.notify()
+
+    def _set_timer(self, watched: _Watched, at: float) -> None:
+        watched.timer_at = at
+        if at < math.inf:
+            heapq.heappush(self._timers, (at, watched.duties.store.instance))
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        next_look = 0.0
+        while not self._closed.is_set():
+            try:
+                if self._failures:
+                    self._judge_failures()
+                if self._is_lost:
+                    self._begin_anew()
+                    next_look = 0.0
+                now = time.monotonic()
+                if now >= next_look:
+                    self._look_at_everything()
+                    period = _LOOK_UNWOKEN if self._wakeups.is_refused else _LOOK
+                    next_look = max(next_look + period, now + period / 2)
+                if now >= self._presence_at:
+                    self._presence_at = now + _PRESENCE
+                    self._count_clients()
+                self._wait(min(next_look, self._presence_at))
+            except Unavailable:
+                self._wait_for_server()
+            except AmpsqError as error:
+                _log.warning("looking at the instances of a server failed; trying again: %s", error)
+                self._closed.wait(_AFTER_FAILURE)
+            except Exception:  # noqa: BLE001  (without this loop nothing would ever be done)
+                _log.exception("looking at the instances of a server failed; trying again")
+                self._closed.wait(_AFTER_FAILURE)
+
+    def _wait(self, until: float) -> None:
+        """Wait for a moment, begin rounds whose time comes, and look at who has had one so that it can rest."""
+        while not (self._closed.is_set() or self._is_lost or self._failures):
+            with self._changed:
+                now = time.monotonic()
+                while self._timers and self._timers[0][0] <= now:
+                    at, name = heapq.heappop(self._timers)
+                    watched = self._instances.get(name)
+                    if watched is not None and watched.timer_at == at:
+                        watched.timer_at = math.inf
+                        self._want_round(watched)
+                resting = [each for each in self._instances.values() if each.look_at < math.inf]
+                resting = [each for each in resting if not each.is_running]
+                due = [each for each in resting if each.look_at <= now]
+                if not due:
+                    wanted = [until, *(each.look_at for each in resting)]
+                    wanted += [self._timers[0][0]] if self._timers else []
+                    seconds = min(wanted) - now
+                    if until <= now:
+                        return
+                    self._changed.wait(max(seconds, 0.0))
+                    continue
+            self._look(due, rare=True)
+
+    def _begin_anew(self) -> None:
+        """Listen on a new connection if the last one was lost; instances that are new have a round."""
+        with self._changed:
+            self._is_lost = False
+            names = list(self._instances)
+        if self._wakeups.is_open:
+            self._wakeups.listen(names)
+        elif not self._wakeups.is_refused:
+            self._wakeups.open(names)
+            self._wake_all(names)
+            return
+        with self._changed:
+            for watched in self._instances.values():
+                if watched.duties.watched.catalog == "":
+                    self._want_round(watched)
+
+    def _wake_all(self, names: Sequence[str]) -> None:
+        with self._changed:
+            for name in names:
+                if (watched := self._instances.get(name)) is not None:
+                    watched.duties.wake_all()
+                    self._want_round(watched)
+
+    def _wait_for_server(self) -> None:
+        """Wait until the server answers; then everything may have changed."""
+        if self._servers.wait(self.store, self._closed):
+            self._go_on()
+        else:
+            self._closed.wait(_AFTER_FAILURE)
+
+    def _go_on(self) -> None:
+        """Let everything be done anew on a server that is back."""
+        with self._changed:
+            self._failures.clear()
+            self._back_at = time.monotonic()
+            names = list(self._instances)
+        self._wake_all(names)
+
+    def _judge_failures(self) -> None:
+        """Wait where the server is away; else say why duties wait, and let them try again."""
+        with self._changed:
+            failures, self._failures = self._failures, []
+        first = next((duties for duties, failure in failures if isinstance(failure.error, Unavailable)), None)
+        if first is not None and self._servers.wait(first.store, self._closed):
+            self._go_on()
+            return
+        for duties, failure in failures:
+            duties.warn(failure)
+
+    # -- looking
+
+    def _look_at_everything(self) -> None:
+        self._look_number += 1
+        if not self._wakeups.check():
+            # It is half open, or the server hangs: a new one shows which.
+            self._wakeups.close()
+            self._connection_lost()
+        with self._changed:
+            watched = [each for each in self._instances.values() if not each.is_running]
+        self._look(watched, rare=self._look_number % _RARE == 1)
+        self._looked_at = time.monotonic()
+        if self._looked_at >= self._flushing_at:
+            self._flushing_at = self._looked_at + _FLUSHING
+            self._ask_how_it_flushes()
+        self._search_for_logs()
+
+    def _look(self, instances: Sequence[_Watched], *, rare: bool) -> None:
+        """Look at instances, and let those have a round where something has happened."""
+        known = [each for each in instances if each.duties.watched.catalog]
+        for first in range(0, len(known), _INSTANCES):
+            some = {each.duties.store.instance: each for each in known[first : first + _INSTANCES]}
+            store = next(iter(some.values())).duties.store
+            with self._changed:
+                for each in some.values():
+                    each.look_at = math.inf
+            reply = store.call(read_news([each.duties.watched for each in some.values()], rare=rare))
+            jumped = [each for each in some.values() if rare and not each.duties.keep_clock(reply.now)]
+            with self._changed:
+                for each in jumped:
+                    each.duties.wake(("clients",))
+                    self._want_round(each)
+                for name, news in reply.news.items():
+                    each = some[name]
+                    if news.what & {"lost", "refused"}:
+                        # The duties say why, once.
+                        each.duties.wake_all()
+                    each.duties.take_news(news)
+                    if (at := each.duties.wanted_at) <= time.monotonic():
+                        self._want_round(each)
+                    elif at < each.timer_at:
+                        self._set_timer(each, at)
+
+    def _count_clients(self) -> None:
+        """Let an instance look for lost clients where one of its channels has no listener."""
+        with self._changed:
+            watched = list(self._instances.values())
+        channels = [(channel, each) for each in watched for channel in each.duties.channels]
+        for first in range(0, len(channels), _CHANNELS):
+            some = channels[first : first + _CHANNELS]
+            counts = self.store.call(count_channel_listeners([channel for channel, _ in some]))
+            with self._changed:
+                for (_, each), number in zip(some, counts, strict=True):
+                    if not number:
+                        each.duties.wake(("clients",))
+                        self._want_round(each)
+
+    def _ask_how_it_flushes(self) -> None:
+        """Let every instance note it, where it is another way than before."""
+        try:
+            state = read_flush_state(self.store)
+        except NotPermitted:
+            # Each instance says so, once.
+            return
+        if state != self._flushing:
+            is_first, self._flushing = self._flushing is None, state
+            if not is_first:
+                with self._changed:
+                    for watched in self._instances.values():
+                        watched.duties.wake(("flushing",))
+                        self._want_round(watched)
+
+    def _search_for_logs(self) -> None:
+        """Go some steps further through the names of all keys, for logs of topics that nobody defined."""
+        for _ in range(_STEPS):
+            self._scan_cursor, found = self.store.call(scan_all_logs(self._scan_cursor, _KEYS))
+            with self._changed:
+                for instance, topic in found:
+                    watched = self._instances.get(instance)
+                    if watched is not None and watched.duties.find_log(topic):
+                        self._want_round(watched)
+            if self._scan_cursor == "0":
+                return

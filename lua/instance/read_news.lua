@@ -1,0 +1,72 @@
+--- read_news: tell a coordinator what has happened at instances since it looked last, many in one call, and let it rest.
+--- ARGV now, rare, instances...
+--- GIVES {ms, {number, ms until the first entry of the timetable or -1, what has happened...}...}, where something has
+--- FLAGS allow-oom, allow-cross-slot-keys
+--- @include clock, fail
+-- rare: 1 to look also at what is no matter of a second. instances: each its name; the version of its catalog that is known; its `resting`; which clients
+-- came last, as it was answered; a number of streams, their keys, and the last
+-- ID seen in each; a number of queues that several instances have, and their names. number: the place in this list. What has
+-- happened: `catalog` changed; `names`, `clients`, `rebuilds` wait for their duty; `remote`: messages wait that others own; `lost`: the
+-- instance is not there, or has another format; `refused`: this user may not look; `came` and which
+-- clients came last; of a stream that goes on, its place and last ID.
+local ms = clock_ms(now)
+local own, i, number, found = P, instances_from, 0, {ms}
+
+local function ask(command, ...)
+  local reply = redis.pcall(command, ...)
+  if type(reply) == 'table' and reply.err then return nil end
+  return reply
+end
+
+-- Whether the time of somebody in a sorted set has come.
+local function is_past(key, now_ms)
+  local first = ask('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return first and first[1] and tonumber(first[2]) <= now_ms
+end
+
+while i <= #ARGV do
+  local name, version, resting, clients, streams = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
+  i = i + 1
+  local news, wait = {}, -1
+  P = '{' .. name .. '}'
+  number = number + 1
+  local stored = ask('HMGET', K.instance(), F.format, F.catalog, F.resting, F.registered, F.heard)
+  if not stored then
+    news[1] = 'refused'
+  elseif stored[1] ~= V.format then
+    news[1] = 'lost'
+  else
+    -- Before it is looked: what comes later wakes.
+    if stored[3] ~= resting then ask('HSET', K.instance(), F.resting, resting) end
+    if stored[2] ~= version then news[1] = 'catalog' end
+    local came = (stored[4] or '') .. ' ' .. (stored[5] and ask('HLEN', K.clients()) or '')
+    if came ~= clients then news[#news + 1], news[#news + 2] = 'came', came end
+    local first = ask('ZRANGE', K.due(), 0, 0, 'WITHSCORES')
+    if first and first[1] and tonumber(first[2]) < ms + V.rest_horizon then wait = math.max(first[2] - ms, 0) end
+    if rare == '1' then
+      if is_past(K.subscriptions(), ms) then news[#news + 1] = 'clients' end
+      if is_past(K.wanted(), ms) then news[#news + 1] = 'names' end
+      if is_past(K.rebuilding(), ms) then news[#news + 1] = 'rebuilds' end
+    end
+    if streams > 0 then
+      local places = {}
+      for k = 1, streams do places[ARGV[i + 3 + k]] = k end
+      for _, read in ipairs(ask('XREAD', 'COUNT', 1, 'STREAMS', unpack(ARGV, i + 4, i + 3 + 2 * streams)) or {}) do
+        local last = ask('XREVRANGE', read[1], '+', '-', 'COUNT', 1)
+        news[#news + 1], news[#news + 2] = places[read[1]], last[1] and last[1][1] or read[2][1][1]
+      end
+    end
+    local at = i + 4 + 2 * streams
+    for k = at + 1, at + ARGV[at] do
+      if (ask('ZCARD', K.remote(ARGV[k])) or 0) > 0 then
+        news[#news + 1] = 'remote'
+        break
+      end
+    end
+  end
+  i = i + 4 + 2 * streams
+  i = i + 1 + ARGV[i]
+  if news[1] or wait >= 0 then found[#found + 1] = {number, wait, unpack(news)} end
+end
+P = own
+return found
