@@ -73,7 +73,7 @@ def coordinator(
     gated: Gated,
     log_format: str,
 ) -> None:
-    """Do what must happen over time, for a server of your own.
+    """Run the coordinator: time-outs, dead letters and replication for your own server.
 
     Returns what lapsed leases and lost workers held, notices messages that others wrote, keeps views, runs actions.
     One is enough, and any number may run; without any, these things wait. Runs until Ctrl-C or SIGTERM. The

@@ -13,6 +13,7 @@ from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.coordinator.actions import OutsidePermissions
 from ampsq.coordinator.instance_duties import InstanceDuties
+from ampsq.coordinator.membership import PERIOD, Membership
 from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.protocol.reads.instances import list_instances
 from ampsq.protocol.reads.server import is_cluster_node
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["Coordinator"]
 
 _log = logging.getLogger("ampsq.coordinator")
-_LOOK_FOR_INSTANCES: Final = 1.0
+#: Signs of life between two counts of what is late.
+_COUNT_EVERY: Final = 5
 #: Seconds for which a call is repeated while the server cannot be reached.
 _RETRY_TIMEOUT: Final = 0.5
 #: Rounds of instances at the same time: most of a round is waiting for the server.
 _ROUNDS: Final = 8
+#: Seconds in which the other coordinators are told that this one ends.
+_LEAVES_WITHIN: Final = 0.5
 #: Seconds that all instances together have to end; what then still waits for a server is left.
 _ENDS_WITHIN: Final = 2.0
 
@@ -59,6 +63,9 @@ class Coordinator:
         # All instances of a server have one; in a cluster each has its own, since it may be moved.
         self._watches: dict[str, ServerWatch] = {}
         self._is_cluster: bool | None = None
+        self._membership = Membership(self._named)
+        self._late: dict[str, float] = {}
+        self._signs = 0
 
     @property
     def rounds(self) -> dict[tuple[str, str], float]:
@@ -87,17 +94,21 @@ class Coordinator:
         try:
             self._asked.wait()
         finally:
-            self._end()
+            self._end(finder)
             finder.close()
         _log.info("coordinator stopped")
 
-    def _end(self) -> None:
+    def _end(self, finder: Store) -> None:
         """Let all instances end at once, within one deadline."""
         with self._changing:
             self._stopping.set()
             watches = set(self._watches.values())
         for watch in watches:
             watch.close()
+        # Where the server hangs, the others take the instances without that.
+        leaving = threading.Thread(target=self._membership.leave, args=(finder,), daemon=True)
+        leaving.start()
+        leaving.join(_LEAVES_WITHIN)
         self._servers.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         until = time.monotonic() + _ENDS_WITHIN
@@ -110,12 +121,29 @@ class Coordinator:
         """Care for the instances that are named, or that there are."""
         while not self._stopping.is_set():
             try:
-                self._take_up(finder, self._named or self._find(finder))
+                self._meet(finder)
+                found = self._named or self._find(finder)
+                self._take_up(finder, [name for name in found if self._membership.owns(name)])
             except Unavailable:
                 self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
                 _log.exception("looking for instances failed; trying again")
-            self._stopping.wait(_LOOK_FOR_INSTANCES)
+            self._stopping.wait(PERIOD)
+
+    def _meet(self, finder: Store) -> None:
+        """Share the instances with the other coordinators of the server."""
+        with self._changing:
+            watches, number = set(self._watches.values()), len(self._watches)
+        if any(watch.is_stuck for watch in watches):
+            # Whoever gives no sign of life leaves its instances to others.
+            return
+        if self._signs % _COUNT_EVERY == 0:
+            self._late = {}
+            for (_, duty), late in self.rounds.items():
+                if late > 1.0:
+                    self._late[duty] = max(round(late, 1), self._late.get(duty, 0.0))
+        self._signs += 1
+        self._membership.meet(finder, number, self._late)
 
     def _take_up(self, finder: Store, instances: Sequence[str]) -> None:
         """Begin with those that are new, and let go of those that are not there any more."""

@@ -40,6 +40,8 @@ _RARE: Final = 3
 _PRESENCE: Final = 0.4
 #: Seconds between two questions how the server flushes.
 _FLUSHING: Final = 3.0
+#: Seconds without a look after which the server, or this loop, is taken to be stuck.
+_STUCK: Final = 5.0
 #: Least seconds between two rounds of an instance that is busy.
 _BETWEEN_ROUNDS: Final = 0.01
 #: Instances of one look, and channels of one count.
@@ -141,6 +143,11 @@ class ServerWatch:
             for each in watched
             for duty, late in each.duties.lateness(now).items()
         }
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the server has not answered for long."""
+        return time.monotonic() - self._looked_at > _STUCK
 
     def close(self) -> None:
         """End the loop; rounds that are under way end by themselves."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
 from ampsq.protocol.keepalive import keepalive_channel, wake_channel
+from ampsq.protocol.reads.coordinators import LIST_KEY as COORDINATORS_KEY
 from ampsq.protocol.reads.instances import LIST_KEY
 from ampsq.protocol.reads.streams import log_of
 from ampsq.protocol.scripts import names, script
@@ -83,6 +84,7 @@ class Role:
         writes_logs: whether it records messages.
         defines: whether it writes definitions; who does not asks a coordinator for what is used first.
         is_registrar: whether it adds the instance to those of the server.
+        coordinates: whether it adds itself to the coordinators of the server.
     """
 
     meaning: str
@@ -91,6 +93,7 @@ class Role:
     writes_logs: bool = True
     defines: bool = True
     is_registrar: bool = False
+    coordinates: bool = False
 
     @property
     def commands(self) -> list[str]:
@@ -164,6 +167,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             """,
             f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN SSUBSCRIBE SUNSUBSCRIBE "
             "XTRIM ZADD ZREM",
+            coordinates=True,
         ),
         # It has no clients of ours, but stores: it opens nothing and sends no heartbeats. A link says how it is (HSET),
         # begins anew (DEL) and closes incarnations that are over (SADD).
@@ -285,6 +289,7 @@ def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
     tag = f"{{{instance}}}"
     # Every script names the tag alone as its key.
     beside = [f"~{tag}", f"~{LIST_KEY}" if does.is_registrar else f"%R~{LIST_KEY}"]
+    beside.append(f"~{COORDINATORS_KEY}" if does.coordinates else f"%R~{COORDINATORS_KEY}")
     if does.defines:
         return [f"~{tag}:*", *beside]
     logs = [f"~{log_of(topic).key(instance)}" for topic in topics or ("*",)] if does.writes_logs else []

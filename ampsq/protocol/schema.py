@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILED",
+    "COORDINATORS",
     "COUNTED_SINCE",
     "FIELDS",
     "FORMAT",
@@ -74,8 +75,10 @@ __all__ = [
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
 #: docs/upgrading.md says what raises it; each such change has its step in `ampsq.operations.upgrade`.
 FORMAT: Final = 5
-#: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
+#: Keys outside of all instances: the set of those that clients have opened on a server, and the hash of its
+#: coordinators, which share them: ID -> what it says of itself, JSON, with each sign of life.
 INSTANCES: Final = "ampsq:instances"
+COORDINATORS: Final = "ampsq:coordinators"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65

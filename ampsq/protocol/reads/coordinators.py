@@ -1,0 +1,109 @@
+"""Which coordinators a server has: a list that they keep themselves, so that each instance is cared for by one of them.
+
+It is one key outside of all instances, and a hint as the list of instances is: who cannot read it cares for all
+instances, which does no harm, since every duty may be done twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ampsq.protocol.replies import texts
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import COORDINATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ampsq.protocol.replies import RawHash
+    from ampsq.protocol.request import Call
+
+__all__ = [
+    "LIST_KEY",
+    "STALE",
+    "CoordinatorEntry",
+    "list_coordinator",
+    "owner_of_instance",
+    "read_coordinators",
+    "unlist_coordinators",
+]
+
+#: The key that the list is, for rules of rights.
+LIST_KEY: Final = COORDINATORS
+#: Milliseconds after its last sign of life from which on a coordinator has no instances any more.
+STALE: Final = 1_900
+
+
+@dataclass(slots=True)
+class CoordinatorEntry:
+    """What a coordinator says of itself.
+
+    Attributes:
+        id: its name, unlike any other's.
+        host: the machine that it runs on.
+        process: its process ID there.
+        since: when it began, ms.
+        seen: when it gave its last sign of life, by the server's clock, ms.
+        named: the instances that it was told to care for; empty: all of the server.
+        cares_for: how many it cares for.
+        late: duty -> seconds by which it is late at most, of those that are.
+    """
+
+    id: str
+    host: str
+    process: int
+    since: int
+    seen: int
+    named: list[str] = field(default_factory=list)
+    cares_for: int = 0
+    late: dict[str, float] = field(default_factory=dict)
+
+    def may_care_for(self, instance: str) -> bool:
+        """Whether it would care for an instance at all."""
+        return not self.named or instance in self.named
+
+
+def owner_of_instance(instance: str, alive: Collection[CoordinatorEntry]) -> str:
+    """The ID of the coordinator that cares for an instance; "": none does.
+
+    Each of them finds the same one, and where one comes or goes only its own instances change hands.
+    """
+    found = [each.id for each in alive if each.may_care_for(instance)]
+    return max(found, key=lambda name: _weight(name, instance), default="")
+
+
+def _weight(name: str, instance: str) -> bytes:
+    return hashlib.blake2b(f"{name}\0{instance}".encode(), digest_size=8).digest()
+
+
+def list_coordinator(entry: CoordinatorEntry) -> Call[int]:
+    """Give a sign of life."""
+    values = asdict(entry)
+    return command(["HSET", COORDINATORS, values.pop("id"), json.dumps(values)], int)
+
+
+def unlist_coordinators(ids: Collection[str]) -> Call[int]:
+    """Take coordinators that have ended out of the list."""
+    return command(["HDEL", COORDINATORS, *ids], int)
+
+
+def read_coordinators() -> Call[list[CoordinatorEntry]]:
+    """Read the list: also those that have died lately."""
+
+    def read(reply: RawHash) -> list[CoordinatorEntry]:
+        return [entry for name, text in sorted(texts(reply).items()) if (entry := _parse(name, text)) is not None]
+
+    return command(["HGETALL", COORDINATORS], read)
+
+
+def _parse(name: str, text: str) -> CoordinatorEntry | None:
+    """Read an entry; None where somebody else, or a later release, wrote something that is none."""
+    try:
+        values: Mapping[str, object] = json.loads(text)
+        known = {key: value for key, value in values.items() if key in CoordinatorEntry.__dataclass_fields__}
+        return CoordinatorEntry(id=name, **known)  # type: ignore[arg-type]  # as `list_coordinator` wrote them
+    except (ValueError, TypeError, AttributeError):
+        return None
