@@ -6,7 +6,8 @@ import importlib.util
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from ampsq.bench.setup import BenchSettings
 
 __all__ = ["bench", "flat", "measure", "print_tables"]
+
+#: Each is several connections of the server.
+_MOST_INSTANCES: Final = 2_000
 
 
 class _Figures:
@@ -85,10 +89,37 @@ def print_tables(figures: Mapping[str, object]) -> None:
         "replication": _print_replication,
         "gateway": _print_gateway,
         "hostile": _print_hostile,
+        "idle": _print_idle,
     }
     for part, print_part in printers.items():
         if part in known:
             print_part(known.group(part))
+
+
+def _print_idle(figures: _Figures) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    for number, row in figures.groups():
+        cpu, size = row.group("cpu"), row.group("coordinator")
+        click.echo(
+            f"Idle instances: {number} (defined in {row['definition_s']} s). Processor, ms/s: coordinator "
+            f"{cpu['coordinator_ms']}, server {cpu['server_ms']} (its main thread {cpu['server_main_ms']}), clients "
+            f"{cpu['clients_ms']}"
+        )
+        click.echo(
+            f"Coordinator: {size['threads']:,} threads, {size['descriptors']:,} descriptors, "
+            f"{size['resident_kb'] / 1024:.0f} MB"
+        )
+        calls = [f"{name} {calls:,}" for name, calls in row.group("commands").numbers()]
+        click.echo(f"Commands a second: {', '.join(calls)}")
+        table = Table(title="From what is due until it is received, ms", title_justify="left")
+        for column in ("what", "p50", "p99", "longest", "samples"):
+            table.add_column(column, justify="left" if column == "what" else "right")
+        for kind, times in row.group("latency").groups():
+            cells = [f"{times[name]:,.1f}" for name in ("p50_ms", "p99_ms", "max_ms")]
+            table.add_row(kind.replace("_", " "), *cells, str(times["samples"]))
+        Console().print(table)
 
 
 def _print_hostile(figures: _Figures) -> None:
@@ -297,6 +328,15 @@ def _print_beside_raw(figures: _Figures) -> None:
     )
 
 
+def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    numbers = [int(each) if each.isdecimal() else 0 for each in text.replace(" ", "").split(",")]
+    if not all(1 <= each <= _MOST_INSTANCES for each in numbers):
+        raise click.BadParameter(f"{text!r}; allowed: numbers from 1 to {_MOST_INSTANCES:,} with commas, as 1,100")
+    return tuple(dict.fromkeys(numbers))
+
+
 @click.command(
     epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379"
 )
@@ -319,6 +359,7 @@ def _print_beside_raw(figures: _Figures) -> None:
             "replication",
             "gateway",
             "hostile",
+            "idle",
         ]
     ),
     metavar="PART",
@@ -332,9 +373,16 @@ def _print_beside_raw(figures: _Figures) -> None:
     "replay: topics read from a bookmark on; "
     "replication: between two servers of its own, in none of the others; "
     "gateway: over HTTP and WebSockets, in none of the others, either; "
-    "hostile: the longest call over bodies that are made to hold the server, in none of the others.",
+    "hostile: the longest call over bodies that are made to hold the server, in none of the others; "
+    "idle: instances of which nothing is asked, on a server of its own, in none of the others.",
 )
-def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
+@click.option(
+    "--instances",
+    metavar="NUMBER,...",
+    callback=lambda _context, _option, text: _numbers_of_instances(text),
+    help="Of the part idle: how many instances, each number measured for itself. Default: 1,100.",
+)
+def bench(url: str | None, *, quick: bool, as_json: bool, part: str, instances: tuple[int, ...] | None) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
 
     Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
@@ -348,10 +396,25 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     from ampsq.bench.setup import BenchSettings
 
     settings = (
-        BenchSettings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000, outage=10)
+        BenchSettings(
+            messages=5_000,
+            rounds=3,
+            backlog=100_000,
+            many=200,
+            latency=1_000,
+            letters=10_000,
+            outage=10,
+            idle_seconds=10,
+            idle_rounds=2,
+        )
         if quick
         else BenchSettings()
     )
+
+    if instances is not None:
+        if part != "idle":
+            raise click.UsageError("--instances goes with --part idle alone")
+        settings = replace(settings, idle_instances=instances)
 
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
@@ -361,6 +424,10 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
             from ampsq.bench.replication import ReplicationBenchmark
 
             figures: dict[str, object] = {"replication": ReplicationBenchmark(settings, progress).run()}
+        elif part == "idle":
+            from ampsq.bench.idle import IdleBenchmark
+
+            figures = {"idle": IdleBenchmark(settings, progress).run()}
         elif url:
             figures = measure(url, part, settings, progress)
         else:
