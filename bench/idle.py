@@ -141,7 +141,7 @@ class IdleBenchmark:
         passed = last.at - first.at
 
         def each(name: str) -> float:
-            return round((getattr(last, name) - getattr(first, name)) / passed * 1000, 3)
+            return round(float(getattr(last, name) - getattr(first, name)) / passed * 1000, 3)
 
         cpu = {f"{name}_ms": each(name) for name in ("coordinator", "server", "server_main", "clients")}
         calls = {name: (calls - first.calls.get(name, 0)) / passed for name, calls in last.calls.items()}

@@ -7,6 +7,7 @@ stand, and ends with its standard input.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -105,4 +106,6 @@ async def _consume(messages: AsyncSubscription) -> None:
 
 
 if __name__ == "__main__":
+    # A connection that is lost, where the server has too much to do, is made again.
+    logging.getLogger("ampsq").setLevel(logging.ERROR)
     asyncio.run(_hold(sys.argv[1], sys.argv[2:]))

@@ -19,7 +19,8 @@ from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
 from ampsq.bench.verdicts import direction, flattened
-from ampsq.cli.bench import bench, flat, measure, print_tables
+from ampsq.cli.bench import bench, measure
+from ampsq.cli.bench_tables import flat, print_tables
 
 KEYS = {
     "publish.ratio",
