@@ -85,8 +85,7 @@ class IdleBenchmark:
     def _measure(self, number: int) -> dict[str, object]:
         names = instance_names(number)
         with ExitStack() as stack:
-            # Peers of a shared queue see what is durable: a hand-off within a second needs it at once.
-            url = stack.enter_context(private_server(flushed="always"))
+            url = stack.enter_context(private_server())
             server = stack.enter_context(redis.Redis.from_url(url, protocol=2))
             server.config_set("maxclients", 20 * number + 1_000)
             self._progress(f"define {number:,} instances")
@@ -97,24 +96,31 @@ class IdleBenchmark:
                 stack.enter_context(_clients(url, names[first : first + _HELD_TOGETHER]))
                 for first in range(0, number, _HELD_TOGETHER)
             ]
-            coordinator = stack.enter_context(_coordinator(url))
-            self._progress(f"{number:,} instances settle")
-            self._settle(url, names, coordinator)
-            processes = [coordinator.pid, *(each.pid for each in clients)]
-            self._progress(f"{number:,} idle instances, {self._settings.idle_seconds} s")
-            cost = self._idle(server, processes)
-            latency = IdleLatency(url, names, self._settings.idle_rounds, _SEED, self._progress).run()
+            latencies = IdleLatency(url, names, self._settings.idle_rounds, _SEED, self._progress)
+            with _coordinator(url) as coordinator:
+                self._settle(url, names, coordinator)
+                processes = [coordinator.pid, *(each.pid for each in clients)]
+                self._progress(f"{number:,} idle instances, {self._settings.idle_seconds} s")
+                cpu, calls = self._idle(server, processes)
+                size, latency = _size(coordinator.pid), latencies.run()
+            if linked_pairs(names):
+                # Peers of a shared queue see what is durable: a hand-off within a second needs it at once. Links learn
+                # how a server flushes when they connect.
+                server.config_set("appendfsync", "always")
+                with _coordinator(url) as coordinator:
+                    self._settle(url, names, coordinator)
+                    latency |= latencies.hand_offs()
             return {
                 "definition_s": round(defined, 1),
-                "cpu": cost[0],
-                "commands": cost[1],
-                "coordinator": _size(coordinator.pid),
+                "cpu": cpu,
+                "commands": calls,
+                "coordinator": size,
                 "latency": latency,
             }
 
-    @staticmethod
-    def _settle(url: str, names: Sequence[str], coordinator: subprocess.Popen[bytes]) -> None:
+    def _settle(self, url: str, names: Sequence[str], coordinator: subprocess.Popen[bytes]) -> None:
         """Wait until all links stand and the coordinator works as much as it did before."""
+        self._progress(f"{len(names):,} instances settle")
         began = time.monotonic()
         for name in (name for pair in linked_pairs(names) for name in pair):
             with Client(url, instance=name) as client:

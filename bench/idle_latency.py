@@ -70,7 +70,7 @@ class IdleLatency:
         self._rounds = rounds
 
     def run(self) -> dict[str, object]:
-        """Measure each kind: p50, p99 and the longest, ms, and of how many samples. Without links no hand-off."""
+        """Measure each kind: p50, p99 and the longest, ms, and of how many samples."""
         kinds: dict[str, Callable[[str], _Samples]] = {
             "lapse": self._lapses,
             "delay": self._delays,
@@ -78,10 +78,11 @@ class IdleLatency:
             "foreign_entry": self._foreign_entries,
             "killed_worker": self._killed_workers,
         }
-        out: dict[str, object] = {kind: self._measured(kind, self._names, each) for kind, each in kinds.items()}
-        if self._pairs:
-            out["hand_off"] = self._measured("hand_off", self._pairs, self._hand_offs)
-        return out
+        return {kind: self._measured(kind, self._names, each) for kind, each in kinds.items()}
+
+    def hand_offs(self) -> dict[str, object]:
+        """Measure the hand-off of a shared queue's message, in the same figures; without links none."""
+        return {"hand_off": self._measured("hand_off", self._pairs, self._hand_offs)} if self._pairs else {}
 
     def _measured(self, kind: str, where: Sequence[_At], samples: Callable[[_At], _Samples]) -> object:
         self._progress(f"idle instances, {kind.replace('_', ' ')} at {len(where)}")
