@@ -37,6 +37,9 @@ class BenchSettings:
         latency: messages of the latency figures, 1,000 a second.
         letters: dead letters that are put back.
         outage: seconds for which a link is down.
+        idle_instances: numbers of instances that are idle, each measured for itself.
+        idle_seconds: for which they are.
+        idle_rounds: of each latency at each of 20 of them; where there are fewer, four times as many at most.
     """
 
     messages: int = 20_000
@@ -46,6 +49,9 @@ class BenchSettings:
     latency: int = 3_000
     letters: int = 100_000
     outage: int = 60
+    idle_instances: tuple[int, ...] = (1, 100)
+    idle_seconds: int = 20
+    idle_rounds: int = 5
 
 
 class Stage:

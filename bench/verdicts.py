@@ -37,6 +37,9 @@ _DIRECTIONS: Final = tuple(
         (r"(.+\.)?(raw_per_second|p\d+_raw_us)", Better.NOT_COMPARED),
         # How much was measured.
         (r".+\.(messages|letters|held|outage_s)", Better.NOT_COMPARED),
+        (r"idle\..+\.samples", Better.NOT_COMPARED),
+        # What idle instances cost: calls by their names.
+        (r"idle\.\d+\.commands\..+|idle\..+\.(threads|descriptors|resident_kb)", Better.LESS),
         # Bytes and microseconds under the names of what they are for.
         (r"kinds\.(memory|ahead|filters)\..+", Better.LESS),
         # A latency beside that of raw Streams.

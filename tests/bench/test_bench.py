@@ -10,14 +10,17 @@ from contextlib import redirect_stdout
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from ampsq.bench import hostile
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
+from ampsq.bench.idle import IdleBenchmark
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
 from ampsq.bench.verdicts import direction, flattened
-from ampsq.cli.bench import flat, measure, print_tables
+from ampsq.cli.bench import bench, measure
+from ampsq.cli.bench_tables import flat, print_tables
 
 KEYS = {
     "publish.ratio",
@@ -29,7 +32,18 @@ KEYS = {
     "server_cpu_us_per_message",
 }
 #: As little as shows that every part runs, and what does not depend on how much is measured.
-LITTLE = BenchSettings(messages=2_000, rounds=3, backlog=10_000, many=50, latency=200, letters=1_000, outage=1)
+LITTLE = BenchSettings(
+    messages=2_000,
+    rounds=3,
+    backlog=10_000,
+    many=50,
+    latency=200,
+    letters=1_000,
+    outage=1,
+    idle_instances=(2,),
+    idle_seconds=2,
+    idle_rounds=1,
+)
 
 
 def nothing(_):
@@ -155,3 +169,34 @@ def test_hostile_bodies_are_measured_in_every_use(monkeypatch):
     assert all(row["longest_call_ms"] > 0 for row in measured["hostile"]["little"].values())
     assert [name for name in flattened(measured) if direction(name) is None] == []
     assert "ack by filter" in printed.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_idle_instances_are_measured_while_nothing_happens_and_when_something_is_due():
+    figures = IdleBenchmark(LITTLE, nothing).run()
+    with redirect_stdout(io.StringIO()) as printed:
+        print_tables({"idle": figures})
+
+    assert "Idle instances: 2 " in printed.getvalue()
+    assert [name for name in flattened({"idle": figures}) if direction(name) is None] == []
+    row = figures["2"]
+    assert row["cpu"]["server_ms"] > 0
+    assert row["coordinator"]["threads"] > 0
+    assert {kind: times["samples"] for kind, times in row["latency"].items()} == {
+        "lapse": 8,
+        "delay": 8,
+        "action": 8,
+        "foreign_entry": 8,
+        "killed_worker": 2,
+        "hand_off": 4,
+    }
+    assert all(0 < times["p50_ms"] <= times["p99_ms"] <= times["max_ms"] for times in row["latency"].values())
+
+
+@pytest.mark.parametrize("wrong", ["0", "1,x", "", "9999"])
+def test_wrong_numbers_of_instances_are_refused_with_what_is_allowed(wrong):
+    done = CliRunner().invoke(bench, ["--part", "idle", "--instances", wrong])
+
+    assert done.exit_code == 2
+    assert "allowed: numbers from 1 to 2,000 with commas" in done.output
