@@ -30,6 +30,8 @@ __all__ = ["PERIOD", "Membership"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two signs of life. One that is killed is without instances `STALE` and one of these later.
 PERIOD: Final = 0.9
+#: Seconds between two questions what time it is at the server.
+_ASK_TIME: Final = 10.0
 #: Milliseconds after which one that died is taken out of the list.
 _FORGOTTEN: Final = 60_000
 #: Seconds without an answer after which the others, too, have had no chance to give a sign of life.
@@ -52,6 +54,8 @@ class Membership:
         self._answered_at = self._trusted_from = 0.0
         self._is_alone = False
         self._is_listed = False
+        self._ahead: float | None = None
+        self._asked_at = 0.0
 
     @property
     def id(self) -> str:
@@ -72,12 +76,11 @@ class Membership:
         if self._is_alone:
             return
         try:
-            now = store.call(server_time())
+            now = self._server_time(store)
             self._own.since, self._own.seen = self._own.since or now, now
             self._own.cares_for, self._own.late = cares_for, dict(late)
-            store.call(list_coordinator(self._own))
             self._is_listed = True
-            found = store.call(read_coordinators())
+            found = self._exchange(store)
         except Unavailable:
             raise
         except NotPermitted as error:
@@ -92,6 +95,25 @@ class Membership:
             _log.debug("the list of coordinators: %s", error)
             return
         self._judge(store, found, now)
+
+    def _server_time(self, store: Store) -> int:
+        """The server's clock, ms, which is asked for now and then."""
+        began = time.monotonic()
+        if began - self._asked_at > _ASK_TIME or self._ahead is None:
+            self._asked_at, self._ahead = began, store.call(server_time()) / 1000 - began
+        return round((self._ahead + began) * 1000)
+
+    def _exchange(self, store: Store) -> list[CoordinatorEntry]:
+        """Say that this one is alive, and read the list."""
+        if store.route.is_cluster:
+            store.call(list_coordinator(self._own))
+            return store.call(read_coordinators())
+        with store.pipeline() as pipeline:
+            pipeline.post(list_coordinator(self._own))
+            pipeline.post(read_coordinators())
+            pipeline.collect()
+            found: list[CoordinatorEntry] = pipeline.collect()  # type: ignore[assignment]  # what was posted
+            return found
 
     def _judge(self, store: Store, found: Sequence[CoordinatorEntry], now: int) -> None:
         began = time.monotonic()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
+    from ampsq.protocol.calls.duties import NewsReply
+    from ampsq.protocol.reads.duties import AllLogsScan
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -37,7 +39,7 @@ _LOOK_UNWOKEN: Final = 0.1
 #: Looks after which also what is no matter of a second is looked at.
 _RARE: Final = 3
 #: Seconds between two counts of the clients that listen.
-_PRESENCE: Final = 0.4
+_PRESENCE: Final = 0.5
 #: Seconds between two questions how the server flushes.
 _FLUSHING: Final = 3.0
 #: Seconds without a look after which the server, or this loop, is taken to be stuck.
@@ -271,7 +273,8 @@ class ServerWatch:
                         return
                     self._changed.wait(max(seconds, 0.0))
                     continue
-            self._look(due, rare=True)
+            # Messages that others own wait as long as they like: each second is often enough to ask for them.
+            self._look(due, rare=True, remote=False)
 
     def _begin_anew(self) -> None:
         """Listen on a new connection if the last one was lost; instances that are new have a round."""
@@ -332,52 +335,82 @@ class ServerWatch:
             self._connection_lost()
         with self._changed:
             watched = [each for each in self._instances.values() if not each.is_running]
-        self._look(watched, rare=self._look_number % _RARE == 1)
+        self._look(watched, rare=self._look_number % _RARE == 1, remote=True)
         self._looked_at = time.monotonic()
         if self._looked_at >= self._flushing_at:
             self._flushing_at = self._looked_at + _FLUSHING
             self._ask_how_it_flushes()
-        self._search_for_logs()
 
-    def _look(self, instances: Sequence[_Watched], *, rare: bool) -> None:
+    def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
         known = [each for each in instances if each.duties.watched.catalog]
-        for first in range(0, len(known), _INSTANCES):
-            some = {each.duties.store.instance: each for each in known[first : first + _INSTANCES]}
-            store = next(iter(some.values())).duties.store
-            with self._changed:
-                for each in some.values():
-                    each.look_at = math.inf
-            reply = store.call(read_news([each.duties.watched for each in some.values()], rare=rare))
-            jumped = [each for each in some.values() if rare and not each.duties.keep_clock(reply.now)]
-            with self._changed:
-                for each in jumped:
-                    each.duties.wake(("clients",))
+        parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
+        if not parts:
+            return
+        # A script names an instance whose keys this user may use.
+        pipeline = parts[0][0].duties.store.pipeline()
+        try:
+            for part in parts:
+                with self._changed:
+                    for each in part:
+                        each.look_at = math.inf
+                pipeline.post(read_news([each.duties.watched for each in part], rare=rare, remote=remote))
+            channels = self._channels() if remote else []
+            if remote:
+                pipeline.post(scan_all_logs(self._scan_cursor, _KEYS))
+                self._presence_at = time.monotonic() + _PRESENCE
+            for some in channels:
+                pipeline.post(count_channel_listeners([channel for channel, _ in some]))
+            for part in parts:
+                reply: NewsReply = pipeline.collect()  # type: ignore[assignment]  # what was posted
+                self._take_in(part, reply, rare=rare)
+            if remote:
+                step: AllLogsScan = pipeline.collect()  # type: ignore[assignment]  # see above
+                self._take_in_logs(step)
+            for some in channels:
+                counts: list[int] = pipeline.collect()  # type: ignore[assignment]  # see above
+                self._take_in_counts(some, counts)
+        finally:
+            pipeline.close()
+
+    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, *, rare: bool) -> None:
+        """Let those instances have a round where something has happened."""
+        jumped = [each for each in part if rare and not each.duties.keep_clock(reply.now)]
+        known = {each.duties.store.instance: each for each in part}
+        with self._changed:
+            for each in jumped:
+                each.duties.wake(("clients",))
+                self._want_round(each)
+            for name, news in reply.news.items():
+                each = known[name]
+                if news.what & {"lost", "refused"}:
+                    # The duties say why, once.
+                    each.duties.wake_all()
+                each.duties.take_news(news)
+                if (at := each.duties.wanted_at) <= time.monotonic():
                     self._want_round(each)
-                for name, news in reply.news.items():
-                    each = some[name]
-                    if news.what & {"lost", "refused"}:
-                        # The duties say why, once.
-                        each.duties.wake_all()
-                    each.duties.take_news(news)
-                    if (at := each.duties.wanted_at) <= time.monotonic():
-                        self._want_round(each)
-                    elif at < each.timer_at:
-                        self._set_timer(each, at)
+                elif at < each.timer_at:
+                    self._set_timer(each, at)
 
     def _count_clients(self) -> None:
-        """Let an instance look for lost clients where one of its channels has no listener."""
+        """Count who listens on the channels of clients, between two looks."""
+        for some in self._channels():
+            self._take_in_counts(some, self.store.call(count_channel_listeners([channel for channel, _ in some])))
+
+    def _channels(self) -> list[list[tuple[str, _Watched]]]:
+        """The channels that clients have to listen to, and whose they are, in parts."""
         with self._changed:
             watched = list(self._instances.values())
         channels = [(channel, each) for each in watched for channel in each.duties.channels]
-        for first in range(0, len(channels), _CHANNELS):
-            some = channels[first : first + _CHANNELS]
-            counts = self.store.call(count_channel_listeners([channel for channel, _ in some]))
-            with self._changed:
-                for (_, each), number in zip(some, counts, strict=True):
-                    if not number:
-                        each.duties.wake(("clients",))
-                        self._want_round(each)
+        return [channels[first : first + _CHANNELS] for first in range(0, len(channels), _CHANNELS)]
+
+    def _take_in_counts(self, channels: Sequence[tuple[str, _Watched]], counts: Sequence[int]) -> None:
+        """Let an instance look for lost clients where one of its channels has no listener."""
+        with self._changed:
+            for (_, each), number in zip(channels, counts, strict=True):
+                if not number:
+                    each.duties.wake(("clients",))
+                    self._want_round(each)
 
     def _ask_how_it_flushes(self) -> None:
         """Let every instance note it, where it is another way than before."""
@@ -394,12 +427,14 @@ class ServerWatch:
                         watched.duties.wake(("flushing",))
                         self._want_round(watched)
 
-    def _search_for_logs(self) -> None:
-        """Go some steps further through the names of all keys, for logs of topics that nobody defined."""
-        for _ in range(_STEPS):
-            self._scan_cursor, found = self.store.call(scan_all_logs(self._scan_cursor, _KEYS))
+    def _take_in_logs(self, step: AllLogsScan) -> None:
+        """Look for logs of topics that nobody defined: where the server has many keys, in several steps a second."""
+        for number in range(_STEPS):
+            if number:
+                step = self.store.call(scan_all_logs(self._scan_cursor, _KEYS))
+            self._scan_cursor = step.next
             with self._changed:
-                for instance, topic in found:
+                for instance, topic in step.logs:
                     watched = self._instances.get(instance)
                     if watched is not None and watched.duties.find_log(topic):
                         self._want_round(watched)

@@ -57,11 +57,12 @@ class WatchedInstance:
     queues: tuple[str, ...] = ()
     clients: str = ""
 
-    def words(self) -> list[EncodableT]:
-        """What the script is given of it."""
+    def words(self, *, remote: bool) -> list[EncodableT]:
+        """What the script is given of it; `remote`: it is to look for messages that others own."""
         mode = "2" if self.follows else "1"
         head = (self.name, self.catalog, mode, self.clients, len(self.streams))
-        return [*head, *self.streams, *self.streams.values(), len(self.queues), *self.queues]
+        queues = self.queues if remote else ()
+        return [*head, *self.streams, *self.streams.values(), len(queues), *queues]
 
 
 class InstanceNews(NamedTuple):
@@ -92,12 +93,15 @@ class NewsReply(NamedTuple):
     news: dict[str, InstanceNews]
 
 
-def read_news(instances: Sequence[WatchedInstance], *, rare: bool = True, now: int | str = "") -> Call[NewsReply]:
+def read_news(
+    instances: Sequence[WatchedInstance], *, rare: bool = True, remote: bool = True, now: int | str = ""
+) -> Call[NewsReply]:
     """See what has happened at instances since that was looked at last, and let a coordinator rest until more does.
 
     Args:
         instances: what was seen of each last.
         rare: look also for silent clients, names that were used first, and rebuilds that were left.
+        remote: look also for messages that other instances own.
         now: milliseconds; default the server's time.
     """
     asked = [(each.name, list(each.streams)) for each in instances]
@@ -123,7 +127,7 @@ def read_news(instances: Sequence[WatchedInstance], *, rare: bool = True, now: i
 
     words: list[EncodableT] = [now, int(rare)]
     for each in instances:
-        words += each.words()
+        words += each.words(remote=remote)
     return script_call("read_news", words, read, repeatable=True)
 
 
