@@ -19,6 +19,7 @@ from ampsq.coordinator.flush_settings import FlushState, read_flush_state
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.reads.duties import scan_all_logs
 from ampsq.protocol.reads.subscribers import count_channel_listeners
+from ampsq.publishing.server_clock import Moment, clock_of
 from ampsq.transport.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -361,8 +362,10 @@ class ServerWatch:
                 self._presence_at = time.monotonic() + _PRESENCE
             for some in channels:
                 pipeline.post(count_channel_listeners([channel for channel, _ in some]))
+            asked = time.monotonic()
             for part in parts:
                 reply: NewsReply = pipeline.collect()  # type: ignore[assignment]  # what was posted
+                self._keep_clock(reply.now, Moment(asked, time.monotonic()))
                 self._take_in(part, reply, rare=rare)
             if remote:
                 step: AllLogsScan = pipeline.collect()  # type: ignore[assignment]  # see above
@@ -372,6 +375,14 @@ class ServerWatch:
                 self._take_in_counts(some, counts)
         finally:
             pipeline.close()
+
+    def _keep_clock(self, shown: float, moment: Moment) -> None:
+        """See whether the server's clock was set back: then it flushes nothing for a while."""
+        if self._flushing is not None:
+            clock = clock_of(self._flushing.run, time.monotonic)
+            clock.learn(shown, moment)
+            if math.ceil(clock.held_until * 1000) != self._flushing.held_until:
+                self._flushing_at = 0.0
 
     def _take_in(self, part: Sequence[_Watched], reply: NewsReply, *, rare: bool) -> None:
         """Let those instances have a round where something has happened."""
