@@ -1,0 +1,64 @@
+"""Short runs of `cluster_moves`, and that it notices what must not be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from cluster_callers import Callers
+from cluster_moves import Harness, run, said
+
+from ampsq.base.errors import Unavailable
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "seed"), [("valkey", 1), ("redis", 2), ("redis", 3)])
+def test_no_call_raises_or_lasts_while_a_slot_is_moved_or_a_primary_is_lost(kind, seed, tmp_path_factory):
+    # Given a cluster; who else is busy on the machine shows in its load
+    patience = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    with contextlib.closing(Harness(kind, tmp_path_factory.mktemp("c"))) as harness:
+        # When everything is called on it, and slots are moved, and with the third seed a primary is killed
+        row = run(harness, seed, patience)
+    # Then nothing is wrong, and it did what it was to do
+    assert not row["wrong"], said(row)
+    assert row["moves"] >= 2
+    assert row["kills"] == (seed == 3)
+
+
+@pytest.fixture
+def judged():
+    """Give the judge what was published and what is recorded: ``judged(recorded, killed=..., ...)``."""
+
+    def judge(recorded, *, killed=False, **published):
+        callers = Callers("redis://127.0.0.1:1", "here", Path(), 1, None)
+        callers._found = recorded
+        for name, value in published.items():
+            setattr(callers, f"_{name}", value)
+        return callers.wrong(killed=killed)
+
+    return judge
+
+
+def test_what_is_lost_doubled_or_made_up_is_wrong(judged):
+    assert judged(["a", "b"], answered={"a"}, stored={"b"}) == []
+    assert judged(["a", "a"], answered={"a"}) == ["1 messages are recorded more than once: ['a']"]
+    assert judged([], stored={"b"}, killed=True) == ["1 messages of a store are LOST: ['b']"]
+    assert judged([], answered={"a"}) == ["1 answered messages are LOST: ['a']"]
+    assert judged([], answered={"a"}, killed=True) == []
+    assert judged(["c"]) == ["1 messages are recorded that nobody published: ['c']"]
+
+
+def test_what_is_raised_is_allowed_only_where_a_primary_was_lost_and_a_call_may_have_run(judged):
+    unknown, refused = Unavailable("lost"), Unavailable("refused")
+    refused.may_have_run = False
+    assert judged([], raised=[("publish", 0.0, unknown)], killed=True) == []
+    assert judged([], raised=[("publish", 0.0, unknown)]) == ["publish raised Unavailable: lost"]
+    assert judged([], raised=[("publish", 0.0, refused)], killed=True) == ["publish raised Unavailable: refused"]
+
+
+def test_a_run_that_called_nothing_is_wrong(tmp_path):
+    missing = Callers("redis://127.0.0.1:1", "here", tmp_path, 1, None).missing()
+    assert {"publish", "sow", "async publish", "redrive", "Worker.run"} <= set(missing)
