@@ -15,7 +15,7 @@ from typing import NamedTuple
 import redis
 
 from ampsq import Action, AsyncClient, Client, MemoryPublishStore, Queue, Topic, View, Worker
-from ampsq.base.errors import StaleLease, Unavailable
+from ampsq.base.errors import AlreadyAcked, StaleLease, Unavailable, UnknownMessage
 from ampsq.coordinator import Coordinator
 
 __all__ = ["Callers", "define"]
@@ -232,6 +232,15 @@ class Callers:
         with self._client() as client:
             admin = client.admin
 
+            def aggregate():
+                with client.aggregate("prices", ["/kind", "SUM(/price) AS /sum"], ["/kind"]) as rows:
+                    rows.get(0.01)
+
+            def acknowledge(bookmark):
+                # Whoever sweeps that queue, or its topic's retention, may have been sooner.
+                with contextlib.suppress(AlreadyAcked, UnknownMessage):
+                    client.ack("swept", [bookmark])
+
             def one(rng):
                 bookmark = self._call("publish", client.publish, "kept", {"odd": 2})
                 looks = [
@@ -252,6 +261,13 @@ class Callers:
                     ("replication", admin.replication),
                     ("check", lambda: admin.check("work")),
                     ("trim", lambda: admin.trim("kept", age="1s")),
+                    ("aggregate", aggregate),
+                    ("actions", admin.actions),
+                    ("destinations", admin.destinations),
+                    ("address_settings", admin.address_settings),
+                    ("message_type", lambda: admin.message_type("orders")),
+                    ("failed_events", lambda: admin.failed_events("dead-letter-poor")),
+                    ("ack by bookmark", lambda: acknowledge(bookmark)),
                 ]
                 for name, look in rng.sample(looks, 4):
                     self._call(name, look)
@@ -290,6 +306,8 @@ class Callers:
                 self._call("plan", admin.plan, topic)
                 self._call("pause_queue", admin.pause_queue, "extra")
                 self._call("resume_queue", admin.resume_queue, "extra")
+                self._call("rebuild", admin.rebuild, "extra")
+                self._call("remove", admin.remove, queue)
                 self._stop.wait(0.2)
 
             self._repeat("define", one)
@@ -297,7 +315,7 @@ class Callers:
     def _be_asyncio(self):
         asyncio.run(self._all_asyncio())
 
-    async def _all_asyncio(self):
+    async def _all_asyncio(self):  # noqa: C901  (one function for each caller)
         rng = self._rng("asyncio")
         async with (
             AsyncClient(self._url, instance=self._instance, retry_timeout="20s") as client,
@@ -335,12 +353,27 @@ class Callers:
                     self.calls.append(Called("async subscription.get", began, time.monotonic() - began))
                     await self._call_async("async ack", message.ack, wait=True)
 
+            async def follow():
+                async with client.subscribe_topic("orders", bookmark="now") as orders:
+                    await self._call_async("async topic.get", orders.get, _LOOK)
+                async with client.sow_and_subscribe("prices") as changes:
+                    await self._call_async("async record.get", changes.get, _LOOK)
+
+            async def administer():
+                await self._call_async("async apply", client.apply, Topic(name="kept", retention_count=60))
+                await self._call_async("async topics", client.admin.topics)
+                await self._call_async("async explain", client.admin.explain, "work")
+                await self._call_async("async dead_letters", client.admin.dead_letters, "dead", top_n=3)
+                await self._call_async("async check", client.admin.check, "dead")
+                await self._call_async("async sow_delete", client.sow_delete, "prices", keys=[21])
+                await self._call_async("async delta_publish", client.delta_publish, "prices", {"id": 21, "price": 1})
+
             async def look():
                 await self._call_async("async sow", client.sow, "prices")
                 await self._call_async("async queue_stats", client.admin.queue_stats, "work")
                 await self._call_async("async ack with a filter", client.ack, "swept", filter="/odd = 2")
 
-            await asyncio.gather(*map(repeat, (publish, publish_for_good, consume, look)))
+            await asyncio.gather(*map(repeat, (publish, publish_for_good, consume, look, follow, administer)))
             await till.flush("30s")
 
     def _probe(self):
@@ -465,4 +498,5 @@ _ALWAYS = {
     "subscribe_topic", "topic.get", "apply", "plan", "pause_queue", "resume_queue", "async publish",
     "async publish_many", "async publisher.publish", "async publisher.flush", "async subscription.get", "async ack",
     "async sow", "async queue_stats", "async ack with a filter", "queue_stats", "history", "sow", "explain",
+    "rebuild", "remove", "async topic.get", "async record.get", "async apply", "async check", "async dead_letters",
 }  # fmt: skip
