@@ -17,7 +17,7 @@ from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call
 from ampsq.transport.discovery import options_of, slot_of
-from ampsq.transport.errors import is_slot_moving, may_repeat, translate_error
+from ampsq.transport.errors import may_repeat, retry_pause, translate_error
 from ampsq.transport.route import Route
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ __all__ = [
 T = TypeVar("T")
 #: Nodes of a cluster that may send us on, one after the other.
 REDIRECTS: Final = 5
-#: Seconds between two looks at whether a slot has been moved, at most: its instance stands still meanwhile.
-_MOVING_PAUSE: Final = 0.05
 #: Calls of a stream that are sent before the first one's reply is read.
 SENT_AHEAD: Final = 2
 #: Nodes that may send a call about another key on, one after the other.
@@ -98,8 +96,7 @@ class Attempts:
             raise self._route.summed_up(ours, self._retry_timeout) from error
         self._call.repeated = self._call.repeated or ours.may_have_run
         self._number += 1
-        pause = self._route.pause(self._number)
-        return min(pause, _MOVING_PAUSE) if is_slot_moving(error) else pause
+        return retry_pause(error, self._route.pause(self._number))
 
     def detour(self, error: Exception, server: ServerAddress | None) -> Route | None:
         """Return the way to another node of the cluster, for a call about a key outside of the instance.

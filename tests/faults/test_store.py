@@ -12,6 +12,7 @@ import redis
 
 from ampsq.base.errors import NoAnswer, Rejected, ServerFull, Unavailable
 from ampsq.protocol.request import command, script_call
+from ampsq.publishing.sending import Sender
 from ampsq.transport.async_store import AsyncStore
 from ampsq.transport.attempts import Attempts
 from ampsq.transport.route import Route
@@ -160,6 +161,18 @@ def test_a_call_looks_often_whether_its_slot_has_been_moved(error):
 
     assert max(pauses(error)) <= 0.05
     assert max(pauses(redis.ConnectionError("gone"))) > 0.4
+
+
+def test_a_publisher_s_session_begins_again_soon_after_its_slot_has_been_moved():
+    def lost(cause):
+        error = Unavailable("lost")
+        error.__cause__ = cause
+        return error
+
+    sender = Sender(None, None)
+
+    assert sender._after(lost(redis.exceptions.AskError("5 127.0.0.1:2")), 9) <= 0.05
+    assert sender._after(lost(redis.ConnectionError("gone")), 9) > 0.4
 
 
 def test_what_can_bring_the_server_back_is_called_before_a_call_is_repeated(called):
