@@ -18,7 +18,7 @@ from ampsq import Action, AsyncClient, Client, MemoryPublishStore, Queue, Topic,
 from ampsq.base.errors import AlreadyAcked, StaleLease, Unavailable, UnknownMessage
 from ampsq.coordinator import Coordinator
 
-__all__ = ["Callers", "define"]
+__all__ = ["Called", "Callers", "define"]
 
 #: Seconds that a call waits for a message at most: one is published all the time.
 _WAIT = 20.0

@@ -38,10 +38,12 @@ from observing import eventually
 from ampsq import Client
 from ampsq.transport.discovery import slot_of
 
-__all__ = ["Harness", "run", "said"]
+__all__ = ["Harness", "measure", "run", "said"]
 
 #: Seconds that a call may take for a move, and for a killed primary with this node timeout (ms).
 _MOVE, _KILL, _NODE_TIMEOUT = 1.0, 6.0, 2000
+#: Calls under way at a fault, so few that nothing was shown.
+_FEW = 10
 #: Calls that wait for a replica.
 _WAITING_FOR_REPLICA = {"publisher.flush", "async publisher.flush"}
 #: Seconds in which all is handled once nothing is disturbed any more.
@@ -146,13 +148,17 @@ def run(harness, seed, patience=1.0):
         return _row(harness, seed, instance, callers, happened, patience)
 
 
-def _row(harness, seed, instance, callers, happened, patience):  # noqa: PLR0917 - a run has so many parts
-    killed = any(fault == "kill" for fault, *_ in happened)
-    wrong = _drain(harness, instance)
-    wrong += callers.wrong(killed=killed)
-    stalls = {"move": 0.0, "kill": 0.0, "none": 0.0}
-    longest, disturbed = {}, 0
-    for call in callers.calls:
+def measure(calls, happened, held_up, patience=1.0):
+    """What calls took while something happened: a tuple of stalls, whose they were, how many calls, what is wrong.
+
+    Args:
+        calls: a `Called` each.
+        happened: (``move`` or ``kill``, from, until) each.
+        held_up: gives the seconds between two moments in which the machine held all up.
+        patience: how many times as long as promised a call may take.
+    """
+    stalls, longest, disturbed, wrong = {"move": 0.0, "kill": 0.0, "none": 0.0}, {}, 0, []
+    for call in calls:
         during = [fault for fault, began, until in happened if call.began < until and call.began + call.took > began]
         fault = "kill" if "kill" in during else "move" if during else "none"
         disturbed += bool(during)
@@ -160,15 +166,23 @@ def _row(harness, seed, instance, callers, happened, patience):  # noqa: PLR0917
             # The new primary has none until the lost node is back: no measure of how soon calls go on.
             continue
         # What the machine itself held up is no fault of the call's; it is told beside.
-        own = call.took - callers.held_up(call.began, call.began + call.took)
+        own = call.took - held_up(call.began, call.began + call.took)
         limit = {"move": _MOVE, "kill": _KILL, "none": float("inf")}[fault]
         if call.took > stalls[fault]:
             stalls[fault], longest[fault] = call.took, call.name
         if own > limit * patience:
             wrong.append(f"{call.name} took {call.took:.2f} s ({own:.2f} s without the machine's stalls) for a {fault}")
-    wrong += [f"{name} was never called, or never came to its end" for name in callers.missing()]
-    if disturbed < 10:
+    if disturbed < _FEW:
         wrong.append(f"the run was empty: {disturbed} calls were under way while something was moved or killed")
+    return stalls, longest, disturbed, wrong
+
+
+def _row(harness, seed, instance, callers, happened, patience):  # noqa: PLR0917 - a run has so many parts
+    killed = any(fault == "kill" for fault, *_ in happened)
+    stalls, longest, disturbed, wrong = measure(callers.calls, happened, callers.held_up, patience)
+    wrong += _drain(harness, instance)
+    wrong += callers.wrong(killed=killed)
+    wrong += [f"{name} was never called, or never came to its end" for name in callers.missing()]
     moves = [until - began for fault, began, until in happened if fault == "move"]
     return {
         "seed": seed, "server": harness.kind, "moves": len(moves), "kills": int(killed),

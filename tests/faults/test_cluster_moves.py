@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from cluster_callers import Callers
-from cluster_moves import Harness, run, said
+from cluster_callers import Called, Callers
+from cluster_moves import Harness, measure, run, said
 
 from ampsq.base.errors import Unavailable
 
@@ -57,6 +57,20 @@ def test_what_is_raised_is_allowed_only_where_a_primary_was_lost_and_a_call_may_
     assert judged([], raised=[("publish", 0.0, unknown)], killed=True) == []
     assert judged([], raised=[("publish", 0.0, unknown)]) == ["publish raised Unavailable: lost"]
     assert judged([], raised=[("publish", 0.0, refused)], killed=True) == ["publish raised Unavailable: refused"]
+
+
+def test_a_call_that_takes_too_long_is_wrong_unless_it_was_the_machine():
+    calls = [Called("sow", float(number), 0.1) for number in range(10)]
+    slow = [*calls, Called("publish", 20.0, 1.5)]
+
+    def found(calls, fault, held_up=0.0):
+        return measure(calls, [(fault, 0.0, 30.0)], lambda *_: held_up)[3]
+
+    assert found(calls, "move") == found(slow, "kill") == found(slow, "move", held_up=0.6) == []
+    assert found(slow, "move") == ["publish took 1.50 s (1.50 s without the machine's stalls) for a move"]
+    assert found([*calls, Called("publish", 20.0, 6.5)], "kill")
+    assert found([*calls, Called("publisher.flush", 20.0, 6.5)], "kill") == []
+    assert found(calls[1:], "move") == ["the run was empty: 9 calls were under way while something was moved or killed"]
 
 
 def test_a_run_that_called_nothing_is_wrong(tmp_path):
