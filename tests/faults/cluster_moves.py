@@ -145,7 +145,8 @@ def run(harness, seed, patience=1.0):
                     time.sleep(rng.uniform(*_QUIET))
                     harness.cluster.bring_back(lost)
                 time.sleep(rng.uniform(*_QUIET))
-        return _row(harness, seed, instance, callers, happened, patience)
+        callers.noted.read_log(harness.url)
+        return _row(harness, seed, instance, callers.noted, happened, patience)
 
 
 def measure(calls, happened, held_up, patience=1.0):
@@ -158,6 +159,10 @@ def measure(calls, happened, held_up, patience=1.0):
         patience: how many times as long as promised a call may take.
     """
     stalls, longest, disturbed, wrong = {"move": 0.0, "kill": 0.0, "none": 0.0}, {}, 0, []
+    usual = {}
+    for call in calls:
+        if not any(call.began < until and call.began + call.took > began for _, began, until in happened):
+            usual.setdefault(call.name, []).append(call.took)
     for call in calls:
         during = [fault for fault, began, until in happened if call.began < until and call.began + call.took > began]
         fault = "kill" if "kill" in during else "move" if during else "none"
@@ -165,31 +170,31 @@ def measure(calls, happened, held_up, patience=1.0):
         if fault == "kill" and call.name in _WAITING_FOR_REPLICA:
             # The new primary has none until the lost node is back: no measure of how soon calls go on.
             continue
-        # What the machine itself held up is no fault of the call's; it is told beside.
-        own = call.took - held_up(call.began, call.began + call.took)
+        # What the machine itself held up is no fault of the call's; it is told beside. Some take long by themselves.
+        own = call.took - held_up(call.began, call.began + call.took) - statistics.median(usual.get(call.name, [0.0]))
         limit = {"move": _MOVE, "kill": _KILL, "none": float("inf")}[fault]
         if call.took > stalls[fault]:
             stalls[fault], longest[fault] = call.took, call.name
         if own > limit * patience:
-            wrong.append(f"{call.name} took {call.took:.2f} s ({own:.2f} s without the machine's stalls) for a {fault}")
+            wrong.append(f"{call.name} took {call.took:.2f} s, {own:.2f} s of them for a {fault}")
     if disturbed < _FEW:
         wrong.append(f"the run was empty: {disturbed} calls were under way while something was moved or killed")
     return stalls, longest, disturbed, wrong
 
 
-def _row(harness, seed, instance, callers, happened, patience):  # noqa: PLR0917 - a run has so many parts
+def _row(harness, seed, instance, noted, happened, patience):  # noqa: PLR0917 - a run has so many parts
     killed = any(fault == "kill" for fault, *_ in happened)
-    stalls, longest, disturbed, wrong = measure(callers.calls, happened, callers.held_up, patience)
+    stalls, longest, disturbed, wrong = measure(noted.calls, happened, noted.held_up, patience)
     wrong += _drain(harness, instance)
-    wrong += callers.wrong(killed=killed)
-    wrong += [f"{name} was never called, or never came to its end" for name in callers.missing()]
+    wrong += noted.wrong(killed=killed)
+    wrong += [f"{name} was never called, or never came to its end" for name in noted.missing()]
     moves = [until - began for fault, began, until in happened if fault == "move"]
     return {
         "seed": seed, "server": harness.kind, "moves": len(moves), "kills": int(killed),
-        "move": round(statistics.median(moves), 3), "calls": len(callers.calls), "disturbed": disturbed,
+        "move": round(statistics.median(moves), 3), "calls": len(noted.calls), "disturbed": disturbed,
         "stalls": {fault: round(took, 2) for fault, took in stalls.items()}, "longest": longest,
-        "machine": round(callers.held_up_most(), 2), "messages": callers.recorded(harness.url),
-        "raised": callers.allowed, "wrong": wrong,
+        "machine": round(noted.held_up_most(), 2), "messages": len(noted.recorded),
+        "raised": noted.allowed, "wrong": wrong,
     }  # fmt: skip
 
 
