@@ -170,7 +170,8 @@ def is_slot_moving(error: BaseException) -> bool:
 
 def retry_pause(error: BaseException, pause: float) -> float:
     """Return the seconds before what failed is tried again: `pause`, but few while its slot is being moved."""
-    return min(pause, _MOVING_PAUSE) if is_slot_moving(error) else pause
+    is_moving = any(isinstance(each, _MOVING) for each in _chain(error))
+    return min(pause, _MOVING_PAUSE) if is_moving else pause
 
 
 def describe_failure(shown: str, url: str, error: Exception) -> str:
