@@ -29,6 +29,7 @@ from ampsq.protocol.replies import number
 from ampsq.publishing.guarantee_options import FailedWrite
 from ampsq.publishing.session import PublishSession, RunRefused
 from ampsq.transport.connection_state import ConnectionState
+from ampsq.transport.errors import retry_pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,7 @@ class Sender:
         # Whether the name is another one's is decided by a logon: it may be the server that has lost ours.
         if isinstance(error, RunRefused) and not isinstance(reason, (NameInUse, SequenceGap)):
             return self._after_refusal(error.entry, reason)
-        return _PAUSES[min(failures, len(_PAUSES) - 1)]
+        return retry_pause(reason, _PAUSES[min(failures, len(_PAUSES) - 1)])
 
     @staticmethod
     def _is_final(error: AmpsqError) -> bool:

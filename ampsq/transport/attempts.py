@@ -17,7 +17,7 @@ from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call
 from ampsq.transport.discovery import options_of, slot_of
-from ampsq.transport.errors import may_repeat, translate_error
+from ampsq.transport.errors import may_repeat, retry_pause, translate_error
 from ampsq.transport.route import Route
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Attempts:
             raise self._route.summed_up(ours, self._retry_timeout) from error
         self._call.repeated = self._call.repeated or ours.may_have_run
         self._number += 1
-        return self._route.pause(self._number)
+        return retry_pause(error, self._route.pause(self._number))
 
     def detour(self, error: Exception, server: ServerAddress | None) -> Route | None:
         """Return the way to another node of the cluster, for a call about a key outside of the instance.

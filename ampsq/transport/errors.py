@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["describe_failure", "is_slot_moving", "may_repeat", "translate_connect_error", "translate_error"]
+__all__ = [
+    "describe_failure",
+    "is_slot_moving",
+    "may_repeat",
+    "retry_pause",
+    "translate_connect_error",
+    "translate_error",
+]
 
 #: What redis-py says of a connection that was not made: to where, and why.
 _CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)", re.DOTALL)
@@ -72,6 +79,8 @@ _NOT_DONE = (
 _NOT_DONE_TEXTS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOAUTH", "WRONGPASS")
 #: What a node of a cluster answers about a slot that is not, or not wholly, its own; `MovedError` is an `AskError`.
 _MOVING: Final = (redis.exceptions.AskError, redis.exceptions.TryAgainError)
+#: Seconds between two looks at whether a slot has been moved, at most: its instance stands still meanwhile.
+_MOVING_PAUSE: Final = 0.05
 #: The answer to a command, and to one within a script.
 _NOT_PERMITTED: Final = ("NOPERM", "The user executing the script can't", "ACL failure in script")
 _ADVICE: Final = {
@@ -157,6 +166,12 @@ def may_repeat(error: AmpsqError, call: Call[object]) -> bool:
 def is_slot_moving(error: BaseException) -> bool:
     """Whether a node refused because the slot is being moved: then waiting helps."""
     return isinstance(error, _MOVING) or isinstance(error.__cause__, _MOVING)
+
+
+def retry_pause(error: BaseException, pause: float) -> float:
+    """Return the seconds before what failed is tried again: `pause`, but few while its slot is being moved."""
+    is_moving = any(isinstance(each, _MOVING) for each in _chain(error))
+    return min(pause, _MOVING_PAUSE) if is_moving else pause
 
 
 def describe_failure(shown: str, url: str, error: Exception) -> str:

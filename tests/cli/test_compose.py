@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import redis
 import yaml
 
 import ampsq
@@ -109,6 +110,13 @@ def stack(start_server):
 
         start.urls = {name: server.url for name, server in servers.items()}
         yield start
+
+
+def test_the_servers_have_what_a_cluster_wants_should_one_be_made_of_them(stack):
+    for url in stack.urls.values():
+        with contextlib.closing(redis.Redis.from_url(url, decode_responses=True)) as plain:
+            found = plain.config_get("cluster-require-full-coverage", "cluster-node-timeout")
+        assert found == {"cluster-require-full-coverage": "no", "cluster-node-timeout": "5000"}
 
 
 def check_health(service, address):

@@ -156,6 +156,20 @@ def test_a_cluster_by_its_defaults_is_told_what_does_not_fit(defined, start_serv
         assert well["well"], well
 
 
+def test_of_a_cluster_whose_settings_may_not_be_asked_nothing_is_told(defined, start_server):
+    # Given a user who may all but CONFIG, at a node with the settings that a cluster has by itself
+    with _node(start_server, "redis") as server, Client(server.url, instance="here") as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        with contextlib.closing(server.client()) as plain:
+            plain.execute_command("ACL", "SETUSER", "guest", "on", ">word", "~*", "&*", "+@all", "-config")
+        url = server.url.replace("://", "://guest:word@")
+        # When
+        found = defined("doctor", *SHORT, "--json", "--url", url, "--instance", "here", code=1).json
+        # Then
+        assert {"version", "coordinator"} <= {each["check"] for each in found}
+        assert "cluster" not in {each["check"] for each in found}
+
+
 def test_a_server_that_loads_its_data_is_told(defined):
     real = Store.call
 

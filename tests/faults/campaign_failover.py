@@ -12,7 +12,8 @@ from campaign_judge import PROMISED
 from campaign_pair import define
 from campaign_plan import ALONE
 from campaign_processes import Crew
-from network import Cluster, Node
+from cluster_harness import Cluster
+from network import Node
 from observing import eventually
 
 from ampsq import Client

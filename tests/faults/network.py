@@ -1,4 +1,4 @@
-"""Servers on ports of the loopback: several of them, clusters, Sentinels; and a relay that falls silent."""
+"""Servers on ports of the loopback: several of them, Sentinels; and a relay that falls silent."""
 
 from __future__ import annotations
 
@@ -99,87 +99,6 @@ def answers(client):
         return bool(client.execute_command("INFO", "server"))
     except redis.RedisError:
         return False
-
-
-class Cluster:
-    """Three nodes that share the slots, each in a process of ours, and a replica of each where wanted."""
-
-    def __init__(self, start_node, *, replicas=False, options=()):
-        options = [
-            *options,
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "1000",
-            "--cluster-replica-no-failover",
-            "no",
-        ]
-        self.nodes = [start_node(options=options) for _ in range(6 if replicas else 3)]
-        for number, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
-            self.nodes[number].ask("CLUSTER", "ADDSLOTSRANGE", first, last)
-            self.nodes[number].ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for node in self.nodes[1:]:
-            node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        eventually(lambda: all(self._knows_all(node) for node in self.nodes), within=40.0)
-        for primary, replica in zip(self.nodes[:3], self.nodes[3:], strict=False):
-            name = primary.ask("CLUSTER", "MYID")
-            eventually(lambda replica=replica, name=name: replicates(replica, name), within=40.0)
-        eventually(lambda: all(self._is_well(node) for node in self.nodes), within=30.0)
-        for replica in self.nodes[3:]:
-            eventually(lambda r=replica: r.has_link(), within=40.0)
-
-    def _knows_all(self, node):
-        lines = node.ask("CLUSTER", "NODES").splitlines()
-        return len(lines) == len(self.nodes) and not any("handshake" in line for line in lines)
-
-    @staticmethod
-    def _is_well(node):
-        return "cluster_state:ok" in node.ask("CLUSTER", "INFO")
-
-    def owner(self, slot):
-        """The node that serves a slot, as the first one that lives has it."""
-        for node in self.nodes:
-            if node.process.poll() is None:
-                port = next(part[2][1] for part in node.ask("CLUSTER", "SLOTS") if part[0] <= slot <= part[1])
-                return next(each for each in self.nodes if each.port == port)
-        raise AssertionError("no node lives")
-
-    def begin_move(self, slot):
-        """Begin to move a slot, as an operator does: gives the node that has it and the one that is to have it."""
-        source = self.owner(slot)
-        target = self.nodes[(self.nodes.index(source) + 1) % 3]
-        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
-        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
-        return source, target
-
-    def carry(self, slot, source, target, number=100):
-        """Move some of the keys; gives how many there were."""
-        names = source.ask("CLUSTER", "GETKEYSINSLOT", slot, number)
-        if names:
-            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
-        return len(names)
-
-    def end_move(self, slot, target):
-        """Let a node have the slot, whose keys are all there."""
-        name = target.ask("CLUSTER", "MYID")
-        for node in (target, *(each for each in self.nodes[:3] if each is not target)):
-            node.ask("CLUSTER", "SETSLOT", slot, "NODE", name)
-
-    def cancel_move(self, slot, source, target):
-        """Leave the slot where it is, of which no key was moved."""
-        for node in (source, target):
-            node.ask("CLUSTER", "SETSLOT", slot, "STABLE")
-
-    def replica_of(self, node):
-        return self.nodes[self.nodes.index(node) + 3]
-
-
-def replicates(replica, name):
-    try:
-        replica.ask("CLUSTER", "REPLICATE", name)
-    except redis.ResponseError:
-        return False
-    return True
 
 
 class Relay:

@@ -7,8 +7,9 @@ import contextlib
 import threading
 
 import pytest
+from cluster_harness import Cluster
 from draining import KINDS, define, drain
-from network import Cluster, Heard
+from network import Heard
 from observing import eventually, is_cared_for
 
 from ampsq import Client

@@ -10,7 +10,7 @@ import time
 
 import click
 import pytest
-from network import Cluster
+from cluster_harness import Cluster
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue

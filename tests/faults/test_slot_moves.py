@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from network import Cluster
+from cluster_harness import Cluster
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue

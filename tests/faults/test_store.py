@@ -12,7 +12,10 @@ import redis
 
 from ampsq.base.errors import NoAnswer, Rejected, ServerFull, Unavailable
 from ampsq.protocol.request import command, script_call
+from ampsq.publishing.sending import Sender
 from ampsq.transport.async_store import AsyncStore
+from ampsq.transport.attempts import Attempts
+from ampsq.transport.route import Route
 from ampsq.transport.store import Store
 
 
@@ -148,6 +151,30 @@ def test_the_time_for_which_a_call_is_repeated_begins_with_its_first_attempt(cal
     reply, pool = called(READ, late, b"1", retry_timeout=10.0)
     assert reply == b"1"
     assert len(pool.sent) == 2
+
+
+@pytest.mark.parametrize("error", [redis.exceptions.TryAgainError("x"), redis.exceptions.AskError("5 127.0.0.1:2")])
+def test_a_call_looks_often_whether_its_slot_has_been_moved(error):
+    def pauses(raised):
+        attempts = Attempts(READ, Route("redis://127.0.0.1:1", "here"), 60.0, time.monotonic())
+        return [attempts.after(raised, None) for _ in range(12)]
+
+    assert max(pauses(error)) <= 0.05
+    assert max(pauses(redis.ConnectionError("gone"))) > 0.4
+
+
+def test_a_publisher_s_session_begins_again_soon_after_its_slot_has_been_moved():
+    def lost(cause):
+        error = Unavailable("lost")
+        error.__cause__ = cause
+        return error
+
+    sender = Sender(None, None)
+
+    moving = lost(redis.exceptions.AskError("5 127.0.0.1:2"))
+    assert sender._after(moving, 9) <= 0.05
+    assert sender._after(lost(moving), 9) <= 0.05
+    assert sender._after(lost(redis.ConnectionError("gone")), 9) > 0.4
 
 
 def test_what_can_bring_the_server_back_is_called_before_a_call_is_repeated(called):
