@@ -18,7 +18,7 @@ from ampsq.protocol.reads.subscribers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ampsq.transport.store import Store
 
@@ -40,12 +40,13 @@ class LostClients:
 
     Args:
         grace: seconds after a server's start in which absence counts for nothing.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "absence"
 
-    def __init__(self, grace: float = _GRACE) -> None:
-        self._grace = grace
+    def __init__(self, grace: float = _GRACE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._grace, self._own_clock = grace, clock
         self._run_id = ""
         self._clock: float | None = None
         self._trusted_from = 0.0
@@ -75,7 +76,7 @@ class LostClients:
 
     def _tell_departures(self, store: Store) -> None:
         """Tell actions of clients that came and, in two looks, do not listen any more: they cannot tell it."""
-        if time.monotonic() < self._trusted_from:
+        if self._own_clock() < self._trusted_from:
             self._left.clear()
             return
         known = store.call(known_clients(store.instance))
@@ -92,7 +93,7 @@ class LostClients:
     def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
         """After the server's start, or a jump of its clock, give those that were there before time to come back."""
         run = store.call(server_run())
-        clock, self._clock = self._clock, now / 1000 - time.monotonic()
+        clock, self._clock = self._clock, now / 1000 - self._own_clock()
         grace = 0.0
         if run.id != self._run_id:
             # Those that our first look finds may have been there long before a start that we did not see.
@@ -102,10 +103,10 @@ class LostClients:
             _log.warning("the server's clock jumped by %.0f s", self._clock - clock)
             grace = self._grace
         if grace > 0:
-            self._trusted_from = time.monotonic() + grace
+            self._trusted_from = self._own_clock() + grace
             self._returning = set(subscriptions)
             self._missed.clear()
-        elif time.monotonic() >= self._trusted_from:
+        elif self._own_clock() >= self._trusted_from:
             self._returning.clear()
 
     def _absent(self, store: Store, subscriptions: list[str]) -> list[str]:

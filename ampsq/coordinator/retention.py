@@ -39,11 +39,13 @@ class Retention:
 
     Args:
         tell_after: seconds for which a message is kept beyond its retention before that is told.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "retention"
 
-    def __init__(self, tell_after: float = _TELL_AFTER) -> None:
+    def __init__(self, tell_after: float = _TELL_AFTER, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._definitions = Definitions()
         self._tell_after = tell_after
         self._version = -1
@@ -62,11 +64,11 @@ class Retention:
         catalog = self._definitions.read(store)
         if catalog.version != self._version:
             self._plan(catalog)
-        until = time.monotonic() + _ROUND
+        until = self._clock() + _ROUND
         for _ in range(len(self._work)):
             work = self._work[self._turn % len(self._work)]
-            if self._due.get(work, 0.0) <= time.monotonic():
-                if time.monotonic() >= until:
+            if self._due.get(work, 0.0) <= self._clock():
+                if self._clock() >= until:
                     return 0.0
                 try:
                     self._trim(store, catalog, work, until)
@@ -75,7 +77,7 @@ class Retention:
             self._turn += 1
         if not self._work:
             return _LEAST_PAUSE
-        return max(min(self._due[work] for work in self._work) - time.monotonic(), 0.0)
+        return max(min(self._due[work] for work in self._work) - self._clock(), 0.0)
 
     def _plan(self, catalog: Catalog) -> None:
         """What there is to do: topics with a retention, and the queues that read them."""
@@ -95,11 +97,11 @@ class Retention:
         while more:
             number, more = trim(store, catalog, name)
             removed += number
-            if time.monotonic() >= until:
+            if self._clock() >= until:
                 break
         if removed or more:
             self._pause[work] = _LEAST_PAUSE
-        self._due[work] = time.monotonic() + (0.0 if more else self._pause.get(work, _LEAST_PAUSE))
+        self._due[work] = self._clock() + (0.0 if more else self._pause.get(work, _LEAST_PAUSE))
         if not removed and not more:
             self._pause[work] = min(2 * self._pause.get(work, _LEAST_PAUSE), _MOST_PAUSE)
 
@@ -114,11 +116,11 @@ class Retention:
 
     def _discard(self, store: Store, catalog: Catalog, topic: Topic) -> tuple[int, bool]:
         """Let queues lose what is beyond the retention: as many steps as a round has time for, the next one goes on."""
-        until = time.monotonic() + _ROUND
+        until = self._clock() + _ROUND
         place, passed = self._discards.pop(topic.name, (LOG_START, 0))
         total = 0
         after: str | None = place
-        while after is not None and time.monotonic() < until:
+        while after is not None and self._clock() < until:
             after, passed, lost = store.call(
                 discard_unsettled(catalog.version, topic.name, limits_of(topic), after, passed)
             )
@@ -144,9 +146,9 @@ class Retention:
                     _log.info("topic %s: nothing is kept beyond its retention any more", name)
             return
         if known is None or known[0].id != pin.id:
-            self._pinned[name] = (pin, time.monotonic(), known is not None and known[2])
+            self._pinned[name] = (pin, self._clock(), known is not None and known[2])
             return
-        if not known[2] and time.monotonic() - known[1] >= self._tell_after:
+        if not known[2] and self._clock() - known[1] >= self._tell_after:
             state = f", where it is {pin.state}" if pin.state else ""
             _log.warning(
                 "topic %s: message %s is kept beyond its retention (%s) by %s%s",
@@ -156,11 +158,11 @@ class Retention:
 
     def _forget_publishers(self, store: Store) -> None:
         """One step an hour begins a look at all publishers, one a round goes on with it."""
-        if time.monotonic() < self._publishers_at:
+        if self._clock() < self._publishers_at:
             return
         self._publishers = store.call(forget_publishers(self._publishers))
         if self._publishers == "0":
-            self._publishers_at = time.monotonic() + _PUBLISHERS
+            self._publishers_at = self._clock() + _PUBLISHERS
 
 
 def _shown(topic: Topic) -> str:

@@ -20,6 +20,8 @@ from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.origin import read_origin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
 
@@ -52,11 +54,13 @@ class Actions:
 
     Args:
         powers: what may be done outside of it; default nothing.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "actions"
 
-    def __init__(self, powers: OutsidePermissions | None = None) -> None:
+    def __init__(self, powers: OutsidePermissions | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._powers = powers or OutsidePermissions()
         self._definitions = Definitions()
         self._owner = secrets.token_hex(8)
@@ -77,15 +81,15 @@ class Actions:
         if self._known != (catalog.version, origin):
             self._known = (catalog.version, origin)
             self._followed.clear()
-        more, until = False, time.monotonic() + _ROUND
+        more, until = False, self._clock() + _ROUND
         names = sorted(catalog.actions)
         first = self._turn % len(names)
         for name in names[first:] + names[:first]:
-            if time.monotonic() >= until:
+            if self._clock() >= until:
                 return 0.0
             self._turn += 1
             text = catalog.actions[name]
-            if time.monotonic() < self._retry_at.get(name, 0.0):
+            if self._clock() < self._retry_at.get(name, 0.0):
                 continue
             if self._powers.wait_for(_read_action(text)):
                 self._begin_apart(store, catalog, name, text)
@@ -143,7 +147,7 @@ class Actions:
 
     def _wait(self, store: Store, name: str, error: Exception) -> None:
         """Try an action again later, and show why."""
-        self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+        self._retry_at[name] = self._clock() + _AFTER_FAILURE
         _log.warning("action %s waits, trying again in %.0f s: %s", name, _AFTER_FAILURE, error)
         try:
             store.call(action_calls.note_error(store.instance, name, str(error)))
@@ -152,7 +156,7 @@ class Actions:
 
     def _holds(self, store: Store, action: Action) -> bool:
         """Be the only one that follows an action, for a while: what it does outside should be done once."""
-        name, now = action.name, time.monotonic()
+        name, now = action.name, self._clock()
         if now < self._renew_at.get(name, 0.0):
             return True
         if not self._powers.suffice(action):
@@ -166,7 +170,7 @@ class Actions:
 
     def _holds_briefly(self, store: Store, name: str) -> bool:
         """Show what fails here, where nobody else may do it, and leave the action to others that come."""
-        now = time.monotonic()
+        now = self._clock()
         if name not in self._left_at:
             self._left_at[name] = now
         left = self._left_at[name] + _LEFT_TO_OTHERS
