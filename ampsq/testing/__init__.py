@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ampsq.testing.handler_message import HandlerMessage, message
     from ampsq.testing.instance import HeldInstance as Instance
-    from ampsq.testing.recorded_message import RecordedMessage, message
 
-__all__ = ["Instance", "RecordedMessage", "message"]
+__all__ = ["HandlerMessage", "Instance", "message"]
 
 _HOMES = {
     "Instance": "instance.HeldInstance",
-    "RecordedMessage": "recorded_message.RecordedMessage",
-    "message": "recorded_message.message",
+    "HandlerMessage": "handler_message.HandlerMessage",
+    "message": "handler_message.message",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import UnknownQueue
@@ -101,7 +101,7 @@ class HeldInstance:
         with self._moving:
             self._duties.advance_to(self._clock.milliseconds + milliseconds)
 
-    def settled(self, queue: str) -> list[tuple[str, Any]]:
+    def settled(self, queue: str) -> list[tuple[str, object]]:
         """List what a queue has settled, in that order: how, and the message's data.
 
         How is ``acknowledged``, ``expired``, ``missing`` or another word of the queue's journal (docs/message-life.md).
@@ -109,7 +109,7 @@ class HeldInstance:
         Raises:
             UnknownQueue: there is no such queue.
         """
-        store, found, after = self._store, list[tuple[str, Any]](), "0"
+        store, found, after = self._store, list[tuple[str, object]](), "0"
         self._check(queue)
         while page := store.call(read_journal(self.name, queue, after, _PAGE)):
             found += [(entry.how, self._data(ref)) for entry in page for ref in entry.refs]
@@ -133,7 +133,7 @@ class HeldInstance:
             return {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
         return decode_body(body, self._store.call(catalog_calls.catalog()).message_type(topic))
 
-    def dead_letters(self, queue: str) -> list[tuple[str, Any]]:
+    def dead_letters(self, queue: str) -> list[tuple[str, object]]:
         """List the dead letters that wait in a queue of such, in that order: why, and the message's data.
 
         Why is ``max_deliveries``, ``max_cancels``, ``forced_expire`` or ``time_limit``, or several with commas between.

@@ -161,7 +161,8 @@ redis.acl_check_cmd = function() return true end
 redis.sha1hex = function(text)
   local hash = 5381
   for i = 1, #text do hash = (hash * 33 + string.byte(text, i)) % 4294967296 end
-  return string.format('%08x', (hash * 2654435 + 97) % 4294967296) .. string.rep('0', 32)
+  for _ = 1, 4 do hash = (hash * 69069 + 12345) % 4294967296 end
+  return string.format('%08x', hash) .. string.rep('0', 32)
 end
 redis.call = function(command, ...)
   if command == 'INFO' then return 'run_id:0' end

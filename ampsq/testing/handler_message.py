@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["RecordedMessage", "message"]
+__all__ = ["HandlerMessage", "message"]
 
 _ID: Final = "1700000000000-0"
 
 
-class RecordedMessage(MessageView):
+class HandlerMessage(MessageView):
     """A message as a handler sees it, which nobody delivered; made by `ampsq.testing.message`.
 
     Attributes:
@@ -106,7 +106,7 @@ def message(
     headers: Mapping[str, str] | None = None,
     delivery: int = 1,
     message_type: str = "json",
-) -> RecordedMessage:
+) -> HandlerMessage:
     """Make a message for a handler's unit test: the handler is called with it, and it notes what became of it.
 
     Args:
@@ -124,4 +124,4 @@ def message(
     place = ref_of(parse_name(topic if topic is not None else queue), _ID)
     word = b"b" if kind.name == JSON.name else kind.name.encode()
     parts = [parse_name(queue).encode(), b"test", b"%d" % delivery, b"0", word, place.encode()]
-    return RecordedMessage(parts, kind.encode(data), headers or {})
+    return HandlerMessage(parts, kind.encode(data), headers or {})
