@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import fakeredis
 
-    from ampsq.testing.relay import Requests, Words
+    from ampsq.testing.relay import RelayedRequests, Words
 
 __all__ = ["FakeServer", "memory_address"]
 
@@ -58,7 +58,7 @@ class FakeServer:
         self._connection = fakeredis.FakeRedisConnection
         self._began = time.monotonic()
 
-    def serve(self, client: socket.socket, requests: Requests) -> None:
+    def serve(self, client: socket.socket, requests: RelayedRequests) -> None:
         """Answer what a client sends until it goes or the relay is closed."""
         fake = self._connection(server=self._server, protocol=2)
         fake.connect()

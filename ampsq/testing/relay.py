@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ampsq.testing.clock import Clock
     from ampsq.testing.scripts import ScriptText
 
-__all__ = ["Backend", "Relay", "Requests", "Words", "pass_on"]
+__all__ = ["Backend", "Relay", "RelayedRequests", "Words", "pass_on"]
 
 #: A request: a command and its arguments.
 Words = list[bytes]
@@ -46,7 +46,7 @@ class Backend(Protocol):
     #: Whether it knows the first line of our scripts, with their flags.
     knows_shebang: bool
 
-    def serve(self, client: socket.socket, requests: Requests) -> None:
+    def serve(self, client: socket.socket, requests: RelayedRequests) -> None:
         """Answer what a client sends until it goes or the relay is closed."""
         ...
 
@@ -92,7 +92,7 @@ class Relay:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        requests = Requests(self._clock, self._stopping, knows_shebang=self._backend.knows_shebang)
+        requests = RelayedRequests(self._clock, self._stopping, knows_shebang=self._backend.knows_shebang)
         # A client that goes in the middle of an answer has no use for it.
         with client, contextlib.suppress(ConnectionError):
             self._backend.serve(client, requests)
@@ -112,7 +112,7 @@ class Relay:
         self._removed()
 
 
-class Requests:
+class RelayedRequests:
     """The requests of one client as its server is to see them.
 
     Args:
@@ -185,7 +185,7 @@ def _cut_short(name: bytes, words: Words) -> Words:
     return words if 0 < seconds <= float(most) else [*words[:at], most, *words[at + 1 :]]
 
 
-def pass_on(client: socket.socket, server: socket.socket, requests: Requests) -> None:
+def pass_on(client: socket.socket, server: socket.socket, requests: RelayedRequests) -> None:
     """Send what a client asks to a server, and what the server answers to the client, as it is."""
     with selectors.DefaultSelector() as selector:
         for each in (client, server):

@@ -19,7 +19,7 @@ from ampsq.transport.discovery import options_of
 if TYPE_CHECKING:
     import socket
 
-    from ampsq.testing.relay import Backend, Requests
+    from ampsq.testing.relay import Backend, RelayedRequests
 
 __all__ = ["RealServer", "backend_of"]
 
@@ -42,7 +42,7 @@ class RealServer:
         self._redis = redis.Redis.from_url(url, **options_of(_CONNECT_WITHIN))
         self._instance = instance
 
-    def serve(self, client: socket.socket, requests: Requests) -> None:
+    def serve(self, client: socket.socket, requests: RelayedRequests) -> None:
         """Pass on what a client sends until it or the server goes, or the relay is closed."""
         pool = self._redis.connection_pool
         connection = pool.get_connection()

@@ -39,7 +39,6 @@ SHORT = {
     "ampsq.records.sow": "asks records and views; the files of records know no views",
     "ampsq.replication.ownership": "proxied transfer, which coordinators do and links do not",
     "ampsq.spark.session": "what a program calls first, before anything of Spark is loaded",
-    "ampsq.testing.clock": "the time of a server, beside what passes it on",
     "ampsq.testing.plugin": "what pytest loads in every run, apart from what an instance needs",
 }
 
