@@ -21,11 +21,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
+from on_memory import MODULES, exception_of
 from scene import Journal
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
 from ampsq.operations.roles import rules
+from ampsq.testing.clock import Clock
+from ampsq.testing.memory import FakeServer
+from ampsq.testing.relay import Relay
 from ampsq.transport.store import Store
 
 # How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.
@@ -153,7 +157,10 @@ def _session_servers():
 
         def running(kind):
             if kind not in servers:
-                servers[kind] = launch(kind, Path(folder, kind))
+                is_real = kind != "memory"
+                servers[kind] = (
+                    launch(kind, Path(folder, kind)) if is_real else MemoryServer(Relay(FakeServer(), Clock()))
+                )
             return servers[kind]
 
         yield running
@@ -161,7 +168,43 @@ def _session_servers():
             server.end()
 
 
-@pytest.fixture(scope="session", params=["valkey", "redis"])
+@dataclass
+class MemoryServer:
+    """The server of `memory://`, as the test kit has it."""
+
+    relay: Relay
+    kind: str = "memory"
+
+    @property
+    def url(self):
+        return self.relay.url
+
+    def client(self, **options):
+        """A plain client of redis-py, to be closed by its user."""
+        return redis.Redis(unix_socket_path=self.url.removeprefix("unix://"), **options)
+
+    def end(self):
+        self.relay.close()
+
+
+def _names_server(metafunc):
+    """Whether a test says itself which servers it wants."""
+    return any("server" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+
+
+def pytest_generate_tests(metafunc):
+    """Run what asks for `server` once on Valkey, once on Redis, and where `on_memory` says so on fakeredis, too."""
+    if "server" in metafunc.fixturenames and not _names_server(metafunc):
+        kinds = ["valkey", "redis"]
+        if metafunc.module.__name__ in MODULES:
+            reason = exception_of(metafunc.module.__name__, metafunc.function.__name__)
+            # Strictly: one that is no exception any more is to leave the list.
+            marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+            kinds.append(pytest.param("memory", marks=marks))
+        metafunc.parametrize("server", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def server(request, _session_servers):
     """A private server of each kind, without persistence, shared by the session."""
     return _session_servers(request.param)

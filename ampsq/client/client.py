@@ -48,9 +48,11 @@ class Client:
 
     Args:
         url: an address, or several, tried in order: a list, or one text with commas. ``redis://``, ``rediss://``,
-            ``unix://``, ``sentinel://HOST,HOST/SERVICE``, ``cluster://HOST,HOST`` (docs/connections.md). Default
-            ``AMPSQ_URL``, else the embedded server in `data_dir`, started with a coordinator beside it, which lives as
-            long as somebody uses it.
+            ``unix://``, ``sentinel://HOST,HOST/SERVICE``, ``cluster://HOST,HOST`` (docs/connections.md);
+            ``memory://`` or ``memory://NAME`` is a server inside this process for tests and first steps (extra
+            ``testing``): it keeps nothing beyond the process and has no links to other instances, no server functions
+            and no users, and every script runs under one lock. Default ``AMPSQ_URL``, else the embedded server in
+            `data_dir`, started with a coordinator beside it, which lives as long as somebody uses it.
         instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
         ack_timeout: how long an acknowledgement may wait for its batch.
         retry_timeout: how long a call that may be repeated is repeated, at one address after the other, while no server

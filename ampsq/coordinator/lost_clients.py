@@ -20,7 +20,7 @@ from ampsq.protocol.reads.subscribers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ampsq.coordinator.duty import Happened
     from ampsq.transport.store import Store
@@ -43,6 +43,7 @@ class LostClients:
 
     Args:
         grace: seconds after a server's start in which absence counts for nothing.
+        clock: seconds by which it paces itself, which never go back.
 
     Attributes:
         channels: those that somebody has to listen to: where nobody does, the next round is wanted.
@@ -51,8 +52,8 @@ class LostClients:
     name = "absence"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"clients"})
 
-    def __init__(self, grace: float = _GRACE) -> None:
-        self._grace = grace
+    def __init__(self, grace: float = _GRACE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._grace, self._own_clock = grace, clock
         self._run_id = ""
         self._clock: float | None = None
         self._trusted_from = 0.0
@@ -81,12 +82,12 @@ class LostClients:
                 del self._missed[name]
         self._tell_departures(store)
         self.channels = frozenset(keepalive_channel(store.instance, client) for client in self._listening())
-        is_settled = not (self._missed or self._left or self._returning or time.monotonic() < self._trusted_from)
+        is_settled = not (self._missed or self._left or self._returning or self._own_clock() < self._trusted_from)
         return math.inf if is_settled else _PAUSE
 
     def keep_clock(self, now: float) -> bool:
         """Compare the server's clock, in seconds, with the own one since it was seen last; False where it jumped."""
-        ahead = now - time.monotonic()
+        ahead = now - self._own_clock()
         if self._clock is None or abs(ahead - self._clock) > _JUMP:
             return self._clock is None
         self._clock = ahead
@@ -98,7 +99,7 @@ class LostClients:
 
     def _tell_departures(self, store: Store) -> None:
         """Tell actions of clients that came and, in two looks, do not listen any more: they cannot tell it."""
-        if time.monotonic() < self._trusted_from:
+        if self._own_clock() < self._trusted_from:
             self._left.clear()
             return
         known = self._known = store.call(known_clients(store.instance))
@@ -115,7 +116,7 @@ class LostClients:
     def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
         """After the server's start, or a jump of its clock, give those that were there before time to come back."""
         run = store.call(server_run())
-        clock, self._clock = self._clock, now / 1000 - time.monotonic()
+        clock, self._clock = self._clock, now / 1000 - self._own_clock()
         grace = 0.0
         if run.id != self._run_id:
             # Those that our first look finds may have been there long before a start that we did not see.
@@ -125,10 +126,10 @@ class LostClients:
             _log.warning("the server's clock jumped by %.0f s", self._clock - clock)
             grace = self._grace
         if grace > 0:
-            self._trusted_from = time.monotonic() + grace
+            self._trusted_from = self._own_clock() + grace
             self._returning = set(subscriptions)
             self._missed.clear()
-        elif time.monotonic() >= self._trusted_from:
+        elif self._own_clock() >= self._trusted_from:
             self._returning.clear()
 
     def _absent(self, store: Store, subscriptions: list[str]) -> list[str]:

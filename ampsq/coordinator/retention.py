@@ -45,12 +45,19 @@ class Retention:
     Args:
         tell_after: seconds for which a message is kept beyond its retention before that is told.
         definitions: the catalog that it goes by; default one of its own.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "retention"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog"})
 
-    def __init__(self, tell_after: float = _TELL_AFTER, definitions: Definitions | None = None) -> None:
+    def __init__(
+        self,
+        tell_after: float = _TELL_AFTER,
+        definitions: Definitions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._definitions = definitions or Definitions()
         self._tell_after = tell_after
         self._version = -1
@@ -73,11 +80,11 @@ class Retention:
         if self._is_renewed:
             self._is_renewed = False
             self._renew()
-        until = time.monotonic() + _ROUND
+        until = self._clock() + _ROUND
         for _ in range(len(self._work)):
             work = self._work[self._turn % len(self._work)]
-            if self._due.get(work, 0.0) <= time.monotonic():
-                if time.monotonic() >= until:
+            if self._due.get(work, 0.0) <= self._clock():
+                if self._clock() >= until:
                     return 0.0
                 try:
                     self._trim(store, catalog, work, until)
@@ -85,7 +92,7 @@ class Retention:
                     return 0.0
             self._turn += 1
         wanted = min((self._due[work] for work in self._work), default=math.inf)
-        return max(min(wanted, self._publishers_at) - time.monotonic(), 0.0)
+        return max(min(wanted, self._publishers_at) - self._clock(), 0.0)
 
     def has_news(self) -> None:
         """Look again soon at what nothing was to be removed of: something was recorded, or settled."""
@@ -103,8 +110,8 @@ class Retention:
 
     def _renew(self) -> None:
         for work in self._work:
-            if self._due.get(work, 0.0) > time.monotonic() + _MOST_PAUSE:
-                self._due[work], self._pause[work] = time.monotonic() + _LEAST_PAUSE, _LEAST_PAUSE
+            if self._due.get(work, 0.0) > self._clock() + _MOST_PAUSE:
+                self._due[work], self._pause[work] = self._clock() + _LEAST_PAUSE, _LEAST_PAUSE
 
     def _trim(self, store: Store, catalog: Catalog, work: tuple[str, str], until: float) -> None:
         """Walk on over one stream, and say when to come again."""
@@ -114,11 +121,11 @@ class Retention:
         while more:
             number, more = trim(store, catalog, name)
             removed += number
-            if time.monotonic() >= until:
+            if self._clock() >= until:
                 break
         if removed or more:
             self._pause[work] = _LEAST_PAUSE
-        self._due[work] = time.monotonic() + (0.0 if more else self._pause.get(work, _LEAST_PAUSE))
+        self._due[work] = self._clock() + (0.0 if more else self._pause.get(work, _LEAST_PAUSE))
         if removed:
             self._renew()
         if not removed and not more:
@@ -136,7 +143,7 @@ class Retention:
         if not first:
             return math.inf
         milliseconds = int(first[0][0].partition(b"-")[0]) + float(age) - store.call(server_time())
-        return time.monotonic() + max(milliseconds / 1000, _MOST_PAUSE)
+        return self._clock() + max(milliseconds / 1000, _MOST_PAUSE)
 
     def _log(self, store: Store, catalog: Catalog, name: str) -> tuple[int, bool]:
         topic = self._topics[name]
@@ -149,11 +156,11 @@ class Retention:
 
     def _discard(self, store: Store, catalog: Catalog, topic: Topic) -> tuple[int, bool]:
         """Let queues lose what is beyond the retention: as many steps as a round has time for, the next one goes on."""
-        until = time.monotonic() + _ROUND
+        until = self._clock() + _ROUND
         place, passed = self._discards.pop(topic.name, (LOG_START, 0))
         total = 0
         after: str | None = place
-        while after is not None and time.monotonic() < until:
+        while after is not None and self._clock() < until:
             after, passed, lost = store.call(
                 discard_unsettled(catalog.version, topic.name, limits_of(topic), after, passed)
             )
@@ -179,9 +186,9 @@ class Retention:
                     _log.info("topic %s: nothing is kept beyond its retention any more", name)
             return
         if known is None or known[0].id != pin.id:
-            self._pinned[name] = (pin, time.monotonic(), known is not None and known[2])
+            self._pinned[name] = (pin, self._clock(), known is not None and known[2])
             return
-        if not known[2] and time.monotonic() - known[1] >= self._tell_after:
+        if not known[2] and self._clock() - known[1] >= self._tell_after:
             state = f", where it is {pin.state}" if pin.state else ""
             _log.warning(
                 "topic %s: message %s is kept beyond its retention (%s) by %s%s",
@@ -191,11 +198,11 @@ class Retention:
 
     def _forget_publishers(self, store: Store) -> None:
         """One step an hour begins a look at all publishers, one a round goes on with it."""
-        if time.monotonic() < self._publishers_at:
+        if self._clock() < self._publishers_at:
             return
         self._publishers = store.call(forget_publishers(self._publishers))
         if self._publishers == "0":
-            self._publishers_at = time.monotonic() + _PUBLISHERS
+            self._publishers_at = self._clock() + _PUBLISHERS
 
 
 def _shown(topic: Topic) -> str:

@@ -34,7 +34,7 @@ from ampsq.views.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
@@ -64,12 +64,14 @@ class Views:
 
     Args:
         definitions: the catalog that it goes by; default one of its own.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "views"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "news"})
 
-    def __init__(self, definitions: Definitions | None = None) -> None:
+    def __init__(self, definitions: Definitions | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._definitions = definitions or Definitions()
         self._owner = secrets.token_hex(8)
         self._kept: dict[str, _Kept] = {}
@@ -80,13 +82,13 @@ class Views:
         """Work on one view after the other, until the time of a round is over; the next round goes on from there."""
         catalog = self._definitions.read(store)
         names = sorted(catalog.views)
-        until = time.monotonic() + _ROUND
+        until = self._clock() + _ROUND
         more = False
         for done, name in enumerate(names[self._turn :] + names[: self._turn]):
-            if done and time.monotonic() >= until:
+            if done and self._clock() >= until:
                 self._turn = (self._turn + done) % len(names)
                 return 0.0
-            if time.monotonic() >= self._retry_at.get(name, 0.0):
+            if self._clock() >= self._retry_at.get(name, 0.0):
                 more = self._try(store, catalog, name, catalog.views[name]) or more
         return 0.0 if more else self._rest(names)
 
@@ -94,7 +96,7 @@ class Views:
         """Seconds until a round is wanted though nothing happens."""
         moments = [self._retry_at.get(name, math.inf) for name in names if name not in self._kept]
         moments += [kept.wanted_at for kept in self._kept.values()]
-        return max(min(moments, default=math.inf) - time.monotonic(), _PAUSE)
+        return max(min(moments, default=math.inf) - self._clock(), _PAUSE)
 
     def _try(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
         """Work on one view. What fails begins anew later, and holds up no other view."""
@@ -102,7 +104,7 @@ class Views:
             return self._work(store, catalog, name, text)
         except ServerFull as error:
             _log.warning("view %s of %s waits: %s", name, store.instance, error)
-            self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+            self._retry_at[name] = self._clock() + _AFTER_FAILURE
             return False
         except Unavailable:
             self._kept.clear()
@@ -110,21 +112,21 @@ class Views:
         except Exception:  # noqa: BLE001  (one view that cannot be kept must not stop the others)
             _log.exception("view %s of %s failed; trying again", name, store.instance)
             self._kept.pop(name, None)
-            self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+            self._retry_at[name] = self._clock() + _AFTER_FAILURE
             return False
 
     def _work(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
         kept = self._kept.get(name)
         if kept is not None and not kept.is_of(catalog, text):
             kept = None
-        if kept is None or time.monotonic() >= kept.renew_at:
-            renew_at = time.monotonic() + _RENEW
+        if kept is None or self._clock() >= kept.renew_at:
+            renew_at = self._clock() + _RENEW
             if not store.call(duty_calls.hold_view(name, self._owner, _PERIOD)):
                 self._kept.pop(name, None)
-                self._retry_at[name] = time.monotonic() + _LOOK_AGAIN
+                self._retry_at[name] = self._clock() + _LOOK_AGAIN
                 return False
             if kept is None:
-                kept = self._kept[name] = _Kept(store, View.from_json(text), text, catalog)
+                kept = self._kept[name] = _Kept(store, View.from_json(text), text, catalog, self._clock)
             kept.renew_at = renew_at
         more = kept.work(store)
         if kept.lost:
@@ -142,8 +144,8 @@ class _Kept:
         lost: whether somebody else published its rows meanwhile.
     """
 
-    def __init__(self, store: Store, view: View, text: str, catalog: Catalog) -> None:
-        self._view, self._text = view, text
+    def __init__(self, store: Store, view: View, text: str, catalog: Catalog, clock: Callable[[], float]) -> None:
+        self._view, self._text, self._clock = view, text, clock
         self._over_queue = is_over_queue(catalog, view)
         self._publisher = f"view:{view.name}"
         self._publish_at = 0.0
@@ -175,13 +177,13 @@ class _Kept:
 
     def work(self, store: Store) -> bool:
         """Read for a while and tell what changed; True when there is more to read at once."""
-        until = time.monotonic() + _BUDGET
+        until = self._clock() + _BUDGET
         more = True
-        while more and time.monotonic() < until:
+        while more and self._clock() < until:
             more = store.run(self._follower.step())
-        self.wanted_at = min(self.renew_at, time.monotonic() + self._follower.rest)
-        if not self._follower.complete or time.monotonic() < self._publish_at:
-            self.wanted_at = min(self.wanted_at, max(self._publish_at, time.monotonic()))
+        self.wanted_at = min(self.renew_at, self._clock() + self._follower.rest)
+        if not self._follower.complete or self._clock() < self._publish_at:
+            self.wanted_at = min(self.wanted_at, max(self._publish_at, self._clock()))
             return more
         for batch in _batches(self._follower.changes(BATCH)):
             # The end of a group that another definition made means nothing to whoever reads the rows of this one.
@@ -193,7 +195,7 @@ class _Kept:
         if not self._follower.is_told:
             return True
         self._note_left_out(store)
-        self._publish_at = time.monotonic() + _CONFLATE
+        self._publish_at = self._clock() + _CONFLATE
         if not self._complete:
             store.call(view_calls.note_complete(store.instance, self._view.name, fingerprint(self._view)))
             self._complete = self._knows_rows = True

@@ -14,6 +14,7 @@ from observing import eventually, is_cared_for
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.store import Store
 
@@ -58,6 +59,8 @@ def test_an_instance_is_found_in_its_slot_of_a_cluster(kind, start_node, coordin
     coordinate_at(f"cluster://{cluster.nodes[0].address}")
     for name in names.values():
         with contextlib.closing(Store(cluster.nodes[0].url, name)) as store:
+            # The first call is redirected to the node that has its slot.
+            assert store.call(is_opened(name))
             assert is_cared_for(store.redis, name, within=40.0)
 
 

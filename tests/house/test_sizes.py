@@ -39,6 +39,7 @@ SHORT = {
     "ampsq.records.sow": "asks records and views; the files of records know no views",
     "ampsq.replication.ownership": "proxied transfer, which coordinators do and links do not",
     "ampsq.spark.session": "what a program calls first, before anything of Spark is loaded",
+    "ampsq.testing.plugin": "what pytest loads in every run, apart from what an instance needs",
 }
 
 

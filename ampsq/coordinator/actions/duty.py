@@ -21,6 +21,8 @@ from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.reads.origin import read_origin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.transport.store import Store
@@ -61,12 +63,19 @@ class Actions:
     Args:
         powers: what may be done outside of it; default nothing.
         definitions: the catalog that it goes by; default one of its own.
+        clock: seconds by which it paces itself, which never go back.
     """
 
     name = "actions"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "news"})
 
-    def __init__(self, powers: OutsidePermissions | None = None, definitions: Definitions | None = None) -> None:
+    def __init__(
+        self,
+        powers: OutsidePermissions | None = None,
+        definitions: Definitions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._powers = powers or OutsidePermissions()
         self._definitions = definitions or Definitions()
         self._owner = secrets.token_hex(8)
@@ -87,15 +96,15 @@ class Actions:
         if self._known != (catalog.version, origin):
             self._known = (catalog.version, origin)
             self._followed.clear()
-        more, until = False, time.monotonic() + _ROUND
+        more, until = False, self._clock() + _ROUND
         names = sorted(catalog.actions)
         first = self._turn % len(names)
         for name in names[first:] + names[:first]:
-            if time.monotonic() >= until:
+            if self._clock() >= until:
                 return 0.0
             self._turn += 1
             text = catalog.actions[name]
-            if time.monotonic() < self._retry_at.get(name, 0.0):
+            if self._clock() < self._retry_at.get(name, 0.0):
                 continue
             if self._powers.wait_for(_read_action(text)):
                 self._begin_apart(store, catalog, name, text)
@@ -113,7 +122,7 @@ class Actions:
                 pauses.append(
                     _CLOCK_PAUSE if followed.is_clocked else _FAILED_PAUSE if followed.has_failed else math.inf
                 )
-        pauses += [at - time.monotonic() for name, at in self._retry_at.items() if name in catalog.actions]
+        pauses += [at - self._clock() for name, at in self._retry_at.items() if name in catalog.actions]
         # One that waits for what others do outside is held, or asked for again, in time.
         if any(not followed.is_repeatable for followed in self._followed.values()):
             pauses.append(_RENEW)
@@ -170,7 +179,7 @@ class Actions:
 
     def _wait(self, store: Store, name: str, error: Exception) -> None:
         """Try an action again later, and show why."""
-        self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+        self._retry_at[name] = self._clock() + _AFTER_FAILURE
         _log.warning("action %s waits, trying again in %.0f s: %s", name, _AFTER_FAILURE, error)
         try:
             store.call(action_calls.note_error(store.instance, name, str(error)))
@@ -179,7 +188,7 @@ class Actions:
 
     def _holds(self, store: Store, action: Action) -> bool:
         """Be the only one that follows an action, for a while: what it does outside should be done once."""
-        name, now = action.name, time.monotonic()
+        name, now = action.name, self._clock()
         if now < self._renew_at.get(name, 0.0):
             return True
         if not self._powers.suffice(action):
@@ -193,7 +202,7 @@ class Actions:
 
     def _holds_briefly(self, store: Store, name: str) -> bool:
         """Show what fails here, where nobody else may do it, and leave the action to others that come."""
-        now = time.monotonic()
+        now = self._clock()
         if name not in self._left_at:
             self._left_at[name] = now
         left = self._left_at[name] + _LEFT_TO_OTHERS

@@ -23,6 +23,7 @@ __all__ = [
     "due_retries",
     "failed_numbers",
     "first_retry",
+    "first_timeout",
     "read_failed",
     "read_failed_event",
     "read_progress",
@@ -118,6 +119,14 @@ def first_retry(instance: str, action: str) -> Call[float | None]:
     """Read when the first of an action's failed events is to be tried again, ms; None: there is none."""
     return command(
         ["ZRANGE", key(instance, "retries", action), 0, 0, "WITHSCORES"],
+        lambda reply: float(reply[1]) if reply else None,
+    )
+
+
+def first_timeout(instance: str, action: str) -> Call[float | None]:
+    """Read when the first of an action's conditions has lasted for its time, ms; None: there is none."""
+    return command(
+        ["ZRANGE", key(instance, "waits", action), 0, 0, "WITHSCORES"],
         lambda reply: float(reply[1]) if reply else None,
     )
 

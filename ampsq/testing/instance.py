@@ -1,0 +1,157 @@
+"""An instance for a test, whose time is the test's."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from ampsq.base.bookmarks import parse_ref
+from ampsq.base.errors import UnknownQueue
+from ampsq.base.values import Interval
+from ampsq.client.async_client import AsyncClient
+from ampsq.client.client import Client
+from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.encoding import decode_body
+from ampsq.protocol.entries import body_in, read_entry
+from ampsq.protocol.reads.journals import read_journal
+from ampsq.protocol.reads.streams import find_entry, log_of
+from ampsq.testing.clock import Clock
+from ampsq.testing.duties import HeldDuties
+from ampsq.testing.relay import Relay
+from ampsq.testing.servers import backend_of
+from ampsq.transport.store import Store
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+__all__ = ["HeldInstance"]
+
+_PAGE: Final = 500
+
+
+class HeldInstance:
+    """An instance whose clock stands until the test moves it; `ampsq.testing.Instance`.
+
+    Every script and every duty is given this clock: leases lapse, delays and schedules come due, messages expire and
+    actions run when `advance` says so, and at no other time. Clients, of this process and of others, use it by its
+    `url`; the program under test is given that, or `AMPSQ_URL`.
+
+    In memory it has no persistence, no links to other instances, no server functions and no users, its `retention_size`
+    counts the bytes of messages alone, and every script runs under one lock. What clients do by their own clock stays
+    with the machine's: how long `get` waits, when a batch of acknowledgements is sent, and when a worker renews a
+    lease, so that `advance` beyond a lease period ends the lease of a handler that runs.
+
+    Args:
+        server: ``memory`` (default), ``embedded``, or the address of one server, where it has a name of its own and
+            is removed when it is closed.
+
+    Attributes:
+        name: the instance's name.
+        url: the address for clients, with the name.
+
+    Raises:
+        DefinitionError: `server` is none of these. ServerUnsuitable: the package that it needs is not installed.
+    """
+
+    def __init__(self, server: str = "memory") -> None:
+        self.name = f"test-{secrets.token_hex(4)}"
+        backend = backend_of(server, self.name)
+        self._clock = Clock(Clock().milliseconds)
+        self._relay = Relay(backend, self._clock)
+        self.url = f"{self._relay.url}#{self.name}"
+        self._moving = threading.RLock()
+        self._store = Store(self._relay.url, self.name, retry_timeout=5.0)
+        try:
+            # Opens the instance, as the first client of any does.
+            self._client = Client(self.url)
+        except BaseException:
+            self._store.close()
+            self._relay.close()
+            raise
+        self._duties = HeldDuties(self._store, self._clock)
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.name} at {self.now.isoformat()}>"
+
+    @property
+    def now(self) -> datetime:
+        """The time of the instance, UTC."""
+        return self._clock.now
+
+    @property
+    def client(self) -> Client:
+        """A client of it, which is closed with it."""
+        return self._client
+
+    def async_client(self) -> AsyncClient:
+        """Make a client for asyncio, to be used with ``async with``."""
+        return AsyncClient(self.url)
+
+    def advance(self, period: timedelta | float | str) -> None:
+        """Move the time on, and do in order all that a coordinator would do until then.
+
+        Args:
+            period: how far, as in ``"30s"``; 0 does what is to be done now.
+
+        Raises:
+            DefinitionError: it is no period.
+        """
+        milliseconds = int(Interval.parse(period))
+        with self._moving:
+            self._duties.advance_to(self._clock.milliseconds + milliseconds)
+
+    def settled(self, queue: str) -> list[tuple[str, object]]:
+        """List what a queue has settled, in that order: how, and the message's data.
+
+        How is ``acknowledged``, ``expired``, ``missing`` or another word of the queue's journal (docs/message-life.md).
+
+        Raises:
+            UnknownQueue: there is no such queue.
+        """
+        store, found, after = self._store, list[tuple[str, object]](), "0"
+        self._check(queue)
+        while page := store.call(read_journal(self.name, queue, after, _PAGE)):
+            found += [(entry.how, self._data(ref)) for entry in page for ref in entry.refs]
+            after = page[-1].id
+        return found
+
+    def _check(self, queue: str) -> None:
+        with self._moving:
+            self._duties.work()
+        if queue not in self._store.call(catalog_calls.catalog()).queues:
+            raise UnknownQueue(queue=queue)
+
+    def _data(self, ref: bytes) -> object:
+        topic, stream_id = parse_ref(ref.decode())
+        found = self._store.call(find_entry(self.name, log_of(topic), stream_id))
+        if found is None:
+            return None
+        fields, _ = read_entry(found[1])
+        body = body_in(fields)
+        if body is None:
+            return {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
+        return decode_body(body, self._store.call(catalog_calls.catalog()).message_type(topic))
+
+    def dead_letters(self, queue: str) -> list[tuple[str, object]]:
+        """List the dead letters that wait in a queue of such, in that order: why, and the message's data.
+
+        Why is ``max_deliveries``, ``max_cancels``, ``forced_expire`` or ``time_limit``, or several with commas between.
+
+        Raises:
+            UnknownQueue: there is no such queue.
+        """
+        self._check(queue)
+        return [(",".join(letter.reasons), letter.data) for letter in self._client.admin.dead_letters(queue)]
+
+    def close(self) -> None:
+        """End it: what it has is gone."""
+        self._client.close()
+        self._store.close()
+        self._relay.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

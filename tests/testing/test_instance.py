@@ -1,0 +1,218 @@
+"""The test kit: `memory://`, an instance whose time is the test's, and messages for handlers, on each server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from ampsq import Action, AsyncClient, Client, Do, On, Queue, Topic, View
+from ampsq.base.errors import AlreadyAcked, DefinitionError, StaleLease, UnknownQueue
+from ampsq.testing import Instance, message
+
+
+@pytest.fixture(params=["memory", "valkey", "redis"])
+def held(request, _session_servers):
+    """An instance on each server."""
+    server = "memory" if request.param == "memory" else _session_servers(request.param).url
+    with Instance(server) as instance:
+        yield instance
+
+
+def test_threads_and_tasks_share_the_server_of_a_name():
+    url = "memory://shared-by-all"
+    got = []
+
+    def consume():
+        with Client(url) as client, client.subscribe("work") as work:
+            got.append(work.get("20s").data)
+
+    async def publish():
+        async with AsyncClient(url) as client:
+            await client.publish("work", {"n": 1})
+
+    with Client(url) as client:
+        client.apply(Queue(name="work"))
+    thread = threading.Thread(target=consume)
+    thread.start()
+    asyncio.run(publish())
+    thread.join()
+
+    assert got == [{"n": 1}]
+
+
+def test_another_name_is_another_server():
+    with Client("memory://one") as one, Client("memory://two") as two:
+        one.apply(Queue(name="work"))
+
+        assert "work" in one.admin.queues()
+        assert two.admin.queues() == {}
+
+
+def test_a_coordinator_does_its_duties_in_memory():
+    with Client("memory://duties") as client:
+        client.apply(Queue(name="work", lease_period="300ms"))
+        client.publish("work", {"n": 1})
+        with client.subscribe("work") as work:
+            assert work.get("10s").delivery == 1
+
+            assert work.get("20s").delivery == 2
+
+
+@pytest.mark.parametrize("url", ["memory://user@name", "memory://name/1", "memory://a,memory://b", "memory://a?x=1"])
+def test_an_address_in_memory_is_a_name_alone(url):
+    with pytest.raises(DefinitionError, match="memory://NAME"):
+        Client(url)
+
+
+def test_time_stands_until_the_test_moves_it(held):
+    before = held.now
+
+    held.advance("90m")
+
+    assert held.now - before == timedelta(minutes=90)
+
+
+def test_leases_lapse_when_the_test_says_so(held):
+    client = held.client
+    client.apply(Queue(name="work", lease_period="30s"))
+    client.publish("work", {"n": 1})
+    with client.subscribe("work") as work:
+        slow = work.get("10s")
+        held.advance("29s")
+        assert work.get(0) is None
+
+        held.advance("2s")
+
+        with pytest.raises(StaleLease):
+            slow.ack(wait=True)
+        assert work.get("10s").delivery == 2
+
+
+def test_messages_expire_in_the_order_of_their_times(held):
+    client = held.client
+    client.apply(Queue(name="long", expiration="2h"))
+    client.publish("long", {"n": 1})
+    held.advance("30m")
+    client.publish("long", {"n": 2})
+
+    held.advance("95m")
+    assert held.settled("long") == [("expired", {"n": 1})]
+
+    held.advance("30m")
+    assert held.settled("long") == [("expired", {"n": 1}), ("expired", {"n": 2})]
+
+
+def test_a_message_that_is_handed_back_with_a_delay_comes_then(held):
+    client = held.client
+    client.apply(Queue(name="work"))
+    client.publish("work", {"n": 1})
+    with client.subscribe("work") as work:
+        work.get("10s").cancel("10m")
+        held.advance("9m")
+        assert work.get(0) is None
+
+        held.advance("61s")
+
+        assert work.get("10s").delivery == 2
+
+
+def test_actions_run_at_each_of_their_times(held):
+    client = held.client
+    client.apply(
+        Topic(name="ticks"), Action(name="tick", on=On.schedule(every="10m"), do=Do.publish(topic="ticks", data="{}"))
+    )
+    held.advance(0)
+
+    held.advance("35m")
+
+    assert client.admin.topics()["ticks"].messages == 3
+
+
+def test_views_are_kept(held):
+    client = held.client
+    client.apply(
+        Topic(name="orders"),
+        View(name="totals", underlying_topic="orders", projection=["SUM(/n) AS /total"], grouping=["/kind"]),
+    )
+    client.publish("orders", {"kind": "a", "n": 2})
+    client.publish("orders", {"kind": "a", "n": 3})
+
+    held.advance("1s")
+
+    assert [row.data["total"] for row in client.sow("totals")] == [5]
+
+
+def test_a_client_that_is_there_keeps_its_subscription_over_any_time(held):
+    client = held.client
+    client.apply(Queue(name="work"))
+    with client.subscribe("work") as work:
+        assert work.get(0) is None
+
+        held.advance("3h")
+        client.publish("work", {"n": 1})
+
+        assert work.get("10s").data == {"n": 1}
+
+
+def test_no_script_asks_the_server_for_its_time(start_server):
+    server = start_server("valkey")
+    with Instance(server.url) as held:
+        client = held.client
+        client.apply(Queue(name="work", lease_period="30s", expiration="1h"), Queue(name="dead"))
+        client.publish("work", {"n": 1})
+        with client.subscribe("work") as work:
+            work.get("10s").ack(wait=True)
+        client.publish("work", {"n": 2})
+        held.advance("2h")
+        with server.client() as plain:
+            calls = plain.info("commandstats")
+
+    assert "cmdstat_evalsha" in calls
+    assert "cmdstat_time" not in calls
+
+
+def test_an_instance_on_a_server_leaves_nothing_behind(valkey):
+    with valkey.client() as plain:
+        with Instance(valkey.url) as held:
+            held.client.apply(Queue(name="work"))
+            assert list(plain.scan_iter(match="{" + held.name + "}:*"))
+        assert not list(plain.scan_iter(match="{" + held.name + "}:*"))
+        assert not plain.sismember("ampsq:instances", held.name)
+
+
+def test_what_is_no_queue_has_settled_nothing(held):
+    with pytest.raises(UnknownQueue):
+        held.settled("nothing")
+    with pytest.raises(UnknownQueue):
+        held.dead_letters("nothing")
+
+
+def test_a_server_that_is_none_is_refused():
+    with pytest.raises(DefinitionError, match="allowed are memory"):
+        Instance("sqlite")
+
+
+def test_a_message_notes_what_became_of_it():
+    acknowledged, cancelled, expired = message({"n": 1}, headers={"a": "b"}), message(b"{}"), message([1], delivery=3)
+
+    acknowledged.extend("5s")
+    acknowledged.ack()
+    cancelled.cancel("2s", reason="later")
+    expired.expire(reason="never")
+
+    assert (acknowledged.outcome, acknowledged.extended, acknowledged.headers) == ("acknowledged", [5000], {"a": "b"})
+    assert (cancelled.outcome, cancelled.delay, cancelled.reason) == ("cancelled", 2000, "later")
+    assert (expired.outcome, expired.reason, expired.delivery) == ("expired", "never", 3)
+    assert (acknowledged.data, acknowledged.queue, acknowledged.topic) == ({"n": 1}, "work", "work")
+    assert "work" in repr(acknowledged)
+
+
+def test_a_message_is_settled_once():
+    order = message({"n": 1})
+    order.ack()
+
+    with pytest.raises(AlreadyAcked):
+        order.cancel()
