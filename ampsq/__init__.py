@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ampsq.async_worker import AsyncWorker
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.errors import AmpsqError
     from ampsq.base.log_positions import StoredPosition
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from ampsq.client.async_client import AsyncClient
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.client.client import Client
+    from ampsq.client.handler_rules import HandlerTimeLimit, Hooks, Reject
     from ampsq.client.publisher import Publisher
+    from ampsq.client.typed_handlers import InvalidMessage
     from ampsq.definitions.action import Action
     from ampsq.definitions.action_parts import Do, If, On
     from ampsq.definitions.address_setting import AddressSetting
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
     from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
     from ampsq.views.async_subscription import AsyncRowSubscription
     from ampsq.views.subscription import RowSubscription
-    from ampsq.worker import Reject, Worker
+    from ampsq.worker import Worker
 
 __all__ = [
     "Action",
@@ -81,6 +84,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTopicMessage",
     "AsyncTopicSubscription",
+    "AsyncWorker",
     "Bookmark",
     "CheckReport",
     "Client",
@@ -98,11 +102,14 @@ __all__ = [
     "Fault",
     "FilePublishStore",
     "GroupLocalQueue",
+    "HandlerTimeLimit",
     "History",
     "HistoryEvent",
+    "Hooks",
     "If",
     "Instance",
     "Interval",
+    "InvalidMessage",
     "LinkStatus",
     "LocalQueue",
     "MemoryBookmarkStore",
@@ -170,6 +177,7 @@ _HOMES = {
     "AsyncSubscription": "queues.async_subscription",
     "AsyncTopicMessage": "topics.async_subscription",
     "AsyncTopicSubscription": "topics.async_subscription",
+    "AsyncWorker": "async_worker",
     "Bookmark": "base.bookmarks",
     "CheckReport": "operations.check.queue",
     "Client": "client.client",
@@ -187,11 +195,14 @@ _HOMES = {
     "Fault": "definitions.definition",
     "FilePublishStore": "publishing.file_store",
     "GroupLocalQueue": "definitions.queue",
+    "HandlerTimeLimit": "client.handler_rules",
     "History": "queues.history",
     "HistoryEvent": "queues.history",
+    "Hooks": "client.handler_rules",
     "If": "definitions.action_parts",
     "Instance": "definitions.instance",
     "Interval": "base.values",
+    "InvalidMessage": "client.typed_handlers",
     "LinkStatus": "replication.report",
     "LocalQueue": "definitions.queue",
     "MemoryBookmarkStore": "topics.bookmark_store",
@@ -216,7 +227,7 @@ _HOMES = {
     "RedisBookmarkStore": "topics.bookmark_store",
     "RedriveProgress": "queues.redrive",
     "Redriven": "queues.redrive",
-    "Reject": "worker",
+    "Reject": "client.handler_rules",
     "ReplicatedTopic": "definitions.destination",
     "ReplicationReport": "replication.report",
     "RowSubscription": "views.subscription",

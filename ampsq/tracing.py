@@ -21,6 +21,7 @@ from ampsq.client.async_client import AsyncClient
 from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.client import Client
 from ampsq.client.publisher import Publisher
+from ampsq.client.typed_handlers import as_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -226,19 +227,28 @@ def processing(message: Message | TopicMessage) -> Iterator[Span]:
 
 
 def traced(handler: Handler) -> Handler:
-    """A handler, function or coroutine function, called in a span of its message; see `processing`."""
+    """A handler, function or coroutine function, called in a span of its message; see `processing`.
+
+    One that asks for data of a type, as workers give it, may be given too.
+    """
+    validated = as_handler(handler)
+    wrapper: Any
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
         @functools.wraps(handler)
         async def awaited(message: Message) -> Any:
             with processing(message):
-                return await handler(message)
+                return await validated(message)
 
-        return awaited  # type: ignore[return-value]
+        wrapper = awaited
+    else:
 
-    @functools.wraps(handler)
-    def called(message: Message) -> Any:
-        with processing(message):
-            return handler(message)
+        @functools.wraps(handler)
+        def called(message: Message) -> Any:
+            with processing(message):
+                return validated(message)
 
-    return called  # type: ignore[return-value]
+        wrapper = called
+    # Whatever the handler asks for, this takes the message.
+    wrapper.__signature__ = inspect.Signature([inspect.Parameter("message", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+    return wrapper  # type: ignore[no-any-return]

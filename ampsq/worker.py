@@ -12,56 +12,54 @@ nothing, and a barrier does not come again, not even to a worker that stopped be
 
 from __future__ import annotations
 
-import inspect
 import logging
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
+from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
-from ampsq.base.values import Interval, is_name, shown
 from ampsq.client.client import Client
-from ampsq.client.handler_slots import HandlerTasks, HandlerThreads, is_of_kind
-from ampsq.queues.returns import failure_text, shortened_reason
+from ampsq.client.handler_rules import HandlerRules
+from ampsq.client.handler_slots import HandlerSlots
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
+    from ampsq.client.async_client import AsyncClient
+    from ampsq.client.handler_rules import Hooks, OnInvalid
     from ampsq.queues.subscription import Message, Subscription
 
 
-__all__ = ["Reject", "Worker", "advise_of_backlog"]
+__all__ = ["Worker"]
 
 _log = logging.getLogger("ampsq.worker")
 #: Seconds of one wait for messages or for a handler to end.
-_STEP = 0.25
+_STEP: Final = 0.25
 #: Seconds after which a stop is noticed at the latest.
-_NOTICED = 0.05
+_NOTICED: Final = 0.05
 #: Seconds in which the server is told of the end; one that does not answer finds out by itself.
-_ENDS_WITHIN = 2.0
-
-
-class Reject(Exception):
-    """Raised by a handler: this message can never be processed. It expires, and dead-letter actions see it.
-
-    Its text is noted as the reason; that of any other exception with its type, as the message is cancelled.
-    """
+_ENDS_WITHIN: Final = 2.0
+#: Seconds between two lines of a log that say why no more messages are taken.
+_SAYS_AGAIN: Final = 60.0
 
 
 class Worker:
     """Runs a handler over the messages of a queue.
 
     Args:
-        handler: a function or a coroutine function of one `Message`, which may be a barrier: `message.is_barrier`.
-            Its return value is not used.
+        handler: a function of one `Message`, or a coroutine function of one `AsyncMessage`, which may be a barrier:
+            `message.is_barrier`. Or a function of data of a type, as in ``def handle(order: Order)``: a model of
+            pydantic, a dataclass, a TypedDict or what else its TypeAdapter takes; the message is given to a second
+            parameter, as in ``def handle(order: Order, message: Message)``. Its return value is not used.
         queue: the queue, or a regular expression of queues.
         filter: only messages that this expression matches, barriers included; default all.
         url, instance, failover: as `Client`.
-        concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
+        concurrency: messages handled at the same time: threads for a function, tasks of one event loop, in a thread
+            of its own, for a coroutine function; `AsyncWorker` uses the loop that you have. For
             more than one core use processes: ``ampsq worker --processes``. The queue has to let a subscription hold as
             many, which by default it does not: `max_per_subscription_backlog`. A warning says so.
         max_backlog: unacknowledged messages at most; default twice the concurrency, so that the next message is at
@@ -69,18 +67,25 @@ class Worker:
         stop_timeout: how long running handlers may take to end once the worker is stopped; what then still runs is
             left, and its messages come back.
         cancel_delay: after an exception, how long the message stays away.
-        client: one to use, which stays open; default one of the worker's own, as `url` and the others say.
+        client: one to use, which stays open; default one of the worker's own, as `url` and the others say. A coroutine
+            function has an `AsyncClient` beside it, to the same place and with the same options.
+        on_invalid: what becomes of a message that does not fit the type that the handler asks for. ``cancel``
+            (default): it comes again, after the delay of its queue, with what is wrong as its reason; after 20
+            different ones in a row this worker takes no more messages, and says so, since its type may be the one that
+            is wrong. ``expire``: it is a dead letter at once, and the worker goes on.
+        time_limit: how long a handler may take. Then its message is cancelled, with the reason ``handler_time_limit``:
+            it comes again, or is a dead letter, as its queue says. A coroutine is cancelled, too; a thread cannot be
+            ended, so that it goes on and its slot is taken meanwhile, which is logged. Default no limit.
+        hooks: functions that are called before and behind the handler, `Hooks` or several.
 
     Attributes:
         handler, queue, filter, concurrency: as given.
         max_backlog: unacknowledged messages at most, as given or worked out.
-        processed, failed, rejected: messages so far, barriers included, whose handler returned, raised, raised
-            `Reject`.
     """
 
     def __init__(
         self,
-        handler: Callable[[Message], Any],
+        handler: Callable[..., Any],
         queue: str,
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
@@ -92,27 +97,54 @@ class Worker:
         cancel_delay: timedelta | float | str | None = None,
         failover: str = "refuse",
         client: Client | None = None,
+        on_invalid: OnInvalid = "cancel",
+        time_limit: timedelta | float | str | None = None,
+        hooks: Hooks | Sequence[Hooks] = (),
     ) -> None:
-        if not isinstance(concurrency, int) or concurrency < 1:
-            raise DefinitionError(f"concurrency={shown(concurrency)}: allowed is a whole number from 1 on")
-        if not callable(handler) or is_of_kind(handler, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
-            raise DefinitionError(
-                f"handler={shown(handler)}: allowed is a function or a coroutine function, no generator"
-            )
-        self.handler, self.queue, self.concurrency = handler, queue, concurrency
-        self.max_backlog = 2 * concurrency if max_backlog is None else max_backlog
-        self.filter = filter
-        self.processed = self.failed = self.rejected = 0
+        self._rules = HandlerRules(
+            *(handler, queue),
+            filter=filter,
+            concurrency=concurrency,
+            max_backlog=max_backlog,
+            stop_timeout=stop_timeout,
+            cancel_delay=cancel_delay,
+            on_invalid=on_invalid,
+            time_limit=time_limit,
+            hooks=hooks,
+        )
+        self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
+        self.max_backlog = self._rules.max_backlog
         self._client, self._owns_client = client, client is None
         self._address, self._failover = (url, instance), failover
-        self._stop_timeout = Interval.parse(stop_timeout) / 1000
-        self._cancel_delay = cancel_delay
+        self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
         self._subscription: Subscription | None = None
-        self._counting = threading.Lock()
         self._passed = threading.Event()
-        # Whether nobody is to be told any more that the queue leaves handlers idle.
-        self._is_advised = False
+
+    @property
+    def processed(self) -> int:
+        """Messages so far whose handler returned, barriers included."""
+        return self._rules.processed
+
+    @property
+    def failed(self) -> int:
+        """Messages so far whose handler raised, or ran too long, barriers included."""
+        return self._rules.failed
+
+    @property
+    def rejected(self) -> int:
+        """Messages so far whose handler raised `Reject`, barriers included."""
+        return self._rules.rejected
+
+    @property
+    def invalid(self) -> int:
+        """Messages so far that did not fit the type that the handler asks for."""
+        return self._rules.invalid
+
+    @property
+    def halted(self) -> str | None:
+        """Why this worker takes no more messages though it is not stopped; None while it does."""
+        return self._rules.halted
 
     def stop(self) -> None:
         """Ask the worker to stop, from a signal's handler too; `run` returns when it has."""
@@ -127,24 +159,29 @@ class Worker:
         Raises:
             AmpsqError: the queue is unknown, or the server could not be reached for longer than a client waits.
         """
+        if self._rules.is_coroutine:
+            self._run_coroutines(signals=signals)
+            return
         client = self._client or Client(self._address[0], instance=self._address[1], failover=self._failover)
         if signals:
-            # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._signalled)
-        kind = HandlerTasks if is_of_kind(self.handler, inspect.iscoroutinefunction) else HandlerThreads
-        runner = kind(self.handler, self.concurrency, self._settle)
+            self._stop_on_signals()
+        runner = HandlerSlots(self._rules, self._settle)
         try:
             self._serve(client, runner)
         finally:
             runner.close()
+
+    def _stop_on_signals(self) -> None:
+        # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
 
     def _signalled(self, number: int, _frame: object) -> None:
         # A second one ends the process in the usual way; its messages come back by themselves.
         signal.signal(number, signal.SIG_DFL)
         self.stop()
 
-    def _serve(self, client: Client, runner: HandlerThreads | HandlerTasks) -> None:
+    def _serve(self, client: Client, runner: HandlerSlots) -> None:
         failures: list[BaseException] = []
         self._subscription = None
 
@@ -153,7 +190,7 @@ class Worker:
                 self._subscription = client.subscribe(
                     self.queue, max_backlog=self.max_backlog, filter=self.filter, renew=True
                 )
-                self._advise(self._subscription.max_backlog)
+                self._rules.advise(self._subscription.max_backlog)
                 self._loop(self._subscription, runner)
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
@@ -168,14 +205,8 @@ class Worker:
         if failures:
             raise failures[0]
 
-    def _advise(self, backlog: int) -> None:
-        """Warn once where the subscription may hold fewer messages than there are handlers."""
-        if backlog < self.concurrency and not self._is_advised:
-            self._is_advised = True
-            _log.warning("%s", advise_of_backlog(self.queue, backlog, self.concurrency, self.max_backlog))
-
     def _end(
-        self, client: Client, runner: HandlerThreads | HandlerTasks, loop: threading.Thread, *, has_failed: bool
+        self, client: Client, runner: HandlerSlots, loop: threading.Thread, *, has_failed: bool
     ) -> list[BaseException]:
         """Let running handlers end, and tell the server; one that does not answer keeps nobody. Gives what failed."""
         handled = threading.Event()
@@ -210,11 +241,7 @@ class Worker:
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                # What was picked up and not started goes back before the running handlers are waited for.
-                try:
-                    ManagedSubscription.of(subscription).give_back()
-                except AmpsqError as error:
-                    _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
+                _give_back(subscription)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -222,8 +249,11 @@ class Worker:
             if self._owns_client:
                 client.close()
 
-    def _loop(self, subscription: Subscription, runner: HandlerThreads | HandlerTasks) -> None:
+    def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
         while not self._stopping.is_set():
+            if self._rules.halted is not None:
+                self._stay_halted(subscription)
+                return
             if not runner.has_room(_STEP):
                 continue
             try:
@@ -239,59 +269,85 @@ class Worker:
                 while message.is_barrier and not self._passed.wait(_STEP) and not self._stopping.is_set():
                     pass
 
+    def _stay_halted(self, subscription: Subscription) -> None:
+        """Take nothing more and give back what was not started, until the worker is stopped."""
+        _give_back(subscription)
+        while not self._stopping.wait(_SAYS_AGAIN):
+            _log.error("%s", self.halted)
+
+    # -- a coroutine function
+
+    def _run_coroutines(self, *, signals: bool) -> None:
+        """Await the handler in a thread with an event loop of its own, and end with it."""
+        import asyncio  # noqa: PLC0415  (slow to import)
+
+        from ampsq.client.handler_tasks import HandlerTasks  # noqa: PLC0415
+
+        worker = HandlerTasks(self._rules, None, self._async_client)
+        failures: list[BaseException] = []
+        loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            try:
+                loop.run_until_complete(worker.run())
+            except BaseException as error:  # noqa: BLE001  (raised again by `run`)
+                failures.append(error)
+            finally:
+                # Not what waits in threads: they may never end.
+                loop.close()
+
+        if signals:
+            self._stop_on_signals()
+        thread = threading.Thread(target=run, name="ampsq-worker-tasks", daemon=True)
+        thread.start()
+        # Not a wait for the event: a signal's handler sets it in this very thread.
+        while thread.is_alive() and not self._stopping.is_set():
+            thread.join(_NOTICED)
+        worker.stop()
+        until = time.monotonic() + self._stop_timeout + 3 * _ENDS_WITHIN
+        while thread.is_alive() and time.monotonic() < until:
+            thread.join(_NOTICED)
+        if thread.is_alive():
+            _log.warning("a handler keeps the event loop at the stop deadline; its messages come back")
+            worker.abandon()
+        if failures:
+            raise failures[0]
+
+    def _async_client(self) -> AsyncClient:
+        """Return an asyncio client to the same place, not connected."""
+        from ampsq.client.async_client import AsyncClient  # noqa: PLC0415  (slow to import)
+
+        if self._client is not None:
+            return AsyncClient._beside(self._client)  # noqa: SLF001  (its other half)
+        return AsyncClient(self._address[0], instance=self._address[1], failover=self._failover)
+
     # -- one message
 
     def _settle(self, message: Message, error: BaseException | None) -> None:
         """Settle a message by what its handler did, unless the handler has settled it itself."""
+        settlement = self._rules.settlement(message, error)
         try:
-            if message.is_barrier:
-                if error is not None:
-                    _log.warning("the handler of %r failed; a barrier does not come again: %r", message, error)
-                self._passed.set()
-            elif message.settled:
+            if settlement is None:
                 pass
-            elif error is None:
+            elif settlement.verb == "ack":
                 message.ack()
-            elif isinstance(error, Reject):
-                _log.info("%r is rejected: %s", message, error)
-                message.expire(reason=shortened_reason(str(error)))
+            elif settlement.verb == "expire":
+                message.expire(reason=settlement.reason)
             else:
-                # Raising is an ordinary way to say "not now"; the traceback is for who looks for it.
-                trace = error if _log.isEnabledFor(logging.DEBUG) else None
-                _log.warning("%r is cancelled: %s: %s", message, type(error).__name__, error, exc_info=trace)
-                message.cancel(self._cancel_delay, reason=failure_text(error))
+                message.cancel(settlement.delay, reason=settlement.reason)
         except (StaleLease, AlreadyAcked) as late:
             _log.warning("%r ended after its lease: %s", message, late)
         except AmpsqError as lost:
             # The lease lapses, and the message comes back by itself.
             _log.warning("%r could not be settled: %s", message, lost)
-        with self._counting:
-            if error is None:
-                self.processed += 1
-            elif isinstance(error, Reject):
-                self.rejected += 1
-            else:
-                self.failed += 1
+        if message.is_barrier:
+            self._passed.set()
+        self._rules.count(error)
 
 
-def advise_of_backlog(queue: str, backlog: int, concurrency: int, asked: int) -> str:
-    """Say what to write where a worker's subscription holds fewer messages than the worker handles at a time.
-
-    Args:
-        queue: a queue, or a regular expression of queues.
-        backlog: what one subscription may hold.
-        concurrency: of the worker.
-        asked: its `max_backlog`.
-    """
-    held = f"{backlog} message{'s' * (backlog != 1)}"
-    idle = f"so this worker handles {backlog} at a time, whatever its concurrency of {concurrency}"
-    if asked <= backlog:
-        return f"max_backlog={asked} lets a worker hold {held}, {idle}: leave it out, or write {2 * concurrency}"
-    room, named = max(asked, concurrency), is_name(queue)
-    who = f"the queue {queue!r}" if named else f"a queue that {queue!r} matches"
-    name = f"name={queue!r}, " if named else ""
-    return (
-        f"{who} lets a subscription hold {held} (max_per_subscription_backlog), {idle}: define it with "
-        f"max_per_subscription_backlog={room}, as in client.apply(Queue({name}max_per_subscription_backlog={room})), "
-        f"in a file max_per_subscription_backlog: {room}"
-    )
+def _give_back(subscription: Subscription) -> None:
+    """Give back what was picked up and not started, before the running handlers are waited for."""
+    try:
+        ManagedSubscription.of(subscription).give_back()
+    except AmpsqError as error:
+        _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import fcntl
-import gzip
 import itertools
 import json
 import os
@@ -103,8 +103,8 @@ def definitions() -> list[Definition]:
 
 def flights(number: int) -> list[bytes]:
     """The first flights of January 2013, each a JSON object, as they were scheduled."""
-    packed = (files("ampsq.cli") / "data" / "flights-2013-01.jsonl.gz").read_bytes()
-    return gzip.decompress(packed).splitlines()[:number]
+    packed = (files("ampsq.cli") / "data" / "flights-2013-01.jsonl.bz2").read_bytes()
+    return bz2.decompress(packed).splitlines()[:number]
 
 
 def day_of(flight: Mapping[str, object]) -> str:

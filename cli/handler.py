@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.errors import AmpsqError
+from ampsq.client.typed_handlers import as_handler
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
@@ -85,10 +88,6 @@ def _check(found: Any, text: str) -> None:
     if not callable(found):
         raise click.ClickException(f"{text} is of type {type(found).__name__}; allowed is a function of one message")
     try:
-        signature = inspect.signature(found)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(object())
-    except TypeError as error:
-        raise click.ClickException(f"{text}{signature} cannot be called with one message: {error}") from None
+        as_handler(found)
+    except AmpsqError as error:
+        raise click.ClickException(f"{text} cannot be called with one message: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 import click
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["worker"]
 
 _EPILOG = """\b
-The function is called with each message (a coroutine function is awaited):
+The function is called with each message (a coroutine function is awaited), or with data of the type that it asks for:
   # tasks.py
   def handle(message):
       print(message.data)
+  def handle_order(order: Order):
+      print(order.id)
 It returns: acknowledged. It raises: cancelled, so it comes again. It raises ampsq.Reject: expired.
 
 \b
@@ -51,6 +53,8 @@ class _WorkerOptions(TypedDict):
     max_backlog: int | None
     stop_timeout: Interval
     cancel_delay: Interval | None
+    on_invalid: Literal["cancel", "expire"]
+    time_limit: Interval | None
 
 
 @click.command(epilog=_EPILOG)
@@ -82,6 +86,14 @@ class _WorkerOptions(TypedDict):
 @click.option(
     "--cancel-delay", type=INTERVAL, help="After an exception, how long the message stays away; default none."
 )
+@click.option(
+    "--on-invalid",
+    type=click.Choice(["cancel", "expire"]),
+    default="cancel",
+    show_default=True,
+    help="What becomes of a message that does not fit the type that the function asks for.",
+)
+@click.option("--time-limit", type=INTERVAL, help="How long a handler may take; default no limit.")
 @click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @click.option("--advised", is_flag=True, hidden=True)
@@ -140,7 +152,7 @@ def _run(
     with settings.client(advise=True, patient=True, failover=failover) as client:
         _refuse_unknown(client, options["queue"])
         made = ampsq.Worker(handler, client=client, **options)
-        made._is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)
+        made._rules.is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)
         _log.info(
             "%s handles %r: concurrency %d, max_backlog %d",
             function,
@@ -190,7 +202,7 @@ def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | Non
     asked = 2 * concurrency if max_backlog is None else max_backlog
     backlog = min((*limits.values(), asked))
     if backlog < concurrency:
-        from ampsq.worker import advise_of_backlog
+        from ampsq.client.handler_rules import advise_of_backlog
 
         _log.warning("%s", advise_of_backlog(queue, backlog, concurrency, asked))
 

@@ -47,7 +47,7 @@ _INTERNAL: Final = {
 }
 #: What users make themselves; everything else is made by a call that gives it.
 _MADE_BY_USERS: Final = {
-    *("Client", "AsyncClient", "Worker", "FilePublishStore", "MemoryPublishStore"),
+    *("Client", "AsyncClient", "Worker", "AsyncWorker", "Hooks", "FilePublishStore", "MemoryPublishStore"),
     *("MemoryBookmarkStore", "RedisBookmarkStore", "SqliteBookmarkStore"),
 }
 #: Names that are not exported by `ampsq`, and belong to what is: signatures name them.
@@ -73,6 +73,7 @@ ALIASES: Final = {
     "NotFound": "ampsq.topics.replay",
     "Outcome": "ampsq.catalog.definition_checks",
     "Place": "ampsq.base.log_positions",
+    "OnInvalid": "ampsq.client.handler_rules",
     "Reason": "ampsq.definitions.action_values",
 }
 _USES: Final = {
@@ -187,7 +188,12 @@ PAGES: Final = (
             *("SyncState", "Recovery"),
         ),
     ),
-    Page("workers", "Workers", "From a shell: [`ampsq worker`](../cli.md).", ("Worker", "Reject")),
+    Page(
+        "workers",
+        "Workers",
+        "More: [workers](../workers.md). From a shell: [`ampsq worker`](../cli.md).",
+        ("Worker", "AsyncWorker", "Hooks", "Reject", "InvalidMessage", "HandlerTimeLimit"),
+    ),
     Page(
         "spark",
         "Spark",

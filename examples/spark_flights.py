@@ -2,7 +2,7 @@
 
     python examples/spark_flights.py
 
-    flights-2013-01.jsonl.gz -> Spark cleans -> topic flights -> queue arrivals -> two workers -> topic delays -> Spark
+    flights-2013-01.jsonl.bz2 -> Spark cleans -> topic flights -> queue arrivals -> two workers -> topic delays -> Spark
 
 Prints the delays of January 2013 by carrier. Runs on AMPSQ_URL, else on an embedded server, whose data stay in
 .ampsq-examples. Run it again: nothing is published twice, no work is left, the table is the same.
@@ -119,7 +119,7 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
         ampsq.Topic(name="delays"),
         ampsq.Queue(name="arrivals", underlying_topic="flights", max_per_subscription_backlog=500),
     )
-    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
+    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.bz2") as file:
         raw = spark.read.schema(f"day int, {FLIGHT}").json(str(file)).where(F.col("day") <= days)
         publish(
             clean(raw),

@@ -84,7 +84,7 @@ def main(spark: SparkSession, client: ampsq.Client, checkpoint: Path, days: int 
     address = {"url": client.url, "instance": client.instance}
     client.apply(ampsq.Topic(name="departures"), ampsq.Topic(name="departures-by-hour"))
     windows = []
-    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
+    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.bz2") as file:
         raw = spark.read.schema(FLIGHT).json(str(file))
         for day in range(1, days + 1):
             publish_day(raw, day, client)

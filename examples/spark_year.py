@@ -46,7 +46,7 @@ LOOK, LINE = 0.5, 5.0
 @contextlib.contextmanager
 def january(spark: SparkSession) -> Iterator[DataFrame]:
     """Read the flights that come with ampsq."""
-    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
+    with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.bz2") as file:
         yield spark.read.schema(f"month int, arr_delay int, {FLIGHT}").json(str(file))
 
 

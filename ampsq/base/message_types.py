@@ -7,10 +7,13 @@ import importlib
 import json
 import re
 from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+from uuid import UUID
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.limits import limits
@@ -26,6 +29,7 @@ __all__ = [
     "SMALL_BODY",
     "MessageType",
     "MessageTypeName",
+    "is_structured",
     "load_msgpack",
 ]
 
@@ -40,9 +44,57 @@ SMALL_BODY: Final = 32_768
 """Bytes up to which a body is read at no cost of steps, and its numbers are exact; the least `expression_limit`."""
 
 _WITH_FIELDS: Final = ("nvfix", "fix")
-_JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+#: What is written as text, or an enum's value, by every message type.
+_SCALARS: Final = (datetime, date, time, timedelta, UUID, Decimal, Enum)
 _WORD: Final = re.compile(r"([a-z]+)([0-9]*)")
 _TAG: Final = re.compile(r"[0-9]+")
+
+
+def is_structured(value: object) -> bool:
+    """Ask whether a value is a pydantic model or a dataclass, of pydantic or not."""
+    kind = type(value)
+    return hasattr(kind, "__pydantic_serializer__") or dataclasses.is_dataclass(kind)
+
+
+def _scalar(value: object) -> object:
+    """Return a time, UUID, Decimal or enum as pydantic writes it in JSON."""
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415  (needed by few)
+
+    return to_jsonable_python(value)
+
+
+def _jsonable(value: object) -> object:
+    """Return what JSON says for a value that it does not know; called for such values alone."""
+    if isinstance(value, _SCALARS) or is_structured(value):
+        return _scalar(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _as_mapping(value: object) -> dict[str, object] | object:
+    """Return the fields of a model or a dataclass, its values as they are; anything else as it is."""
+    kind = type(value)
+    serializer: Any = getattr(kind, "__pydantic_serializer__", None)
+    if serializer is not None:
+        fields: dict[str, object] = serializer.to_python(value, by_alias=True)
+        return fields
+    if dataclasses.is_dataclass(kind):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
+    return value
+
+
+def _packable(value: object) -> object:
+    """Return what MessagePack says for a value that it does not know; bytes and times with a zone it does."""
+    if isinstance(value, _SCALARS):
+        return _scalar(value)
+    if isinstance(value, set | frozenset):
+        # Within a model, whose type says that it is one.
+        return list(value)
+    if is_structured(value):
+        return _as_mapping(value)
+    raise TypeError(f"can not serialize {type(value).__name__!r} object")
+
+
+_JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_jsonable)
 
 
 def load_msgpack() -> ModuleType:
@@ -149,7 +201,7 @@ class MessageType:
         body: bytes
         try:
             if self.name == "msgpack":
-                body = load_msgpack().packb(data, datetime=True)
+                body = load_msgpack().packb(data, datetime=True, default=_packable)
                 return body
             body = _JSON_WRITER.encode(data).encode()
         except DefinitionError:
@@ -158,7 +210,7 @@ class MessageType:
             can = "JSON" if self.name == "json" else "MessagePack"
             raise DefinitionError(
                 f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what "
-                f"{can} can say"
+                f"{can} can say, with models, dataclasses, times, UUIDs, Decimals and enums in it"
             ) from error
         deepest = limits().json_depth
         # A body with fewer brackets is not nested deeper.
@@ -216,6 +268,8 @@ class MessageType:
         return found
 
     def _fields(self, data: Any) -> bytes:
+        if not isinstance(data, Mapping):
+            data = _as_mapping(data)
         if not isinstance(data, Mapping) or not data:
             example = {"55" if self.name == "fix" else "symbol": "IBM"}
             raise DefinitionError(
@@ -245,6 +299,8 @@ class MessageType:
             value = repr(value)
         elif isinstance(value, int | Decimal) and not isinstance(value, bool):
             value = str(value)
+        elif isinstance(value, _SCALARS) and not isinstance(value, str):
+            value = str(_scalar(value))
         body = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
         if not isinstance(body, bytes) or self.separator.encode() in body:
             raise DefinitionError(

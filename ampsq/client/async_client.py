@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ampsq.catalog.apply import Outcome
     from ampsq.client.async_admin import AsyncAdmin
     from ampsq.client.async_publisher import AsyncPublisher
+    from ampsq.client.client import Client
     from ampsq.client.session import Session
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
@@ -84,6 +85,18 @@ class AsyncClient:
         name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._connection = AsyncClientConnection(locate, name, options, listeners)
         self._admin: AsyncAdmin | None = None
+
+    @classmethod
+    def _beside(cls, client: Client) -> Self:
+        """Make one to the same place and with the same options as a client of threads, not connected."""
+        from ampsq.client.async_connection import AsyncClientConnection
+        from ampsq.transport.connection_state import AsyncListeners
+
+        made, listeners = cls.__new__(cls), AsyncListeners()
+        locate, name, options = client._connection.again(listeners)  # noqa: SLF001  (its other half)
+        made._connection = AsyncClientConnection(locate, name, options, listeners)  # noqa: SLF001
+        made._admin = None  # noqa: SLF001
+        return made
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""

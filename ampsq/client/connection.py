@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ampsq.server.location import ServerLocation
     from ampsq.topics.subscription import ManagedTopicSubscription, TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+    from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
     from ampsq.transport.store import Store
@@ -88,6 +89,15 @@ class ClientConnection:
         self.parts: InstanceConnection = parts
         self.session: Session = parts.session
         self.store: Store = parts.store
+
+    def again(self, listeners: Listeners) -> tuple[Callable[[], ServerLocation], str, ConnectionOptions]:
+        """Return what makes another connection to the same place, which works in the same way.
+
+        Args:
+            listeners: called when the state of that one changes.
+        """
+        options = replace(self._options, listeners=listeners, revive=None, instances=())
+        return self._location.again, self.instances[0].instance, options
 
     # -- the first instance
 

@@ -1,33 +1,29 @@
-"""The handlers of a worker as they run: in threads or as tasks of an event loop, as many as it has slots."""
+"""The handlers of a worker as they run in threads, as many as it has slots; those that run longer than they may."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import contextvars
 import inspect
 import logging
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+from ampsq.client.handler_rules import HandlerTimeLimit, call_hooks
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ampsq.client.handler_rules import HandlerRules
     from ampsq.queues.subscription import Message
 
-    _Handler: TypeAlias = Callable[[Message], Any]
     _Settle: TypeAlias = Callable[[Message, BaseException | None], None]
 
-__all__ = ["HandlerSlots", "HandlerTasks", "HandlerThreads", "is_of_kind"]
+__all__ = ["HandlerSlots"]
 
 _log = logging.getLogger("ampsq.worker")
-#: Seconds in which what still runs is cancelled, and then the thread ends.
-_ENDS_WITHIN = 0.25
-
-
-def is_of_kind(handler: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:
-    """Ask whether a function, or an object's way of being called, is of a kind."""
-    return any(test(handler) or test(getattr(handler, "__call__", None)) for test in tests)  # noqa: B004  (its kind)
 
 
 async def _awaited(result: Awaitable[Any]) -> None:
@@ -35,22 +31,36 @@ async def _awaited(result: Awaitable[Any]) -> None:
 
 
 class HandlerSlots:
-    """The room for handlers that run at the same time.
+    """Runs a function in threads, as many at the same time as there are slots; with one slot, in the worker's own.
+
+    They are daemons: what still runs at the stop deadline does not keep the process alive.
 
     Args:
-        handler: what is called with each message.
-        concurrency: how many at the same time.
-        settle: called with a message, and what its handler raised, once that has ended.
+        rules: the handler, and how it is to be run.
+        settle: called with a message, and what its handler raised, once that has ended or has run too long.
 
     Attributes:
-        running: handlers that have begun and not ended; what settles their messages afterwards is not counted.
+        running: handlers that have begun and not ended, without those that ran too long; what settles their messages
+            afterwards is not counted.
+        overrun: handlers that run longer than their time limit, now.
     """
 
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        self._handler, self._concurrency, self._settle = handler, concurrency, settle
-        self._slots = threading.Semaphore(concurrency)
+    def __init__(self, rules: HandlerRules, settle: _Settle) -> None:
+        self._rules, self._settle = rules, settle
+        self._concurrency = rules.concurrency
+        self._slots = threading.Semaphore(self._concurrency)
         self._counting = threading.Lock()
-        self.running = 0
+        self.running = self.overrun = 0
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._number = self._concurrency if self._concurrency > 1 else 0
+        for number in range(self._number):
+            threading.Thread(target=self._work, name=f"ampsq-worker-{number}", daemon=True).start()
+        # Messages whose handlers run, in the order of their deadlines, with when that is; of a worker with a limit.
+        self._deadlines: dict[int, tuple[float, Message]] = {}
+        self._watched = threading.Condition(self._counting)
+        self._is_closed = False
+        if rules.time_limit is not None:
+            threading.Thread(target=self._watch, name="ampsq-worker-limit", daemon=True).start()
 
     def has_room(self, timeout: float) -> bool:
         """Wait for a free slot."""
@@ -61,45 +71,13 @@ class HandlerSlots:
 
     @property
     def is_idle(self) -> bool:
-        """True where no handler runs and no message waits to be settled."""
+        """True where no handler runs within its time limit, and no message waits to be settled."""
         number = 0
         while self._slots.acquire(blocking=False):
             number += 1
         if number:
             self._slots.release(number)
-        return number == self._concurrency
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a handler while it runs."""
-        with self._counting:
-            self.running += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self.running -= 1
-
-    def finish(self) -> None:
-        """Let nothing be started any more."""
-        while self._slots.acquire(blocking=False):
-            pass
-        if running := self.running:
-            _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
-
-
-class HandlerThreads(HandlerSlots):
-    """Runs a function in threads; with a concurrency of one, in the worker's own.
-
-    They are daemons: what still runs at the stop deadline does not keep the process alive.
-    """
-
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        super().__init__(handler, concurrency, settle)
-        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._number = concurrency if concurrency > 1 else 0
-        for number in range(self._number):
-            threading.Thread(target=self._work, name=f"ampsq-worker-{number}", daemon=True).start()
+        return number >= self._concurrency - self.overrun
 
     def start(self, message: Message) -> None:
         """Handle a message in a free slot."""
@@ -113,67 +91,94 @@ class HandlerThreads(HandlerSlots):
         while (message := self._messages.get()) is not None:
             self._handle(message)
 
+    def _call(self, message: Message) -> None:
+        result = self._rules.handler(message)
+        if inspect.isawaitable(result):
+            # A plain function may hand back a coroutine, as a lambda or a decorator does: the work itself.
+            asyncio.run(_awaited(result))
+
     def _handle(self, message: Message) -> None:
+        rules = self._rules
+        # What hooks set in it, as a span that is open, ends with the message.
+        context = contextvars.copy_context() if rules.hooks else None
         error: BaseException | None = None
+        self._begin(message)
         try:
-            with self.counted():
-                result = self._handler(message)
-                if inspect.isawaitable(result):
-                    # A plain function may hand back a coroutine, as a lambda or a decorator does: the work itself.
-                    asyncio.run(_awaited(result))
+            if context is None:
+                self._call(message)
+            else:
+                context.run(call_hooks, rules.hooks_before(message))
+                context.run(self._call, message)
         except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
         try:
-            self._settle(message, error)
+            if self._ended(message):
+                if context is not None:
+                    context.run(call_hooks, rules.hooks_behind(message, error))
+                self._settle(message, error)
         finally:
             self._slots.release()
+
+    # -- the time limit
+
+    def _begin(self, message: Message) -> None:
+        limit = self._rules.time_limit
+        with self._counting:
+            self.running += 1
+            if limit is not None:
+                self._deadlines[id(message)] = time.monotonic() + limit, message
+                self._watched.notify()
+
+    def _ended(self, message: Message) -> bool:
+        """Note that a handler has ended; gives whether its message is to be settled, as it was not at its limit."""
+        with self._counting:
+            if self._rules.time_limit is None or self._deadlines.pop(id(message), None) is not None:
+                self.running -= 1
+                return True
+            self.overrun -= 1
+        _log.warning("the handler of %r has ended, after its time limit; its message was given up before", message)
+        return False
+
+    def _watch(self) -> None:
+        while (message := self._next_overrun()) is not None:
+            _log.error(
+                "the handler of %r runs longer than its time limit of %g s, and a thread cannot be ended: its message "
+                "is given up, and its slot is taken until it ends",
+                message,
+                self._rules.time_limit,
+            )
+            error = HandlerTimeLimit()
+            call_hooks(self._rules.hooks_behind(message, error))
+            self._settle(message, error)
+            self._rules.run_overrun()
+
+    def _next_overrun(self) -> Message | None:
+        """Wait for a handler that runs too long; None when nobody has to watch any more."""
+        with self._watched:
+            while not self._is_closed:
+                first = next(iter(self._deadlines.items()), None)
+                wait = None if first is None else first[1][0] - time.monotonic()
+                if first is not None and wait is not None and wait <= 0:
+                    del self._deadlines[first[0]]
+                    self.running -= 1
+                    self.overrun += 1
+                    return first[1][1]
+                self._watched.wait(wait)
+        return None
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Let nothing be started any more."""
+        while self._slots.acquire(blocking=False):
+            pass
+        if running := self.running + self.overrun:
+            _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
 
     def close(self) -> None:
         """Let the threads go."""
         for _ in range(self._number):
             self._messages.put(None)
-
-
-class HandlerTasks(HandlerSlots):
-    """Runs a coroutine function as tasks of one event loop, in a thread of its own."""
-
-    def __init__(self, handler: _Handler, concurrency: int, settle: _Settle) -> None:
-        super().__init__(handler, concurrency, settle)
-        self._closing = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="ampsq-tasks", daemon=True)
-        self._thread.start()
-
-    def start(self, message: Message) -> None:
-        """Handle a message in a free slot."""
-        self._slots.acquire()
-        future = asyncio.run_coroutine_threadsafe(self._handle(message), self._loop)
-        future.add_done_callback(lambda _: self._slots.release())
-
-    async def _handle(self, message: Message) -> None:
-        error: BaseException | None = None
-        try:
-            with self.counted():
-                await self._handler(message)
-        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-            if self._closing:
-                # Cancelled at the stop deadline: the message comes back uncancelled.
-                return
-            error = raised
-        await asyncio.to_thread(self._settle, message, error)
-
-    async def _cancel_all(self) -> None:
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    def close(self) -> None:
-        """End the event loop; what still runs is cancelled."""
-        self._closing = True
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=_ENDS_WITHIN)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=_ENDS_WITHIN)
-        if not self._thread.is_alive():
-            self._loop.close()
+        with self._watched:
+            self._is_closed = True
+            self._watched.notify()

@@ -4,6 +4,7 @@ While nothing happens, a second costs the server one script for all its instance
 else. What happens is noticed at once: scripts wake the coordinator (lua/lib/timetable.lua). The look each second finds
 what nobody tells: plain XADDs, clients of older releases, and what was lost with a connection.
 """
+# Long: the loop and all that it looks at are one state under one lock.
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import DefinitionError
-from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
+from ampsq.base.message_types import JSON, SMALL_BODY, MessageType, is_structured
 from ampsq.base.values import shown
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.limits import BATCH, BYTES
@@ -55,7 +55,7 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
     """
     if not isinstance(size, int) or not 1 <= size <= BATCH:
         raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
-    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable):
+    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable) or is_structured(messages):
         raise DefinitionError(
             f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
         )

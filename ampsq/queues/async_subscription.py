@@ -142,7 +142,7 @@ class AsyncManagedSubscription:
 
     @classmethod
     def of(cls, subscription: AsyncSubscription) -> AsyncManagedSubscription:
-        """Return what is behind a subscription, for the gateway."""
+        """Return what is behind a subscription, for the gateway and a worker."""
         return subscription._managed  # noqa: SLF001  (its other half)
 
     @property
@@ -243,6 +243,11 @@ class AsyncManagedSubscription:
             self.is_moving = False
 
     # -- ending
+
+    async def give_back(self) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted."""
+        async with self.lock:
+            await self.store.run(self.core.give_back(self.pipeline))
 
     async def close(self) -> None:
         """See `Subscription.close`."""

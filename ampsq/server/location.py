@@ -36,6 +36,10 @@ class ServerLocation:
         else:
             self._acquire()
 
+    def again(self) -> ServerLocation:
+        """Return another use of the same server, which is released for itself."""
+        return ServerLocation(self.url if self._embedded is None else None, self._data_dir, self._appendfsync)
+
     def _acquire(self) -> None:
         from ampsq.server.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
 

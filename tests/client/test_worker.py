@@ -11,10 +11,12 @@ import pytest
 from observing import eventually
 from scene import pick_up
 
-from ampsq import Queue, Reject, Worker
+from ampsq import AsyncWorker, Queue, Reject, Worker
 from ampsq.base.errors import DefinitionError, UnknownQueue
 
-KINDS = ["one thread", "three threads", "coroutine"]
+#: A coroutine function in a `Worker` and in an `AsyncWorker`.
+AWAITED = ["coroutine", "asyncio"]
+KINDS = ["one thread", "three threads", *AWAITED]
 
 
 def define(client, **elements):
@@ -31,7 +33,12 @@ class Running:
 
     def _run(self):
         try:
-            self.worker.run()
+            if isinstance(self.worker, AsyncWorker):
+                # Not asyncio.run, which waits for threads that a handler left.
+                with contextlib.closing(asyncio.new_event_loop()) as loop:
+                    loop.run_until_complete(self.worker.run())
+            else:
+                self.worker.run()
         except BaseException as error:  # noqa: BLE001 - told by `stop`
             self.failure = error
 
@@ -52,14 +59,15 @@ def start(valkey, client):
     with contextlib.ExitStack() as stack:
 
         def start(handler, kind="one thread", **options):
-            if kind == "coroutine":
+            if kind in AWAITED:
                 plain = handler
 
                 async def handler(message):
                     return await asyncio.to_thread(plain, message)
 
             given = {"concurrency": 1 if kind == "one thread" else 3, **options}
-            running = Running(Worker(handler, "work", url=valkey.url, instance=client.instance, **given))
+            make = AsyncWorker if kind == "asyncio" else Worker
+            running = Running(make(handler, "work", url=valkey.url, instance=client.instance, **given))
             stack.callback(running.stop)
             return running
 
@@ -118,7 +126,7 @@ def test_many_messages_are_handled_once_each(client, start, kind):
     assert client.admin.queue_stats("work").acknowledged == 500
 
 
-@pytest.mark.parametrize("kind", ["three threads", "coroutine"])
+@pytest.mark.parametrize("kind", ["three threads", *AWAITED])
 def test_so_many_handlers_run_at_once_and_no_more(client, start, kind):
     define(client)
     client.publish_many("work", range(9))
@@ -153,7 +161,9 @@ def test_a_failed_message_stays_away_for_the_delay(client, start):
     assert times[1] - times[0] >= 0.4
 
 
-@pytest.mark.parametrize(("kind", "busy"), [("one thread", True), ("three threads", False), ("coroutine", True)])
+@pytest.mark.parametrize(
+    ("kind", "busy"), [("one thread", True), ("three threads", False), *((each, True) for each in AWAITED)]
+)
 def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind, busy):
     # Given a lease of two seconds, a coordinator that takes back what lapses, and a worker that was idle for a while
     define(client, lease_period="2s")
@@ -329,10 +339,15 @@ def test_an_idle_worker_stops_at_once(client, start):
     assert client.admin.queue_stats("work").subscriptions == 0
 
 
-def test_a_worker_may_use_a_client_of_the_user_s_and_leaves_it_open(client):
+async def nothing(_):
+    pass
+
+
+@pytest.mark.parametrize("handler", [lambda _: None, nothing])
+def test_a_worker_may_use_a_client_of_the_user_s_and_leaves_it_open(client, handler):
     define(client)
     client.publish("work", 1)
-    running = Running(Worker(lambda _: None, "work", client=client))
+    running = Running(Worker(handler, "work", client=client))
     eventually(lambda: client.admin.queue_stats("work").acknowledged == 1)
     running.stop()
     client.publish("work", 2)

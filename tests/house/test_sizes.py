@@ -29,8 +29,6 @@ SHORT = {
     "ampsq.cli.trim": "a command, as each has its file",
     "ampsq.cli.version": "a command, as each has its file",
     "ampsq.console.health": "the page that load balancers ask for, which knows none of the others",
-    "ampsq.coordinator.sweep": "a duty, as each has its file",
-    "ampsq.coordinator.wanted_names": "a duty, as each has its file",
     "ampsq.expressions.reading": "the budget of reading bodies, beside what is read",
     "ampsq.gateway.server_probe": "asks a server that may not answer, apart from those that serve",
     "ampsq.operations.doctor.any_server": "opens servers that no client would work with",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
-import gzip
 import importlib
 import json
 import os
@@ -46,8 +46,8 @@ def coordinated(coordinate, valkey):
 @pytest.fixture(scope="module")
 def flights():
     """The flights of January 2013."""
-    packed = (files("ampsq.cli.data") / "flights-2013-01.jsonl.gz").read_bytes()
-    return [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+    packed = (files("ampsq.cli.data") / "flights-2013-01.jsonl.bz2").read_bytes()
+    return [json.loads(line) for line in bz2.decompress(packed).splitlines()]
 
 
 def messages(client, topic):

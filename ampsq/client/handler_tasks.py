@@ -1,0 +1,213 @@
+"""The handlers of a worker as they run as tasks of an event loop: messages are taken, handled and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
+from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
+from ampsq.queues.async_subscription import AsyncManagedSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from ampsq.client.async_client import AsyncClient
+    from ampsq.client.handler_rules import HandlerRules, HookCall, Settlement
+    from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
+    from ampsq.queues.heartbeat import Keepalive
+
+__all__ = ["HandlerTasks"]
+
+_log = logging.getLogger("ampsq.worker")
+#: Seconds before a server that is away is asked again.
+_STEP: Final = 0.25
+#: Seconds in which the server is told of the end; one that does not answer finds out by itself.
+_ENDS_WITHIN: Final = 2.0
+#: Seconds between two lines of a log that say why no more messages are taken.
+_SAYS_AGAIN: Final = 60.0
+
+
+class HandlerTasks:
+    """A coroutine function awaited with each message of a queue, as many at the same time as its rules say.
+
+    Args:
+        rules: the handler, and how it is to be run.
+        client: one to use, connected, which stays open; None: one of its own.
+        connect: makes one of its own, not connected.
+    """
+
+    def __init__(self, rules: HandlerRules, client: AsyncClient | None, connect: Callable[[], AsyncClient]) -> None:
+        self._rules, self._client, self._make_client = rules, client, connect
+        self._is_stopped = False
+        # Since the stop deadline: what is cancelled then comes back by itself.
+        self._is_abandoning = False
+        self._wake: Callable[[], object] = lambda: None
+        self._keepalive: Keepalive | None = None
+
+    def stop(self) -> None:
+        """Let `run` end, from any thread."""
+        self._is_stopped = True
+        self._wake()
+
+    def abandon(self) -> None:
+        """Show no more signs of life, from another thread, though a handler keeps the event loop."""
+        if (keepalive := self._keepalive) is not None:
+            keepalive.stop()
+
+    async def run(self) -> None:
+        """Handle messages until stopped; see `AsyncWorker.run`."""
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(stopping.set)
+        if self._is_stopped:
+            stopping.set()
+        self._is_abandoning = False
+        client = self._client or self._make_client()
+        try:
+            if self._client is None:
+                await client.connect()
+            self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
+            await self._serve(client, stopping)
+        finally:
+            self._wake, self._keepalive = lambda: None, None
+            if self._client is None:
+                await _within(_ENDS_WITHIN, client.close())
+
+    async def _serve(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+        running: set[asyncio.Task[None]] = set()
+        rules = self._rules
+        subscription = await client.subscribe(
+            rules.queue, max_backlog=rules.max_backlog, filter=rules.filter, renew=True
+        )
+        rules.advise(subscription.max_backlog)
+        taking = asyncio.create_task(self._take(subscription, running), name="ampsq-worker-take")
+        stopped = asyncio.create_task(stopping.wait(), name="ampsq-worker-stop")
+        try:
+            await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            taking.cancel()
+            await asyncio.wait({taking})
+            if not taking.cancelled() and (error := taking.exception()) is not None:
+                raise error
+            await self._end(subscription, running)
+        finally:
+            self._is_abandoning = True
+            for task in (taking, stopped, *running):
+                task.cancel()
+            await asyncio.wait({taking, stopped, *running}, timeout=_ENDS_WITHIN)
+            await _within(_ENDS_WITHIN, subscription.close())
+
+    async def _end(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
+        """Give back what was not started, then let running handlers end."""
+        if running:
+            _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
+        await _within(_ENDS_WITHIN, AsyncManagedSubscription.of(subscription).give_back())
+        if running:
+            _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
+            if late:
+                _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
+
+    async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
+        slots = asyncio.Semaphore(self._rules.concurrency)
+        while True:
+            await slots.acquire()
+            # Only now: the handler that had the slot may have been the last one.
+            if self._rules.halted is not None:
+                break
+            try:
+                message = await subscription.get(_STEP)
+            except Unavailable as error:
+                slots.release()
+                _log.warning("no server, trying on: %s", error)
+                await asyncio.sleep(_STEP)
+                continue
+            except BaseException:
+                slots.release()
+                raise
+            if message is None:
+                slots.release()
+                continue
+            task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
+            running.add(task)
+            task.add_done_callback(running.discard)
+            if message.is_barrier:
+                # What comes behind a barrier waits for its handler.
+                await asyncio.wait({task})
+        await _within(_ENDS_WITHIN, AsyncManagedSubscription.of(subscription).give_back())
+        while True:
+            await asyncio.sleep(_SAYS_AGAIN)
+            _log.error("%s", self._rules.halted)
+
+    # -- one message
+
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
+        rules = self._rules
+        error: BaseException | None = None
+        try:
+            try:
+                if rules.hooks:
+                    await _await_hooks(rules.hooks_before(message))
+                if rules.time_limit is None:
+                    await rules.handler(message)
+                else:
+                    await self._handle_within(rules.time_limit, message)
+            except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+                if self._is_abandoning:
+                    # Cancelled at the stop deadline: the message comes back uncancelled.
+                    return
+                error = raised
+            if rules.hooks:
+                await _await_hooks(rules.hooks_behind(message, error))
+            await self._settle(message, rules.settlement(message, error))
+            rules.count(error)
+        finally:
+            slots.release()
+
+    async def _handle_within(self, seconds: float, message: AsyncMessage) -> None:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await self._rules.handler(message)
+        except TimeoutError:
+            if limit.expired():
+                raise HandlerTimeLimit from None
+            raise
+
+    async def _settle(self, message: AsyncMessage, settlement: Settlement | None) -> None:
+        try:
+            if settlement is None:
+                return
+            if settlement.verb == "ack":
+                await message.ack()
+            elif settlement.verb == "expire":
+                await message.expire(reason=settlement.reason)
+            else:
+                await message.cancel(settlement.delay, reason=settlement.reason)
+        except (StaleLease, AlreadyAcked) as late:
+            _log.warning("%r ended after its lease: %s", message, late)
+        except AmpsqError as lost:
+            # The lease lapses, and the message comes back by itself.
+            _log.warning("%r could not be settled: %s", message, lost)
+
+
+async def _await_hooks(calls: Iterable[HookCall]) -> None:
+    """Call hooks and await what can be awaited; what one raises is logged."""
+    for hook, arguments in calls:
+        try:
+            result = hook(*arguments)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:  # noqa: BLE001  (whatever a hook of a user's raises)
+            log_failed_hook(hook)
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    """Await what tells the server of an end; a server that does not answer keeps nobody."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
+    except AmpsqError as error:
+        _log.warning("the server could not be told of the end, and finds out by itself: %s", error)
