@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
-from ampsq.protocol.keepalive import keepalive_channel
+from ampsq.protocol.keepalive import RETURN_WITHIN, keepalive_channel
 from ampsq.protocol.reads.clock import exact_server_time
 from ampsq.protocol.reads.server import server_run
 from ampsq.protocol.reads.subscribers import (
@@ -29,8 +29,6 @@ __all__ = ["LostClients"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _PAUSE: Final = 0.3
-#: Seconds after a server's start in which absence counts for nothing: clients are still coming back.
-_GRACE: Final = 10.0
 #: Looks in a row that must find nobody: a client that reconnects is away for one.
 _LOOKS: Final = 2
 _BATCH: Final = 500
@@ -52,7 +50,7 @@ class LostClients:
     name = "absence"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"clients"})
 
-    def __init__(self, grace: float = _GRACE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, grace: float = RETURN_WITHIN, clock: Callable[[], float] = time.monotonic) -> None:
         self._grace, self._own_clock = grace, clock
         self._run_id = ""
         self._clock: float | None = None

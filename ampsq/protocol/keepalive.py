@@ -6,7 +6,23 @@ from typing import Final
 
 from ampsq.protocol.schema import WAKE
 
-__all__ = ["HEARTBEAT", "attach", "keepalive_channel", "wake_channel"]
+__all__ = [
+    "HEARTBEAT",
+    "LONGEST_HEARTBEAT",
+    "RETURN_WITHIN",
+    "SESSION_TIMEOUT",
+    "attach",
+    "keepalive_channel",
+    "wake_channel",
+]
+
+#: Milliseconds between two signs of life of a client, at most.
+LONGEST_HEARTBEAT: Final = 10_000
+#: Milliseconds without a sign of life after which a subscription ends: two may be lost, and the third may come late.
+SESSION_TIMEOUT: Final = 35_000
+#: Seconds that clients have to come back after their server started anew: one that sends nothing else learns of it by
+#: its next sign of life, and then connects.
+RETURN_WITHIN: Final = 12.0
 
 #: Asks whether the server is there, on a connection that is subscribed.
 HEARTBEAT: Final = ("PING",)

@@ -19,8 +19,7 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import subscriptions as subscription_calls
-from ampsq.protocol.keepalive import HEARTBEAT, attach
-from ampsq.queues.registration import SESSION_TIMEOUT
+from ampsq.protocol.keepalive import HEARTBEAT, SESSION_TIMEOUT, attach
 from ampsq.transport.connection_state import ConnectionState
 from ampsq.transport.errors import translate_error
 from ampsq.transport.store import Store

@@ -17,6 +17,7 @@ from ampsq.expressions import parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.calls.subscriptions import SubscribeReply, SubscribeRequest
+from ampsq.protocol.keepalive import SESSION_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Call
 
-__all__ = ["SESSION_TIMEOUT", "Registration", "SubscriptionSpec", "parse_filter"]
+__all__ = ["Registration", "SubscriptionSpec", "parse_filter"]
 
 T = TypeVar("T")
 
-#: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
-SESSION_TIMEOUT: Final = 30_000
 #: Catalog changes between reading and writing; more than this is not chance.
 _RACES: Final = 50
 #: Queues of a pattern whose definitions are read to find the smallest limit.

@@ -16,12 +16,12 @@ from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.reads.actions import first_retry, first_timeout, read_source_position
 from ampsq.protocol.reads.clock import last_given_id
 from ampsq.protocol.reads.duties import due_until
 from ampsq.protocol.reads.streams import Stream, stream_length
 from ampsq.protocol.reads.subscribers import count_listeners, subscription_client, subscription_deadlines
-from ampsq.queues.registration import SESSION_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,6 +29,7 @@ from ampsq.base.errors import (
     Unavailable,
 )
 from ampsq.base.values import Interval
+from ampsq.protocol.keepalive import LONGEST_HEARTBEAT
 from ampsq.protocol.reads.greeting import greet, parse_clock, read_greeting
 from ampsq.transport.connection_state import ConnectionEvent, ConnectionState, Listeners
 from ampsq.transport.discovery import ask_cluster, ask_sentinels, slot_of
@@ -46,8 +47,8 @@ __all__ = ["Route", "ServerAddress", "parse_heartbeat"]
 _log = logging.getLogger("ampsq")
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
-#: Milliseconds of a heartbeat: a server keeps a silent subscription for 30 s.
-_SHORTEST, _LONGEST = 200, 10_000
+#: Milliseconds of a heartbeat.
+_SHORTEST, _LONGEST = 200, LONGEST_HEARTBEAT
 #: After these another address is tried at once; after others, as a broken connection, the same one first.
 _NOT_HERE: Final = (
     *(AuthenticationFailed, ConnectionRefused, NameNotResolved, NoAnswer, NotAPrimary),
