@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkDirection", "LinkDirections", "make_link"]
 
-#: Seconds for which a direction waits for something new; then it looks whether it is to stop.
+#: Seconds for which a direction waits for something new; then it looks whether it is to stop. Where nothing came, it
+#: waits the double the next time, up to the most: what comes ends it.
 _WAIT: Final = 0.25
+_LONGEST_WAIT: Final = 1.0
 #: Seconds that all directions of a link together have to end.
 _ENDS_WITHIN: Final = 1.0
 
@@ -37,10 +39,18 @@ class LinkDirection:
         self.link, self.state = make_link(source, destination, definition), state
         self._source, self._destination = source.store, destination.store
         self._counted = time.monotonic(), 0, 0
+        self._wait = _WAIT
 
-    def step(self, wait: float) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has moved lately."""
+        return self._wait >= _LONGEST_WAIT
+
+    def step(self) -> None:
         """Step the link, and count what it moved."""
-        moved, state = self.link.step(wait), self.state
+        moved, state = self.link.step(self._wait), self.state
+        has_moved = moved.messages or moved.journal_rows or moved.requests or not moved.is_idle
+        self._wait = _WAIT if has_moved else min(2 * self._wait, _LONGEST_WAIT)
         state.messages += moved.messages
         state.bytes += moved.bytes
         state.told += moved.journal_rows
@@ -77,7 +87,12 @@ class LinkDirections:
         for thread in self._threads:
             thread.start()
 
-    def step(self, wait: float) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has moved lately, in no direction."""
+        return all(direction.is_idle for direction in (self._own, *self._back))
+
+    def step(self) -> None:
         """Step our own direction.
 
         Raises:
@@ -85,7 +100,7 @@ class LinkDirections:
         """
         if self._failed:
             raise self._failed[0]
-        self._own.step(wait)
+        self._own.step()
 
     def validate_again(self) -> None:
         """See that both sides still fit once another link of one of them has found an instance of another group.
@@ -110,7 +125,7 @@ class LinkDirections:
     def _pull(self, back: LinkDirection) -> None:
         try:
             while not self._stopping.is_set():
-                back.step(_WAIT)
+                back.step()
         except AmpsqError as error:
             self._failed.append(error)
 

@@ -45,8 +45,8 @@ _log = logging.getLogger("ampsq.replication")
 #: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
 _PERIOD: Final = 5_000
 _RENEW: Final = 1.0
-#: Seconds for which a link waits for something new; then it looks whether it is to stop.
-_WAIT: Final = 0.25
+#: Signs of life of a link on which nothing moves: one in so many looks at the definitions.
+_IDLE_RENEW: Final = 2
 #: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
 _FIRST_PAUSE: Final = 0.1
 #: Seconds for which a call to the other side is repeated.
@@ -149,13 +149,17 @@ class LinkRunner:
         return True
 
     def _step(self, own: LinkEnd, other: LinkEnd, directions: LinkDirections, state: LinkState) -> None:
-        renew_at = 0.0
+        renew_at, looks = 0.0, 0
         versions = own.catalog.version, other.catalog.version
         while not self._stopping.is_set():
             if time.monotonic() >= renew_at:
                 renew_at = time.monotonic() + _RENEW
                 if defined_versions(own, other) != versions:
                     return
+                looks += 1
+                if directions.is_idle and looks % _IDLE_RENEW:
+                    directions.step()
+                    continue
                 if not own.store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
                 directions.report(self._owner)
@@ -163,7 +167,7 @@ class LinkRunner:
                 self._say(state)
                 self._tell(own.store, state)
                 directions.validate_again()
-            directions.step(_WAIT)
+            directions.step()
 
     def _reach(self, own: LinkEnd, state: LinkState, stack: ExitStack) -> LinkEnd:
         """The first instance of the list that answers; one that has a link to us comes before all others.

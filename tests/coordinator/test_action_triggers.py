@@ -136,7 +136,7 @@ def test_a_killed_client_is_told_once_however_many_coordinators_look(  # noqa: P
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
         name = process.stdout.readline().strip()
         process.send_signal(signal.SIGKILL)
-    # A server that was just started gives clients ten seconds to come back.
+    # A server that was just started gives clients twelve seconds to come back.
     eventually(lambda: published("log"), within=25.0)
     assert published("log") == [name.encode()]
 
