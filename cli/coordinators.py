@@ -12,7 +12,7 @@ from ampsq.base.formatting import span_text
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import note, table
 from ampsq.protocol.reads.clock import server_time
-from ampsq.protocol.reads.coordinators import STALE, CoordinatorEntry, owner_of_instance, read_coordinators
+from ampsq.protocol.reads.coordinators import STALE, CoordinatorEntry, owners_of_instance, read_coordinators
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.transport.store import Store
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["coordinators"]
 
-_COLUMNS = ("id", "host", "process", "age", "seen", "cares_for", "named", "instances", "late")
+_COLUMNS = ("id", "host", "process", "age", "seen", "cares_for", "named", "powers", "instances", "late")
 #: Names of instances that a table shows of each.
 _SHOWN = 5
 
@@ -31,7 +31,7 @@ _SHOWN = 5
 @click.command(epilog="\b\nExamples:\n  ampsq coordinators\n  ampsq coordinators --json | jq .instances")
 @listing_options(_COLUMNS)
 def coordinators(settings: CommandSettings) -> None:
-    """List the coordinators of the server: which instances each one cares for, and which duties are late.
+    """List the coordinators of the server: which instances each one has, and what is late.
 
     Coordinators share the instances of a server. When one comes or goes, instances change hands within seconds.
     """
@@ -41,7 +41,7 @@ def coordinators(settings: CommandSettings) -> None:
         names = store.run(read_instances())
     shares: dict[str, list[str]] = {each.id: [] for each in found}
     for name in names:
-        if owner := owner_of_instance(name, found):
+        for owner in owners_of_instance(name, found):
             shares[owner].append(name)
     if print_records(settings, (_facts(each, shares[each.id], now) for each in found)):
         return
@@ -56,8 +56,9 @@ def coordinators(settings: CommandSettings) -> None:
 
 
 def _facts(each: CoordinatorEntry, instances: Sequence[str], now: int) -> dict[str, object]:
-    facts = asdict(each)
-    return facts | {"age": (now - facts.pop("since")) / 1000, "seen": (now - each.seen) / 1000, "instances": instances}
+    ago = {"age": (now - each.since) / 1000, "seen": (now - each.seen) / 1000}
+    known = {**asdict(each), **ago, "instances": instances}
+    return {name: known[name] for name in _COLUMNS}
 
 
 def _names(instances: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Run the coordinator: time-outs, dead letters and replication for your own server.",
-    "coordinators": "List the coordinators of the server: which instances each cares for, and what is late.",
+    "coordinators": "List the coordinators of the server: which instances each one has, and what is late.",
     "upgrade": "Turn instances that the release before stored into this release's format.",
     "acl": "Print the access rules of a server's user by its role: publisher, worker, gateway and others.",
     "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",

@@ -235,6 +235,15 @@ class InstanceDuties:
             _log.warning("%s of %s waits: %s", failure.duty, self.store.instance, failure.error)
         self._faults[failure.duty] = text
 
+    def stop(self) -> None:
+        """Ask for an end, without waiting for it."""
+        self.leaving.set()
+        self._links.stop()
+
+    def join(self, until: float) -> None:
+        """Wait for what the duties run beside their rounds, up to a moment of the monotonic clock."""
+        self._links.join(until)
+
     def close(self) -> None:
         """End what the duties run beside their rounds."""
         self.leaving.set()

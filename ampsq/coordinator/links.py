@@ -84,9 +84,19 @@ class Links:
                 return _PAUSE
         return _PAUSE if self._recovery is not None else _LINKED_PAUSE
 
+    def stop(self) -> None:
+        """Ask all links to end, without waiting for them."""
+        for _, _, stopping in self._runs.values():
+            stopping.set()
+
     def close(self) -> None:
         """End all links."""
         self._end(list(self._runs))
+
+    def join(self, until: float) -> None:
+        """Wait for links that were asked to end, up to a moment of the monotonic clock."""
+        for _, thread, _ in self._runs.values():
+            thread.join(max(until - time.monotonic(), 0.0))
 
     def _end(self, names: Sequence[str]) -> None:
         """End links together, within one deadline."""

@@ -63,7 +63,7 @@ class Coordinator:
         # All instances of a server have one; in a cluster each has its own, since it may be moved.
         self._watches: dict[str, ServerWatch] = {}
         self._is_cluster: bool | None = None
-        self._membership = Membership(self._named)
+        self._membership = Membership(self._named, self._powers.words)
         self._late: dict[str, float] = {}
         self._signs = 0
 

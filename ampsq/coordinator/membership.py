@@ -15,7 +15,7 @@ from ampsq.protocol.reads.coordinators import (
     STALE,
     CoordinatorEntry,
     list_coordinator,
-    owner_of_instance,
+    owners_of_instance,
     read_coordinators,
     unlist_coordinators,
 )
@@ -43,13 +43,14 @@ class Membership:
 
     Args:
         named: the instances that it was told to care for; empty: all of the server.
+        powers: what its actions may do outside of an instance, a word each.
     """
 
-    def __init__(self, named: Sequence[str]) -> None:
+    def __init__(self, named: Sequence[str], powers: Sequence[str] = ()) -> None:
         self._own = CoordinatorEntry(
             f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", socket.gethostname(), os.getpid(), 0, 0
         )
-        self._own.named = list(named)
+        self._own.named, self._own.powers = list(named), list(powers)
         self._alive: list[CoordinatorEntry] = [self._own]
         self._answered_at = self._trusted_from = 0.0
         self._is_alone = False
@@ -133,7 +134,7 @@ class Membership:
 
     def owns(self, instance: str) -> bool:
         """Whether this coordinator is the one to care for an instance."""
-        return self._is_alone or owner_of_instance(instance, self._alive) == self._own.id
+        return self._is_alone or self._own.id in owners_of_instance(instance, self._alive)
 
     def leave(self, store: Store) -> None:
         """Let the others have the instances at once."""

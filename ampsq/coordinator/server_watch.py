@@ -158,13 +158,18 @@ class ServerWatch:
         self._closed.set()
         with self._changed:
             for watched in self._instances.values():
-                watched.duties.leaving.set()
+                watched.duties.stop()
             self._changed.notify()
         self._wakeups.close()
 
     def join(self, until: float) -> bool:
         """Wait for the loop to end; False where it has not by that moment of the monotonic clock."""
         self._thread.join(max(until - time.monotonic(), 0.0))
+        with self._changed:
+            watched = list(self._instances.values())
+        for each in watched:
+            each.duties.join(until)
+        self.store.close()
         return not self._thread.is_alive()
 
     # -- what happens

@@ -47,6 +47,7 @@ LISTINGS = {
     "actions show": (["dead-letter-work"], True),
     "actions failed": (["dead-letter-work"], False),
     "publishers": ([], True),
+    "coordinators": ([], True),
     "replication": ([], True),
     "sow": (["work"], True),
     "check": (["work"], True),

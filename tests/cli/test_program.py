@@ -42,6 +42,7 @@ ENDING = {
     "views": ["totals"],
     "actions": [],
     "publishers": [],
+    "coordinators": [],
     "replication": [],
     "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
     "subscribe": ["work", "--count", "1", "--no-ack"],

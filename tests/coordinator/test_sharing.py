@@ -15,7 +15,7 @@ from observing import eventually, is_cared_for
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
-from ampsq.protocol.reads.coordinators import CoordinatorEntry, owner_of_instance
+from ampsq.protocol.reads.coordinators import CoordinatorEntry, owners_of_instance
 
 NAMES = [f"i{number}" for number in range(12)]
 
@@ -133,22 +133,35 @@ def test_the_command_lists_who_has_what(own, instances, run):
 # -- who has which
 
 
-def entries(*ids):
-    return [CoordinatorEntry(name, "host", 1, 0, 0) for name in ids]
+def entries(*ids, powers=()):
+    return [CoordinatorEntry(name, "host", 1, 0, 0, powers=list(powers)) for name in ids]
+
+
+def owner(instance, alive):
+    (found,) = owners_of_instance(instance, alive)
+    return found
 
 
 def test_each_coordinator_finds_the_same_owner_whatever_the_order():
     alive = entries("a", "b", "c")
-    assert [owner_of_instance(name, alive) for name in NAMES] == [
-        owner_of_instance(name, alive[::-1]) for name in NAMES
-    ]
-    assert owner_of_instance("one", []) == ""
+    assert [owner(name, alive) for name in NAMES] == [owner(name, alive[::-1]) for name in NAMES]
+    assert owners_of_instance("one", []) == set()
 
 
 def test_where_one_goes_only_its_own_instances_change_hands():
     names = [f"instance-{number}" for number in range(1_000)]
-    before = {name: owner_of_instance(name, entries("a", "b", "c")) for name in names}
-    after = {name: owner_of_instance(name, entries("a", "b")) for name in names}
+    before = {name: owner(name, entries("a", "b", "c")) for name in names}
+    after = {name: owner(name, entries("a", "b")) for name in names}
     assert all(after[name] == owner for name, owner in before.items() if owner != "c")
     shares = [list(before.values()).count(each) for each in "abc"]
     assert min(shares) > 250
+
+
+def test_who_may_do_less_outside_leaves_the_instance_to_who_may_do_more():
+    plain, calling = entries("a", "b"), entries("c", "d", powers=["webhooks https://one.example/"])
+    assert {owner(name, [*plain, *calling]) for name in NAMES} == {"c", "d"}
+    running = entries("e", powers=["commands"])
+    # Where two may do different things, each cares for it: what one may not do, the other one does
+    found = owners_of_instance("i1", [*plain, *calling, *running])
+    assert "e" in found
+    assert len(found) == 2

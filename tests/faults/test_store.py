@@ -26,7 +26,7 @@ class FakePool:
         self.server, self.outcomes = store.route.find(), deque(outcomes)
         self.sent, self.dropped, self.released = [], 0, 0
 
-    def take(self):
+    def take(self, _key):
         return self
 
     def send(self, call, *, whole):
@@ -47,8 +47,8 @@ class FakePool:
 
 
 class AsyncFakePool(FakePool):
-    async def take(self):
-        return super().take()
+    async def take(self, _key):
+        return super().take(_key)
 
     async def send(self, call, *, whole):
         super().send(call, whole=whole)

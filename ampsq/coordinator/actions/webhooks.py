@@ -39,6 +39,11 @@ class OutsidePermissions:
     commands: bool = False
     webhooks: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> list[str]:
+        """What is allowed, a word each: who has all words of another may do all that the other one may."""
+        return [*(["commands"] if self.commands else []), *(f"webhooks {prefix}" for prefix in self.webhooks)]
+
     def wait_for(self, action: Action) -> bool:
         """Whether an action waits for what is outside: so long that nothing else may wait for it."""
         return self.suffice(action) and any(isinstance(step, Do.execute | Do.webhook) for step in action.do)

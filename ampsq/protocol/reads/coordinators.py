@@ -26,7 +26,7 @@ __all__ = [
     "STALE",
     "CoordinatorEntry",
     "list_coordinator",
-    "owner_of_instance",
+    "owners_of_instance",
     "read_coordinators",
     "unlist_coordinators",
 ]
@@ -48,6 +48,7 @@ class CoordinatorEntry:
         since: when it began, ms.
         seen: when it gave its last sign of life, by the server's clock, ms.
         named: the instances that it was told to care for; empty: all of the server.
+        powers: what its actions may do outside of an instance, a word each.
         cares_for: how many it cares for.
         late: duty -> seconds by which it is late at most, of those that are.
     """
@@ -58,6 +59,7 @@ class CoordinatorEntry:
     since: int
     seen: int
     named: list[str] = field(default_factory=list)
+    powers: list[str] = field(default_factory=list)
     cares_for: int = 0
     late: dict[str, float] = field(default_factory=dict)
 
@@ -66,13 +68,18 @@ class CoordinatorEntry:
         return not self.named or instance in self.named
 
 
-def owner_of_instance(instance: str, alive: Collection[CoordinatorEntry]) -> str:
-    """The ID of the coordinator that cares for an instance; "": none does.
+def owners_of_instance(instance: str, alive: Collection[CoordinatorEntry]) -> set[str]:
+    """The ID of the coordinator that cares for an instance; none where nobody does.
 
-    Each of them finds the same one, and where one comes or goes only its own instances change hands.
+    Each of them finds the same one, and where one comes or goes only its own instances change hands. Those that may do
+    less outside than another one leave it to that. Where two may do different things there, each cares for it.
     """
-    found = [each.id for each in alive if each.may_care_for(instance)]
-    return max(found, key=lambda name: _weight(name, instance), default="")
+    groups: dict[frozenset[str], list[str]] = {}
+    for each in alive:
+        if each.may_care_for(instance):
+            groups.setdefault(frozenset(each.powers), []).append(each.id)
+    most = [names for powers, names in groups.items() if not any(powers < others for others in groups)]
+    return {max(names, key=lambda name: _weight(name, instance)) for names in most}
 
 
 def _weight(name: str, instance: str) -> bytes:
