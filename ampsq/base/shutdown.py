@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import threading
@@ -15,6 +16,8 @@ __all__ = ["ENDS_WITHIN", "StopRequest", "end_process_within"]
 _log = logging.getLogger("ampsq")
 #: Seconds from SIGTERM until a process ends, whatever it still waits for.
 ENDS_WITHIN: Final = 3.5
+#: Seconds of one wait for a request to stop.
+_LOOK: Final = 1.0
 #: Seconds in which that is logged: whoever reads standard error may be gone, too.
 _TELLING: Final = 0.3
 _begun = threading.Lock()
@@ -41,10 +44,14 @@ class StopRequest:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until `set` is called, at most so many seconds; return whether it was."""
-        with contextlib.suppress(queue.Empty):
-            self._asked.get(timeout=seconds)
-            # For whoever else waits.
-            self._asked.put(None)
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while not self._is_set and (left := until - time.monotonic()) > 0:
+            # A signal that comes just before a thread begins to wait does not end the wait, and its handler runs only
+            # when the thread comes back.
+            with contextlib.suppress(queue.Empty):
+                self._asked.get(timeout=min(left, _LOOK))
+                # For whoever else waits.
+                self._asked.put(None)
         return self._is_set
 
 

@@ -26,6 +26,10 @@ _log = logging.getLogger("ampsq.worker")
 _STEP: Final = 0.25
 #: Seconds in which the server is told of the end; one that does not answer finds out by itself.
 _ENDS_WITHIN: Final = 2.0
+#: Seconds in which a wait for messages ends that was cancelled.
+_LET_GO: Final = 1.0
+#: Seconds to tell a server of an end that has not answered before.
+_ENDS_AT_ONCE: Final = 0.1
 #: Seconds between two lines of a log that say why no more messages are taken.
 _SAYS_AGAIN: Final = 60.0
 
@@ -43,7 +47,7 @@ class HandlerTasks:
         self._rules, self._client, self._make_client = rules, client, connect
         self._is_stopped = False
         # Since the stop deadline: what is cancelled then comes back by itself.
-        self._is_abandoning = False
+        self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
         self._keepalive: Keepalive | None = None
 
@@ -63,46 +67,79 @@ class HandlerTasks:
         self._wake = lambda: loop.call_soon_threadsafe(stopping.set)
         if self._is_stopped:
             stopping.set()
-        self._is_abandoning = False
+        self._is_abandoning = self._is_silent = False
         client = self._client or self._make_client()
         try:
-            if self._client is None:
-                await client.connect()
-            self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
-            await self._serve(client, stopping)
+            subscription = await self._begin(client, stopping)
+            if subscription is not None:
+                self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
+                await self._serve(subscription, stopping)
         finally:
             self._wake, self._keepalive = lambda: None, None
             if self._client is None:
-                await _within(_ENDS_WITHIN, client.close())
+                await self._tell(client.close())
 
-    async def _serve(self, client: AsyncClient, stopping: asyncio.Event) -> None:
+    async def _begin(self, client: AsyncClient, stopping: asyncio.Event) -> AsyncSubscription | None:
+        """Subscribe; None where the worker is stopped before the server has answered."""
+
+        async def subscribe() -> AsyncSubscription:
+            if self._client is None:
+                await client.connect()
+            rules = self._rules
+            return await client.subscribe(rules.queue, max_backlog=rules.max_backlog, filter=rules.filter, renew=True)
+
+        subscribing = asyncio.create_task(subscribe(), name="ampsq-worker-begin")
+        stopped = asyncio.create_task(stopping.wait(), name="ampsq-worker-stop")
+        try:
+            await asyncio.wait({subscribing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not subscribing.done():
+                subscribing.cancel()
+                await asyncio.wait({subscribing}, timeout=_LET_GO)
+                self._is_silent = True
+                return None
+            return subscribing.result()
+        finally:
+            subscribing.cancel()
+            stopped.cancel()
+
+    async def _serve(self, subscription: AsyncSubscription, stopping: asyncio.Event) -> None:
         running: set[asyncio.Task[None]] = set()
-        rules = self._rules
-        subscription = await client.subscribe(
-            rules.queue, max_backlog=rules.max_backlog, filter=rules.filter, renew=True
-        )
-        rules.advise(subscription.max_backlog)
+        self._rules.advise(subscription.max_backlog)
         taking = asyncio.create_task(self._take(subscription, running), name="ampsq-worker-take")
         stopped = asyncio.create_task(stopping.wait(), name="ampsq-worker-stop")
         try:
             await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
             taking.cancel()
-            await asyncio.wait({taking})
-            if not taking.cancelled() and (error := taking.exception()) is not None:
+            # Where the server is away, it may still be on its way back.
+            await asyncio.wait({taking}, timeout=_LET_GO)
+            self._is_silent = not taking.done()
+            if taking.done() and not taking.cancelled() and (error := taking.exception()) is not None:
                 raise error
             await self._end(subscription, running)
         finally:
             self._is_abandoning = True
             for task in (taking, stopped, *running):
                 task.cancel()
-            await asyncio.wait({taking, stopped, *running}, timeout=_ENDS_WITHIN)
-            await _within(_ENDS_WITHIN, subscription.close())
+            await asyncio.wait({taking, stopped, *running}, timeout=_ENDS_AT_ONCE if self._is_silent else _ENDS_WITHIN)
+            await self._tell(subscription.close())
+
+    async def _tell(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await what tells the server of an end; one that does not answer keeps nobody, and is not waited for again."""
+        try:
+            async with asyncio.timeout(_ENDS_AT_ONCE if self._is_silent else _ENDS_WITHIN):
+                await work
+        except TimeoutError:
+            if not self._is_silent:
+                _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
+            self._is_silent = True
+        except AmpsqError as error:
+            _log.warning("the server could not be told of the end, and finds out by itself: %s", error)
 
     async def _end(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await _within(_ENDS_WITHIN, AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
@@ -134,7 +171,7 @@ class HandlerTasks:
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await _within(_ENDS_WITHIN, AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
@@ -200,14 +237,3 @@ async def _await_hooks(calls: Iterable[HookCall]) -> None:
                 await result
         except Exception:  # noqa: BLE001  (whatever a hook of a user's raises)
             log_failed_hook(hook)
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-    """Await what tells the server of an end; a server that does not answer keeps nobody."""
-    try:
-        async with asyncio.timeout(seconds):
-            await work
-    except TimeoutError:
-        _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
-    except AmpsqError as error:
-        _log.warning("the server could not be told of the end, and finds out by itself: %s", error)

@@ -66,6 +66,7 @@ class Coordinator:
         self._membership = Membership(self._named, self._powers.words)
         self._late: dict[str, float] = {}
         self._signs = 0
+        self._others: dict[str, set[str]] = {}
 
     @property
     def rounds(self) -> dict[tuple[str, str], float]:
@@ -124,6 +125,7 @@ class Coordinator:
                 self._meet(finder)
                 found = self._named or self._find(finder)
                 self._take_up(finder, [name for name in found if self._membership.owns(name)])
+                self._tell_of_others()
             except Unavailable:
                 self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
@@ -160,6 +162,15 @@ class Coordinator:
                 watch.remove(instance)
                 if self._is_cluster:
                     watch.close()
+
+    def _tell_of_others(self) -> None:
+        """Log which instances that this coordinator was told to care for another one has."""
+        for instance in self._named:
+            others = set() if self._membership.owns(instance) else self._membership.others_of(instance)
+            if others != self._others.get(instance, set()):
+                self._others[instance] = others
+                if others:
+                    _log.info("instance %s has another coordinator: %s", instance, ", ".join(sorted(others)))
 
     def _find(self, store: Store) -> Sequence[str]:
         """The instances that clients have opened on this server; as they were, where nobody can say it."""

@@ -136,6 +136,10 @@ class Membership:
         """Whether this coordinator is the one to care for an instance."""
         return self._is_alone or self._own.id in owners_of_instance(instance, self._alive)
 
+    def others_of(self, instance: str) -> set[str]:
+        """The coordinators that care for an instance in place of this one."""
+        return owners_of_instance(instance, self._alive) - {self._own.id}
+
     def leave(self, store: Store) -> None:
         """Let the others have the instances at once."""
         if self._is_listed:

@@ -160,7 +160,7 @@ class ServerWatch:
             for watched in self._instances.values():
                 watched.duties.stop()
             self._changed.notify()
-        self._wakeups.close()
+        self._wakeups.end()
 
     def join(self, until: float) -> bool:
         """Wait for the loop to end; False where it has not by that moment of the monotonic clock."""

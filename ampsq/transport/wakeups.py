@@ -49,7 +49,7 @@ class Wakeups:
         self._next_question = 0.0
         # Held while something is sent, never while something is waited for.
         self._sending = threading.Lock()
-        self.is_refused = False
+        self.is_refused = self._has_ended = False
 
     @property
     def is_open(self) -> bool:
@@ -65,6 +65,10 @@ class Wakeups:
         connection = self._store.take_connection()
         try:
             with self._sending:
+                if self._has_ended:
+                    connection.drop()
+                    connection.release()
+                    return
                 self._connection, self._asked_at, self._instances = connection, None, {}
                 self._next_question = time.monotonic() + _ASK_EVERY
                 self._subscribe(list(instances))
@@ -130,9 +134,9 @@ class Wakeups:
                 _log.debug("the connection by which coordinators are woken: %s", error)
         except Exception:  # noqa: BLE001  (without this thread nothing is noticed but by looking)
             # Closed by us while it was read.
-            if self._connection is connection:
+            if self._connection is connection and not self._has_ended:
                 _log.exception("the connection by which coordinators are woken failed")
-        if self._connection is connection:
+        if self._connection is connection and not self._has_ended:
             self.close()
             self._lost()
 
@@ -151,6 +155,11 @@ class Wakeups:
                 self._asked_at = None
             case _:
                 pass
+
+    def end(self) -> None:
+        """End the connection for good."""
+        self._has_ended = True
+        self.close()
 
     def close(self) -> None:
         """End the connection; the thread ends by that."""
