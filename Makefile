@@ -33,15 +33,15 @@ SEEN := $(CURDIR)/$(VENV)/seen
 define run_tests
 	@echo "the tests of Spark run beside the others; what they say comes at the end"
 	@trap 'kill $$spark 2>/dev/null' EXIT INT TERM; \
-	$(2) $(BIN)/python -m pytest $(3) -n 0 $(1) tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
-	$(2) $(BIN)/python -m pytest $(3) -n $(JOBS) --dist worksteal $(1) --ignore tests/spark $(ARGS); others=$$?; \
+	$(2) $(BIN)/python -m pytest -o cache_dir=$(VENV)/failed-spark $(3) -n 0 $(1) tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
+	$(2) $(BIN)/python -m pytest -o cache_dir=$(VENV)/failed $(3) -n $(JOBS) --dist worksteal $(1) --ignore tests/spark $(ARGS); others=$$?; \
 	wait $$spark; code=$$?; cat $(VENV)/spark.log; \
 	case "$$others $$code $(if $(ARGS),chosen)" in "5 0 chosen"|"0 5 chosen") exit 0;; esac; \
 	[ $$others -eq 0 ] && exit $$code; exit $$others
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest check roles soak dist matrix bench compare size campaign nightly clean
+.PHONY: help install demo test test-all test-rest test-slow test-roles test-again check roles soak dist matrix bench compare size campaign nightly clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -76,10 +76,16 @@ test: $(TOOLS) check ## every room, verb, command and script, for who waits for 
 test-all: test ## that, the slow tests and those under roles: everything that must hold
 	@$(MAKE) --no-print-directory test-rest
 
-test-rest: $(TOOLS) ## what test-all has and test has not
+test-rest: test-slow test-roles ## what test-all has and test has not
+
+test-slow: $(TOOLS) ## the slow tests
 	$(call run_tests,-m slow)
-	@echo "and a part of all tests under users of roles alone"
+
+test-roles: $(TOOLS) ## a part of all tests under users of roles alone
 	@$(UNDER_ROLES) $(ROLES_IN_ALL) $(ARGS)
+
+test-again: $(TOOLS) ## what failed in the last run, each alone; fails where nothing did
+	$(BIN)/python -m pytest -o cache_dir=$(VENV)/failed -n 0 --last-failed --last-failed-no-failures none
 
 check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
