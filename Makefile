@@ -33,8 +33,8 @@ SEEN := $(CURDIR)/$(VENV)/seen
 define run_tests
 	@echo "the tests of Spark run beside the others; what they say comes at the end"
 	@trap 'kill $$spark 2>/dev/null' EXIT INT TERM; \
-	$(2) $(BIN)/python -m pytest -o cache_dir=$(VENV)/failed-spark $(3) -n 0 $(1) tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
-	$(2) $(BIN)/python -m pytest -o cache_dir=$(VENV)/failed $(3) -n $(JOBS) --dist worksteal $(1) --ignore tests/spark $(ARGS); others=$$?; \
+	$(2) $(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed-spark $(3) -n 0 $(1) tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
+	$(2) $(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed $(3) -n $(JOBS) --dist worksteal $(1) --ignore tests/spark $(ARGS); others=$$?; \
 	wait $$spark; code=$$?; cat $(VENV)/spark.log; \
 	case "$$others $$code $(if $(ARGS),chosen)" in "5 0 chosen"|"0 5 chosen") exit 0;; esac; \
 	[ $$others -eq 0 ] && exit $$code; exit $$others
@@ -85,7 +85,7 @@ test-roles: $(TOOLS) ## a part of all tests under users of roles alone
 	@$(UNDER_ROLES) $(ROLES_IN_ALL) $(ARGS)
 
 test-again: $(TOOLS) ## what failed in the last run, each alone; fails where nothing did
-	$(BIN)/python -m pytest -o cache_dir=$(VENV)/failed -n 0 --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed -n 0 --last-failed --last-failed-no-failures none
 
 check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
