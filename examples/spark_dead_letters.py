@@ -15,7 +15,7 @@ Runs on AMPSQ_URL (with a coordinator, `ampsq coordinator`), else on an embedded
 
 from __future__ import annotations
 
-import gzip
+import bz2
 import json
 import threading
 import time
@@ -105,8 +105,8 @@ def make_letters(client: ampsq.Client, flights: list[dict[str, Any]]) -> int:
 
 def main(spark: SparkSession, client: ampsq.Client, folder: Path, days: int = 3) -> DataFrame:
     """Make dead letters of the first days of January, and drain them, with an accident; gives what is in the files."""
-    packed = (files("ampsq.cli.data") / "flights-2013-01.jsonl.gz").read_bytes()
-    flights = [flight for flight in map(json.loads, gzip.decompress(packed).splitlines()) if flight["day"] <= days]
+    packed = (files("ampsq.cli.data") / "flights-2013-01.jsonl.bz2").read_bytes()
+    flights = [flight for flight in map(json.loads, bz2.decompress(packed).splitlines()) if flight["day"] <= days]
     print(f"{make_letters(client, flights)} of {len(flights):,} flights never left")
     address = {"url": client.url, "instance": client.instance}
     try:

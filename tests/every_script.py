@@ -33,6 +33,7 @@ from ampsq.operations.upgrade import upgrade_instance
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import publish as publish_calls
@@ -342,6 +343,7 @@ def notice_and_end(work):
     ForeignEntries().run_once(work.store)
     LostClients().run_once(work.store)
     FlushSettings().run_once(work.store)
+    work.store.call(duty_calls.read_news([duty_calls.WatchedInstance(work.store.instance)]))
     work.sweep()
     work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
 

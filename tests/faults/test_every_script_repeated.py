@@ -82,9 +82,9 @@ class DoubtingPool(ConnectionPool):
 
     store = None
 
-    def take(self):
-        taken = super().take()
-        given = DoubtingConnection(taken.server, taken.pool, taken.raw, taken.owner)
+    def take(self, key):
+        taken = super().take(key)
+        given = DoubtingConnection(taken.server, taken.pool, taken.raw, taken.owner, taken.key)
         given.store = self.store
         return given
 
@@ -111,7 +111,7 @@ class Doubting(Store):
         self._alone = threading.RLock()
         self._ledger, self._look = ledger, lambda: snapshot(self)
         self._dropping, self._dropped, self._takes = False, None, 0
-        self._connections = DoubtingPool(self.route, self.key)
+        self._connections = DoubtingPool(self.route)
         self._connections.store = self
 
     def call(self, call):
@@ -149,7 +149,7 @@ class Doubting(Store):
 
     def take_connection(self):
         """A pipeline loses nothing: nobody would ask a second time."""
-        return ConnectionPool.take(self._connections)
+        return ConnectionPool.take(self._connections, self.key)
 
     def dropped(self, sent, reply):
         """Note what came of a call, and say whether its reply is to be lost."""
