@@ -350,6 +350,10 @@ class ServerWatch:
 
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
+        with self._changed:
+            for each in instances:
+                each.look_at = math.inf
+        # Of one whose catalog was not read yet, nothing is known to compare with.
         known = [each for each in instances if each.duties.watched.catalog]
         parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
         if not parts:
@@ -358,9 +362,6 @@ class ServerWatch:
         pipeline = parts[0][0].duties.store.pipeline()
         try:
             for part in parts:
-                with self._changed:
-                    for each in part:
-                        each.look_at = math.inf
                 pipeline.post(read_news([each.duties.watched for each in part], rare=rare, remote=remote))
             channels = self._channels() if remote else []
             if remote:

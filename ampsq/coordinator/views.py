@@ -94,7 +94,9 @@ class Views:
 
     def _rest(self, names: Sequence[str]) -> float:
         """Seconds until a round is wanted though nothing happens."""
-        moments = [self._retry_at.get(name, math.inf) for name in names if name not in self._kept]
+        # One that was lost, or could not be begun, is tried again, whatever the reason.
+        soon = self._clock() + _LOOK_AGAIN
+        moments = [self._retry_at.get(name, soon) for name in names if name not in self._kept]
         moments += [kept.wanted_at for kept in self._kept.values()]
         return max(min(moments, default=math.inf) - self._clock(), _PAUSE)
 
