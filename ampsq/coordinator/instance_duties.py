@@ -178,7 +178,7 @@ class InstanceDuties:
         Returns:
             What could not be done since the server did not answer, or refused.
         """
-        failures = []
+        failures, before = [], self._definitions.known
         for index, duty in enumerate(self._duties):
             with self._changing:
                 is_wanted = index in self._woken or self._wanted_at[index] <= time.monotonic()
@@ -188,6 +188,10 @@ class InstanceDuties:
                 if failure is not None:
                     failures.append(failure)
         self._follow_catalog()
+        if self._definitions.known is not before:
+            # Some of them may have gone by the catalog as it was.
+            with self._changing:
+                self._woken.update(range(len(self._duties)))
         return failures
 
     def _do(self, index: int, duty: Duty) -> RoundFailure | None:

@@ -89,6 +89,7 @@ class Retention:
                 try:
                     self._trim(store, catalog, work, until)
                 except CatalogChanged:
+                    self._definitions.is_current = False
                     return 0.0
             self._turn += 1
         wanted = min((self._due[work] for work in self._work), default=math.inf)

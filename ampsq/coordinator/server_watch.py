@@ -67,6 +67,7 @@ class _Watched:
         is_wanted: another round is wanted after that.
         look_at: when it is to be looked at beside the looks at everything, so that it can rest.
         timer_at: when a round is wanted though nothing happens.
+        looked_at: when it was looked at last.
     """
 
     def __init__(self, duties: InstanceDuties) -> None:
@@ -74,6 +75,7 @@ class _Watched:
         self.is_running = self.is_wanted = False
         self.look_at = math.inf
         self.timer_at = math.inf
+        self.looked_at = 0.0
 
 
 class ServerWatch:
@@ -215,13 +217,17 @@ class ServerWatch:
                 at = watched.duties.wanted_at
                 if failures:
                     at = max(at, time.monotonic() + _AFTER_FAILURE)
-                if (is_wanted or at <= time.monotonic()) and not failures:
+                is_wanted = is_wanted or at <= time.monotonic()
+                # One that is never at rest is looked at in between: its catalog may have changed.
+                if is_wanted and not failures and time.monotonic() - watched.looked_at < _LOOK:
                     # Behind the others that wait for a thread.
                     self._want_round(watched)
                 else:
                     # Once it rests, whatever happens wakes us: at most that often.
                     watched.look_at = began + _BETWEEN_ROUNDS
-                    self._set_timer(watched, at)
+                    # Where more is to be done, the look lets it have its round.
+                    is_looked_at = at <= time.monotonic() and watched.duties.watched.catalog != ""
+                    self._set_timer(watched, math.inf if is_looked_at else at)
                     self._changed.notify()
 
     def _set_timer(self, watched: _Watched, at: float) -> None:
@@ -352,7 +358,7 @@ class ServerWatch:
         """Look at instances, and let those have a round where something has happened."""
         with self._changed:
             for each in instances:
-                each.look_at = math.inf
+                each.look_at, each.looked_at = math.inf, time.monotonic()
         # Of one whose catalog was not read yet, nothing is known to compare with.
         known = [each for each in instances if each.duties.watched.catalog]
         parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
@@ -405,6 +411,7 @@ class ServerWatch:
                     # The duties say why, once.
                     each.duties.wake_all()
                 each.duties.take_news(news)
+            for each in part:
                 if (at := each.duties.wanted_at) <= time.monotonic():
                     self._want_round(each)
                 elif at < each.timer_at:
