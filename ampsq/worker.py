@@ -41,7 +41,7 @@ _log = logging.getLogger("ampsq.worker")
 _STEP: Final = 0.25
 #: Seconds after which a stop is noticed at the latest.
 _NOTICED: Final = 0.05
-#: Seconds in which the server is told of the end; one that does not answer finds out by itself.
+#: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds between two lines of a log that say why no more messages are taken.
 _SAYS_AGAIN: Final = 60.0

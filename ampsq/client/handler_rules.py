@@ -1,4 +1,4 @@
-"""What becomes of a message by what its handler did, as both workers decide it, and what they count."""
+"""The rules by which both workers settle a message after its handler, and the counts that they keep."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Hooks:
 
 
 class Settlement(NamedTuple):
-    """How a message is settled.
+    """The way in which a worker settles a message.
 
     Attributes:
         verb: acknowledge, cancel or expire.

@@ -24,7 +24,7 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("ampsq.worker")
 #: Seconds before a server that is away is asked again.
 _STEP: Final = 0.25
-#: Seconds in which the server is told of the end; one that does not answer finds out by itself.
+#: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds in which a wait for messages ends that was cancelled.
 _LET_GO: Final = 1.0

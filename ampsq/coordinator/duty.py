@@ -1,4 +1,4 @@
-"""What all duties have in common: a round that is pure of timing, and what wants the next one."""
+"""The common form of duties: one bounded round, and when the next one is wanted."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _log = logging.getLogger("ampsq.coordinator")
 
 
 class FlushState(NamedTuple):
-    """How a server flushes.
+    """A server's settings for flushing its append-only file.
 
     Attributes:
         run: the ID of its process.

@@ -1,4 +1,4 @@
-"""The process: all instances of a server, each with its duties, until it is told to stop."""
+"""The coordinator's process: it cares for instances of a server until somebody stops it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COUNT_EVERY: Final = 5
 _RETRY_TIMEOUT: Final = 0.5
 #: Rounds of instances at the same time: most of a round is waiting for the server.
 _ROUNDS: Final = 8
-#: Seconds in which the other coordinators are told that this one ends.
+#: Seconds in which this coordinator takes itself off the list of coordinators.
 _LEAVES_WITHIN: Final = 0.5
 #: Seconds that all instances together have to end; what then still waits for a server is left.
 _ENDS_WITHIN: Final = 2.0

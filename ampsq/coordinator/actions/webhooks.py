@@ -41,7 +41,7 @@ class OutsidePermissions:
 
     @property
     def words(self) -> list[str]:
-        """What is allowed, a word each: who has all words of another may do all that the other one may."""
+        """The permissions as words. A coordinator that has all words of another may do all that the other may."""
         return [*(["commands"] if self.commands else []), *(f"webhooks {prefix}" for prefix in self.webhooks)]
 
     def wait_for(self, action: Action) -> bool:
