@@ -34,6 +34,9 @@ _log = logging.getLogger("ampsq.coordinator")
 _PAUSE: Final = 0.1
 _LINKED_PAUSE: Final = 5.0
 _SHORT_PAUSE: Final = 0.01
+#: Seconds after which messages that stay elsewhere, such as delayed ones, are asked for only when a look at the
+#: instance finds them, each second, or when something happens here.
+_QUIET_AFTER: Final = 2.0
 #: Of so many messages that others own the owners are looked at, a round.
 _ASSUMED: Final = 1_000
 #: Seconds that all links together have to end.
@@ -61,6 +64,9 @@ class Links:
         self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
         self._version = -1
         self._recovery: Recovery | None = None
+        # Consumers here, and messages elsewhere by queue, as they were seen last; and since when that is so.
+        self._seen: tuple[int, ...] = ()
+        self._seen_since = 0.0
 
     def run_once(self, store: Store) -> float:
         """Begin what is newly defined, end what is not defined any more, ask for what somebody here is free for."""
@@ -76,13 +82,20 @@ class Links:
             return math.inf
         subscriptions = store.call(count_subscriptions(store.instance)) if self.shared_queues else 0
         if subscriptions:
-            waiting = [name for name in self.shared_queues if store.call(count_remote(store.instance, name))]
-            # While messages change owner there will be more room, and more that waits.
-            if self._request(store, waiting):
-                return _SHORT_PAUSE
-            if waiting:
-                return _PAUSE
+            remote = {name: store.call(count_remote(store.instance, name)) for name in self.shared_queues}
+            waiting = [name for name, number in remote.items() if number]
+            asked = self._request(store, waiting)
+            if waiting and not self._is_quiet(subscriptions, *remote.values()):
+                # While messages change owner there will be more room, and more that waits.
+                return _SHORT_PAUSE if asked else _PAUSE
         return _PAUSE if self._recovery is not None else _LINKED_PAUSE
+
+    def _is_quiet(self, *seen: int) -> bool:
+        """Whether what was seen last has been so for a while."""
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._seen_since = seen, now
+        return now - self._seen_since > _QUIET_AFTER
 
     def stop(self) -> None:
         """Ask all links to end, without waiting for them."""

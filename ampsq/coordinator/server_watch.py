@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
     from ampsq.protocol.calls.duties import NewsReply
     from ampsq.protocol.reads.duties import AllLogsScan
+    from ampsq.protocol.request import Call
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -110,6 +112,9 @@ class ServerWatch:
         self._flushing: FlushState | None = None
         self._flushing_at = self._presence_at = 0.0
         self._scan_cursor = "0"
+        # The connection of the looks, of this thread alone, and for which store it was taken.
+        self._asking: Pipeline | None = None
+        self._asked_by: Store | None = None
         self._thread = threading.Thread(target=self._loop, name="coordinator-look", daemon=True)
         self._thread.start()
 
@@ -263,6 +268,7 @@ class ServerWatch:
             except Exception:  # noqa: BLE001  (without this loop nothing would ever be done)
                 _log.exception("looking at the instances of a server failed; trying again")
                 self._closed.wait(_AFTER_FAILURE)
+        self._end_asking()
 
     def _wait(self, until: float) -> None:
         """Wait for a moment, begin rounds whose time comes, and look at who has had one so that it can rest."""
@@ -364,29 +370,51 @@ class ServerWatch:
         parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
         if not parts:
             return
+        channels = self._channels() if remote else []
+        calls: list[Call[object]] = [
+            read_news([each.duties.watched for each in part], rare=rare, remote=remote) for part in parts
+        ]
+        calls += [count_channel_listeners([channel for channel, _ in some]) for some in channels]
+        if remote:
+            calls.append(scan_all_logs(self._scan_cursor, _KEYS))
+            self._presence_at = time.monotonic() + _PRESENCE
+        asked = time.monotonic()
         # A script names an instance whose keys this user may use.
-        pipeline = parts[0][0].duties.store.pipeline()
+        replies = iter(self._ask(parts[0][0].duties.store, calls))
+        moment = Moment(asked, time.monotonic())
+        for part in parts:
+            reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
+            self._keep_clock(reply.now, moment)
+            self._take_in(part, reply, rare=rare)
+        for some in channels:
+            self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
+        if remote:
+            step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
+            self._take_in_logs(step)
+
+    def _ask(self, store: Store, calls: Sequence[Call[object]]) -> list[object]:
+        """Ask the server several things at once, on a connection that is kept for that."""
+        is_kept = self._asking is not None
+        if self._asking is None or self._asked_by is not store:
+            self._end_asking()
+            self._asking, self._asked_by = store.pipeline(), store
         try:
-            for part in parts:
-                pipeline.post(read_news([each.duties.watched for each in part], rare=rare, remote=remote))
-            channels = self._channels() if remote else []
-            if remote:
-                pipeline.post(scan_all_logs(self._scan_cursor, _KEYS))
-                self._presence_at = time.monotonic() + _PRESENCE
-            for some in channels:
-                pipeline.post(count_channel_listeners([channel for channel, _ in some]))
-            asked = time.monotonic()
-            for part in parts:
-                reply: NewsReply = pipeline.collect()  # type: ignore[assignment]  # what was posted
-                self._keep_clock(reply.now, Moment(asked, time.monotonic()))
-                self._take_in(part, reply, rare=rare)
-            if remote:
-                step: AllLogsScan = pipeline.collect()  # type: ignore[assignment]  # see above
-                self._take_in_logs(step)
-            for some in channels:
-                counts: list[int] = pipeline.collect()  # type: ignore[assignment]  # see above
-                self._take_in_counts(some, counts)
-        finally:
+            for call in calls:
+                self._asking.post(call)
+            return [self._asking.collect() for _ in calls]
+        except Unavailable:
+            self._end_asking()
+            if not is_kept:
+                raise
+        except BaseException:
+            self._end_asking()
+            raise
+        # Somebody may have ended the connection since it was used last: a new one shows whether the server is there.
+        return self._ask(store, calls)
+
+    def _end_asking(self) -> None:
+        pipeline, self._asking = self._asking, None
+        if pipeline is not None:
             pipeline.close()
 
     def _keep_clock(self, shown: float, moment: Moment) -> None:
@@ -419,8 +447,10 @@ class ServerWatch:
 
     def _count_clients(self) -> None:
         """Count who listens on the channels of clients, between two looks."""
-        for some in self._channels():
-            self._take_in_counts(some, self.store.call(count_channel_listeners([channel for channel, _ in some])))
+        channels = self._channels()
+        calls = [count_channel_listeners([channel for channel, _ in some]) for some in channels]
+        for some, counts in zip(channels, self._ask(self._asked_by or self.store, calls), strict=True):
+            self._take_in_counts(some, counts)  # type: ignore[arg-type]  # what was asked
 
     def _channels(self) -> list[list[tuple[str, _Watched]]]:
         """The channels that clients have to listen to, and whose they are, in parts."""

@@ -237,6 +237,8 @@ class Inbox:
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # the last take gave nothing because messages are still being judged
         self._unfinished = False
+        # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
+        self._is_free = False
 
     async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
@@ -260,7 +262,7 @@ class Inbox:
                 await self._post(pipeline, share)
                 got = await self._collect(pipeline)
             else:
-                got = await self._take(share)
+                got = 0 if self._only_waits(wait) else await self._take(share)
                 if share < most and 2 * got >= share:
                     await self._post(pipeline, share)
             if not got or self.ahead.outcome_unknown:
@@ -287,6 +289,7 @@ class Inbox:
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
+        self._is_free = False
         acks = self._leases.drain()
         call = calls.take(self._registration.id, wanted, acks)
         started = time.monotonic()
@@ -368,11 +371,13 @@ class Inbox:
         us, seconds = self._registration, min(wait, self.duties.wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
+        self._is_free = False
         try:
             elements = await call
         except BaseException:
             self.ahead.note_unknown({})
             raise
+        self._is_free = not (elements or call.repeated or self._unfinished)
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
         self._keep([text for i in plain for text in elements[i : i + 2]])
@@ -382,6 +387,11 @@ class Inbox:
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             await self._resume()
             await self._take(wanted)
+
+    def _only_waits(self, wait: float) -> bool:
+        """Whether a blocked read is enough: nothing is to be said, and a coordinator does what is due."""
+        is_silent = self._is_free and not (self._leases.acks or self.unwanted)
+        return is_silent and wait > 0 and self.duties.is_attended and not self.duties.are_due
 
     async def _do_duties(self) -> None:
         """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
@@ -410,6 +420,7 @@ class Inbox:
 
     async def replace(self) -> None:
         """Ask for what is pending; of what was picked up and not handed out, only what is wanted then stays."""
+        self._is_free = False
         await self.replacement.send()
         for parts, body in self.empty():
             if self.replacement.wants(parts, body):
@@ -441,5 +452,5 @@ class Inbox:
         self.buffer.clear()
         self.unwanted.clear()
         self._leases.held.clear()
-        self.ahead.outcome_unknown = False
+        self.ahead.outcome_unknown = self._is_free = False
         await us.register()
