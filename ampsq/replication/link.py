@@ -125,6 +125,8 @@ class Link:
         # The word under which the destination recovers, until it is told that it has everything of the source.
         self._recovering = ""
         self._has_asked = False
+        # Everything was read, and is applied: until something comes, there is nothing else to look at.
+        self._rests = False
 
     @property
     def topics(self) -> list[str]:
@@ -273,6 +275,7 @@ class Link:
         for gate in self._gates or ():
             gate.close()
         self._gates = None
+        self._rests = False
         self._unanswered.clear()
         self._fields.close()
         self._sending.close()
@@ -289,6 +292,8 @@ class Link:
             AmpsqError: either side failed: open the link again.
         """
         gate, arrived = self._gates or self.open()
+        if wait and self._rests and not self._wait_for_news(wait):
+            return LinkProgress(0, 0, 0, 0, is_idle=True)
         sending, is_idle, is_end = self._sending, False, True
         if sending.is_waiting:
             # A moment for what it waits for, which another link brings.
@@ -314,7 +319,9 @@ class Link:
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
         is_done = is_idle and is_end and gate.is_empty and arrived.is_empty and sending.is_empty
-        return LinkProgress(messages, told, self._pass_requests(), size, is_done)
+        requests = self._pass_requests()
+        self._rests = bool(is_done and self._places and not (self._unanswered or self._recovering))
+        return LinkProgress(messages, told, requests, size, is_done)
 
     def _read(self, wait: float) -> tuple[LinkPage, bool]:
         """A page, and whether it came to the end of the logs.
@@ -348,12 +355,8 @@ class Link:
         instance, streams = self._source.instance, {stream: id_text(place) for stream, place in self._places.items()}
         if not streams:
             return [], True
-        if wait:
-            # Only to wait: something of any kind ends it.
-            waiting = {journal_of(queue): self._journals[queue] for queue in self._queues}
-            waiting |= {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}
-            if not self._source.call(wait_for_streams(instance, streams | waiting, wait)):
-                return [], True
+        if wait and not self._wait_for_news(wait):
+            return [], True
         # Of what is here under another bookmark there is little.
         count = max(_PAGE // sum(stream.kind == "log" for stream in streams), 50)
         got = self._source.call(read_streams(instance, streams, count))
@@ -378,6 +381,13 @@ class Link:
             self._places[stream] = here
             places[str(stream)] = id_text(here)
         return self._with_fields(found), horizon is None
+
+    def _wait_for_news(self, wait: float) -> bool:
+        """Wait until anything comes that this link reads; False when the time is over."""
+        waiting = {stream: id_text(place) for stream, place in self._places.items()}
+        waiting |= {journal_of(queue): self._journals[queue] for queue in self._queues}
+        waiting |= {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}
+        return self._source.call(wait_for_streams(self._source.instance, waiting, wait))
 
     def _with_fields(self, entries: list[SourceEntryCopy]) -> list[SourceEntryCopy]:
         """The entries; those under another bookmark have the fields of the one in the log, none if it was trimmed."""

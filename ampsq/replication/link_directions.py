@@ -78,7 +78,8 @@ class LinkDirections:
         waiting = list(_fitting(own, other))
         self._back = [LinkDirection(other, own, theirs, incoming_state(theirs, own, other)) for theirs in waiting]
         self._validated = [(own, other, definition), *((other, own, theirs) for theirs in waiting)]
-        self._groups = self._found_groups()
+        # One may have been found since both sides were validated, so that the first look validates them again.
+        self._groups: list[dict[str, str]] = []
         self._stopping = threading.Event()
         self._failed: list[AmpsqError] = []
         self._threads = [threading.Thread(target=self._pull, args=(back,), daemon=True) for back in self._back]
@@ -128,6 +129,10 @@ class LinkDirections:
                 back.step()
         except AmpsqError as error:
             self._failed.append(error)
+        except Exception:
+            # Who ended us did not wait any longer, and closed the connection that was read.
+            if not self._stopping.is_set():
+                raise
 
     def close(self) -> None:
         """End both directions."""

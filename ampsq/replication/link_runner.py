@@ -45,7 +45,7 @@ _log = logging.getLogger("ampsq.replication")
 #: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
 _PERIOD: Final = 5_000
 _RENEW: Final = 1.0
-#: Signs of life of a link on which nothing moves: one in so many looks at the definitions.
+#: A link on which nothing moves gives a sign of life, and looks at the definitions, once in so many of these.
 _IDLE_RENEW: Final = 2
 #: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
 _FIRST_PAUSE: Final = 0.1
@@ -154,12 +154,12 @@ class LinkRunner:
         while not self._stopping.is_set():
             if time.monotonic() >= renew_at:
                 renew_at = time.monotonic() + _RENEW
-                if defined_versions(own, other) != versions:
-                    return
                 looks += 1
                 if directions.is_idle and looks % _IDLE_RENEW:
                     directions.step()
                     continue
+                if defined_versions(own, other) != versions:
+                    return
                 if not own.store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
                 directions.report(self._owner)
