@@ -35,6 +35,7 @@ from ampsq.definitions.transport import Transport
 from ampsq.expressions import parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
+from ampsq.protocol.calls.catalog import KnownCatalog
 from ampsq.protocol.limits import NO_ROOM
 from ampsq.protocol.reads.recovery_points import starts_of
 
@@ -106,19 +107,23 @@ def _trees(queue: Queue) -> list[str]:
 
 
 @with_suggestions("queue")
-async def apply(definitions: list[Definition], server: Server | None) -> list[tuple[Definition, Outcome]]:
+async def apply(
+    definitions: list[Definition], server: Server | None, known: KnownCatalog | None = None
+) -> list[tuple[Definition, Outcome]]:
     """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
 
     Args:
         definitions: what is to be so.
         server: what is known of the server, for at-most-once queues.
+        known: what is known of the catalog from before, and what is known of it afterwards.
 
     Raises:
         DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         ServerUnsuitable: the server could bring back what an at-most-once queue delivered.
     """
     check_kinds(definitions)
-    catalog = await catalog_calls.catalog()
+    known = KnownCatalog() if known is None else known
+    catalog = await known.read()
     check_together(catalog, definitions, server)
     await check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
@@ -129,9 +134,13 @@ async def apply(definitions: list[Definition], server: Server | None) -> list[tu
             try:
                 if outcome != "unchanged":
                     with naming_definition(definition):
-                        catalog = (await _define(catalog, definition)) or (await catalog_calls.catalog())
+                        changed = await _define(catalog, definition)
+                        if changed is not None:
+                            catalog = known.last = changed
+                        else:
+                            catalog = await known.read()
             except CatalogChanged:
-                catalog = await catalog_calls.catalog()
+                catalog = await known.read()
                 continue
             outcomes.append((definition, outcome))
             break
@@ -243,7 +252,11 @@ def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[int]:
 async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     """Define a queue, and the topic that it is published to if that is new: the catalog behind it."""
     target = queue.default_publish_target
-    topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
+    known = catalog.topics | {target: ""}
+    if queue.is_pattern:
+        topics = {topic for topic in known if queue.feeds_from(topic)}
+    else:
+        topics = {topic for topic in (queue.underlying_topic,) if topic in known}
     subscriptions = [
         subscription
         for subscription, pattern in catalog.patterns.items()
@@ -276,9 +289,9 @@ async def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> list[str]
     return [f"{topic} {cursor}" for topic, cursor in starts]
 
 
-async def moved_queues(definitions: Iterable[Definition]) -> list[tuple[Queue, list[str]]]:
+async def moved_queues(definitions: Iterable[Definition], known: KnownCatalog) -> list[tuple[Queue, list[str]]]:
     """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
-    catalog, out = (await catalog_calls.catalog()), []
+    catalog, out = (await known.read()), []
     for queue in definitions:
         if not isinstance(queue, Queue) or queue.name not in catalog.queues:
             continue

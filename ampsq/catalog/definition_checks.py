@@ -86,8 +86,10 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
             check_types(planned, queues, [definition])
             check_replication(catalog, planned, queues, definition)
     check_conflated(planned, definitions)
-    settings, told = settings_of(planned), {each.name for each in definitions if isinstance(each, Queue)}
-    for queue in queues.values():
+    settings, told = settings_of(planned), dict.fromkeys(each.name for each in definitions if isinstance(each, Queue))
+    # What was defined goes together with the settings that were: only another setting asks for a look at all queues.
+    sets = any(isinstance(each, AddressSetting) for each in definitions)
+    for queue in queues.values() if sets else (queues[name] for name in told):
         with naming_definition(queue):
             settled = settled_for(queue, settings)
             if queue.name in told:

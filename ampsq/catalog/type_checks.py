@@ -50,14 +50,21 @@ def check_types(planned: Catalog, queues: Mapping[str, Queue], definitions: Iter
         if isinstance(definition, Topic):
             _check_topic(planned, queues, definition)
         elif isinstance(definition, Queue):
-            for topic in planned.topics:
+            for topic in _read_by(definition, planned):
                 found = planned.message_type(topic)
-                if definition.type != found and definition.feeds_from(topic):
+                if definition.type != found:
                     raise _unlike(definition.titled, topic, found, definition)
         elif isinstance(definition, View):
             _check_view(planned, definition)
         elif isinstance(definition, Action):
             _check_action(planned, definition)
+
+
+def _read_by(queue: Queue, planned: Catalog) -> Iterator[str]:
+    """The topics that feed a queue; those of a queue over one topic are found without a look at all others."""
+    if not queue.is_pattern:
+        return (topic for topic in (queue.underlying_topic,) if topic in planned.topics)
+    return (topic for topic in planned.topics if queue.feeds_from(topic))
 
 
 def _check_topic(planned: Catalog, queues: Mapping[str, Queue], topic: Topic) -> None:

@@ -77,6 +77,7 @@ class Session:
         # Names that are used at one instance are not used anew at another one.
         requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
         self._requests: itertools.count[int] = requests
+        self._catalog = catalog_calls.KnownCatalog()
         self.types = TopicTypes(self.instance)
         self.plain = PlainPublisher(self)
 
@@ -121,8 +122,8 @@ class Session:
 
         wanted = list(definitions)
         server = await self._server()
-        await move_queues(self, wanted, server)
-        return await apply(wanted, server)
+        await move_queues(self, wanted, server, self._catalog)
+        return await apply(wanted, server, self._catalog)
 
     async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
         """Say what `apply` would do; see `Admin.plan`."""

@@ -215,9 +215,9 @@ class Queue(Definition):
 
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
-        if self.is_pattern:
-            return pattern_of(self.underlying_topic).search(topic) is not None
-        return topic == self.underlying_topic
+        under = self.underlying_topic
+        # The name of a topic is no pattern, so what equals it is none either.
+        return topic == under or (not is_name(under) and pattern_of(under).search(topic) is not None)
 
     def to_json(self) -> str:
         """As of every definition, with the kind of one that is no plain queue."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ampsq.definitions.queue import Definition
     from ampsq.operations.check.messages import Findings
+    from ampsq.protocol.calls.catalog import KnownCatalog
     from ampsq.protocol.calls.check import LivePart
     from ampsq.protocol.reads.recovery_points import Cursors
     from ampsq.protocol.reads.server import Server
@@ -271,12 +272,14 @@ async def _take_out(queue: str) -> None:
         await check_calls.drop_before_recovery_point(queue, refs[first : first + _BATCH])
 
 
-async def move_queues(place: InstanceIdentity, definitions: list[Definition], server: Server | None) -> None:
+async def move_queues(
+    place: InstanceIdentity, definitions: list[Definition], server: Server | None, known: KnownCatalog
+) -> None:
     """Begin anew those queues whose recovery point the definitions change, if all of the definitions can be applied.
 
     The definitions are applied afterwards: who applies them again after a failure moves the queues again, to no harm.
     """
-    moved = await moved_queues(definitions)
+    moved = await moved_queues(definitions, known)
     if moved:
         await plan(definitions, server)
     for queue, topics in moved:

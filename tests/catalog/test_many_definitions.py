@@ -1,4 +1,4 @@
-"""Defining many things at once costs one call each, whatever is there already."""
+"""Defining many things costs one call each, whatever is there already, at once or one after the other."""
 
 from __future__ import annotations
 
@@ -75,3 +75,44 @@ def test_what_somebody_else_defines_meanwhile_is_kept(client, connect):
     for each in queues(8):
         client.publish(each.name, {"id": 1})
         assert client.admin.queue_stats(each.name).depth >= 1
+
+
+def test_a_queue_costs_as_much_after_many_others_as_after_few(client, redis):
+    # given: a client that knows what it defined itself
+    wanted = [Queue(name=f"q{i}", underlying_topic=f"t{i}") for i in range(300)]
+    client.apply(wanted[0])
+    sent = redis.info("stats")["total_net_output_bytes"]
+    # when
+    for each in wanted[1:]:
+        client.apply(each)
+    # then: few calls a queue, with short replies; all that is defined before it each time would be about 7 MB
+    assert redis.info("stats")["total_net_output_bytes"] - sent < 300_000
+    assert {*client.admin.queues()} == {each.name for each in wanted}
+
+
+def test_what_another_client_changed_is_read_before_the_next_definition(client, connect):
+    # given
+    other = connect()
+    client.apply(Queue(name="work", underlying_topic="orders"))
+    other.apply(Queue(name="mail", underlying_topic="letters"))
+    # when
+    seen = client.apply(Queue(name="mail", underlying_topic="letters"))
+    other.admin.remove(Queue(name="work"), Queue(name="mail"))
+    again = client.apply(Queue(name="work", underlying_topic="orders"), Queue(name="mail", underlying_topic="letters"))
+    # then
+    assert [outcome for _, outcome in seen] == ["unchanged"]
+    assert [outcome for _, outcome in again] == ["new", "new"]
+    assert {*client.admin.queues()} == {"work", "mail"}
+
+
+def test_what_the_server_lost_is_defined_again_by_a_client_that_had_defined_it(client, connect, redis, instance):
+    # given
+    work = Queue(name="work", underlying_topic="orders")
+    client.apply(work)
+    # when
+    redis.delete(*redis.scan_iter(f"{{{instance}}}*"))
+    other = connect()
+    outcomes = client.apply(work)
+    # then
+    assert [outcome for _, outcome in outcomes] == ["new"]
+    assert {*other.admin.queues()} == {"work"}

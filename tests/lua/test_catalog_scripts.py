@@ -215,7 +215,7 @@ def test_the_catalog_is_one_picture(world):
     world.subscribe("work", pattern="w.*", version=world.version())
     world.mark()
 
-    assert world.run("read_catalog") == [
+    assert world.run("read_catalog", "") == [
         version_after(4),
         ["orders", "{}"],
         ["work", "{}"],
@@ -233,6 +233,16 @@ def test_the_catalog_is_one_picture(world):
         "",
     ]
     assert world.changes() == {}
+
+
+def test_a_catalog_that_the_caller_has_is_not_sent_again(world):
+    world.queue("work", "orders")
+    known = world.version()
+
+    assert world.run("read_catalog", known) == [known]
+    world.queue("mail", "letters")
+    assert world.run("read_catalog", known)[2] == ["work", "{}", "mail", "{}"]
+    assert len(world.run("read_catalog", "")) == 15
 
 
 def test_stats_of_an_unknown_queue_are_refused(world):

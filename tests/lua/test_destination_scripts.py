@@ -16,7 +16,7 @@ def test_a_destination_is_defined_and_changed_and_the_catalog_has_it(world):
         ":instance": {"catalog": version_after(1)},
     }
     world.run("define_destination", world.version(), "nyc-2", "{}", 0)
-    assert world.run("read_catalog")[-7:-2] == [["nyc-2", "{}"], [], "i", "i", ""]
+    assert world.run("read_catalog", "")[-7:-2] == [["nyc-2", "{}"], [], "i", "i", ""]
 
 
 def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world):
@@ -44,21 +44,21 @@ def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world
 
 def test_an_instance_is_of_the_group_that_it_was_given_and_else_of_its_own_name(world):
     world.run("define_instance", world.version(), "NYC", "New York", "", "")
-    assert world.run("read_catalog")[-5:-2] == ["i", "NYC", "New York"]
+    assert world.run("read_catalog", "")[-5:-2] == ["i", "NYC", "New York"]
     world.mark()
     world.run("define_instance", world.version(), "", "", "", "")
     assert world.changes() == {":instance": {"group": None, "label": None, "catalog": version_after(2)}}
-    assert world.run("read_catalog")[-5:-2] == ["i", "i", ""]
+    assert world.run("read_catalog", "")[-5:-2] == ["i", "i", ""]
 
 
 def test_an_instance_that_takes_defined_topics_alone_has_a_field_that_says_so(world):
-    assert world.run("read_catalog")[-1] == ""
+    assert world.run("read_catalog", "")[-1] == ""
     world.mark()
     world.run("define_instance", world.version(), "", "", "", 1)
     assert world.changes() == {":instance": {"defined_only": "1", "catalog": version_after(1)}}
-    assert world.run("read_catalog")[-1] == "1"
+    assert world.run("read_catalog", "")[-1] == "1"
     world.run("define_instance", world.version(), "", "", "", "")
-    assert world.run("read_catalog")[-1] == ""
+    assert world.run("read_catalog", "")[-1] == ""
 
 
 @pytest.mark.parametrize(

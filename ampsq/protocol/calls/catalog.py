@@ -11,6 +11,7 @@ from ampsq.protocol.request import Call, script_call
 
 __all__ = [
     "Catalog",
+    "KnownCatalog",
     "OpenReply",
     "catalog",
     "open_instance",
@@ -63,6 +64,9 @@ class Catalog:
         return MessageType.of_definition(self.queues[name], limit)
 
 
+_CatalogReply = tuple[int, *tuple[list[bytes], ...], bytes, bytes, bytes, int, int]
+
+
 def open_instance(name: str, incarnation: str) -> Call[OpenReply]:
     """Make an instance ready for use; `incarnation` names it if it is new."""
     return script_call(
@@ -73,12 +77,34 @@ def open_instance(name: str, incarnation: str) -> Call[OpenReply]:
     )
 
 
-def catalog() -> Call[Catalog]:
-    """Read everything that is defined."""
-    return script_call("read_catalog", [], _read_catalog, repeatable=True)
+def catalog(known: Catalog | None = None) -> Call[Catalog]:
+    """Read everything that is defined; `known` comes back, without being sent again, where nothing changed since."""
+
+    def read(reply: _CatalogReply) -> Catalog:
+        return known if known is not None and len(reply) == 1 else _read_catalog(reply)
+
+    return script_call("read_catalog", [known.version if known is not None else ""], read, repeatable=True)
 
 
-def _read_catalog(reply: tuple[int, *tuple[list[bytes], ...], bytes, bytes, bytes, int, int]) -> Catalog:
+class KnownCatalog:
+    """What a caller knows of the catalog of one instance, so that only a catalog that changed is read again.
+
+    Whoever changes it knows what comes of it, so defining a thousand queues one after the other reads it once.
+
+    Attributes:
+        last: as it was when it was last read or changed from here; None: it was not.
+    """
+
+    def __init__(self) -> None:
+        self.last: Catalog | None = None
+
+    async def read(self) -> Catalog:
+        """Return everything that is defined now."""
+        self.last = found = await catalog(self.last)
+        return found
+
+
+def _read_catalog(reply: _CatalogReply) -> Catalog:
     kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
     parts = dict(zip(kinds, map(texts, reply[1:-5]), strict=True))
     name, group, label = (text.decode() for text in reply[-5:-2])
