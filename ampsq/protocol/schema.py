@@ -470,6 +470,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:leases", "hash", "ref -> subscription, deadline, token, delivery, length in ms",
             "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
+        "progress": Key(
+            ":q:<queue>:progress", "hash",
+            "ref of a leased message -> token, ms, 0 to 1 and perhaps a text: how far its holder is, as it said last; "
+            "only what was reported of; whether there is any: `progress` of the queue",
+            "settle", "settle, sweep", "not needed: its holder reports again",
+        ),
         "attempts": Key(
             ":q:<queue>:attempts", "hash",
             "ref -> deliveries, cancels, last cause, returns: `<ms>,<cause>,<subscription>,<client>;...`, behind each "
@@ -609,7 +615,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
         "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
         "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
-        "recorded": "recorded",
+        "recorded": "recorded", "progress": "progress",
         "paused": "paused", "rebuild": "rebuild",
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
