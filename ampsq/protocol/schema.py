@@ -21,6 +21,7 @@ from ampsq.protocol.limits import (
     BATCH,
     BODY_BY_REF,
     BYTES,
+    DEDUPLICATION_IDS,
     DEFERRED_PERIOD,
     DELIVERIES,
     DUE_PERIOD,
@@ -371,7 +372,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":due", "zset",
             "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
             "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
-            "`watch <queue>` -> ms",
+            "`watch <queue>`, `windows <topic>` -> ms",
             "publish, dispatch, settle, unsubscribe, watch_queue", "sweep",
             "leases, log and definitions; for delays of what came back: nothing, they are not durable",
         ),
@@ -396,6 +397,15 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "expirations": Key(
             ":expirations:<topic>", "zset", "ID of a message with an expiration of its own -> ms when its life is over",
             "publish", "sweep", "the log",
+        ),
+        "deduplicated": Key(
+            ":deduplicated:<topic>", "hash",
+            "ID under which a message was published -> ms until when it is known, ID of the message's entry",
+            "publish_once", "publish_once, sweep", "nothing: its loss lets a message that is published again be two",
+        ),
+        "windows": Key(
+            ":windows:<topic>", "zset", "the same IDs -> ms until when they are known", "publish_once",
+            "publish_once, sweep", "the IDs",
         ),
         "log": Key(
             ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim_log",
@@ -747,6 +757,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,
         "due_period": DUE_PERIOD,
+        "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
         "counted_since": COUNTED_SINCE,
