@@ -60,6 +60,7 @@ from ampsq.protocol.reads.log_index import complete, cuts
 from ampsq.protocol.reads.message_names import find_bookmark, name_message
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.schema import FIELDS, FORMAT, key
+from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.plain import PlainPublisher
 from ampsq.queues.explain import explain
@@ -119,6 +120,13 @@ class Work:
 
     def sweep(self):
         SweepDue().run_once(self.store)
+
+
+def publish_once(work):
+    """A message whose ID is known is not recorded again."""
+    window = DeduplicationWindow.of("invoice-17", "1h")
+    first = work.run(work.publisher.publish_once("invoices", {"id": 17}, PLAIN, window))
+    assert work.run(work.publisher.publish_once("invoices", {"id": 17}, PLAIN, window)) == first
 
 
 def consume(work):
@@ -540,7 +548,17 @@ def upgrade_it(work):
 
 
 WORK = [
-    *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
+    *(
+        consume,
+        publish_once,
+        settle_in_every_way,
+        look,
+        filters_and_views,
+        actions,
+        keep_and_trim,
+        keep_records,
+        damage_and_mend,
+    ),
     *(guaranteed, destinations, removals, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
     *(notice_and_end, begin_anew, upgrade_it),
 ]

@@ -37,6 +37,7 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ MissingKey           the topic has a key, and the message does not
+    │   ├─ TooManyDeduplicationIds  a topic knows as many IDs as it may
     │   ├─ UnreadBody           the topic has a key, and the message is more than the server reads
     │   ├─ TooMuchToRead        the topic has a key, and a call has more messages than are read at once: make several
     │   ├─ DeltaNotJson         a change of a record whose messages are not JSON
@@ -133,6 +134,7 @@ __all__ = [
     "StillLoading",
     "StillUpgrading",
     "TlsFailed",
+    "TooManyDeduplicationIds",
     "TooManyFilters",
     "TooMuchToRead",
     "TopicNotDefined",
@@ -581,6 +583,18 @@ class UnreadBody(Rejected):
     """
 
     code = "AMPSQ_UNREAD_BODY"
+
+
+class TooManyDeduplicationIds(Rejected):
+    """The topic knows as many deduplication IDs as it may at a time; publish with a shorter `within`, or wait.
+
+    Nothing of the batch was recorded. An ID is forgotten when its window is over.
+
+    `detail`: ``topic``; ``ids``, how many it knows; ``most``, how many it may; ``frees_in``, ms until the next window
+    is over; `published` as of `MissingKey`.
+    """
+
+    code = "AMPSQ_TOO_MANY_DEDUPLICATION_IDS"
 
 
 class TooMuchToRead(Rejected):

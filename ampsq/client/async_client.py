@@ -176,14 +176,22 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        deduplication_id: str | None = None,
+        within: timedelta | float | str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record one message; see `Client.publish`. Tasks that publish at the same time do not wait for each other."""
         if unknown:
-            refuse_publish_arguments("publish", unknown)
+            refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
         connection, envelope = self._connection, BARE
         if headers is not None or expiration is not None or delay is not None or at is not None:
             envelope = Envelope.of(headers, expiration, delay, at)
+        if deduplication_id is not None or within is not None:
+            from ampsq.publishing.deduplication import DeduplicationWindow
+
+            window = DeduplicationWindow.of(deduplication_id, within)
+            if window is not None:
+                return await connection.store.run(connection.session.plain.publish_once(topic, data, envelope, window))
         return (await connection.store.run(connection.session.plain.publish(topic, data, envelope))).bookmark
 
     async def delta_publish(
@@ -211,17 +219,21 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        deduplication_id: Callable[[Any], str | None] | None = None,
+        within: timedelta | float | str | None = None,
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages; see `Client.publish_many`."""
+        from ampsq.publishing.deduplication import DeduplicationWindow
         from ampsq.publishing.publishing_batches import PublishingBatches
 
         if unknown:
-            refuse_publish_arguments("publish_many", unknown)
+            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
         envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
+        window = DeduplicationWindow.of_many(deduplication_id, within)
         await store.run(plain.prepare(topic))
-        calls = plain.batches(topic, messages, batch, envelope, noted)
+        calls = plain.batches(topic, messages, batch, envelope, noted, window=window)
         with noted.telling():
             for call in calls:
                 plain.note(noted, await store.run(plain.publish_first(topic, call)))

@@ -202,6 +202,8 @@ class Client:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        deduplication_id: str | None = None,
+        within: timedelta | float | str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record one message. Threads that publish at the same time do not wait for each other.
@@ -216,6 +218,10 @@ class Client:
             delay: how long until it is delivered, or
             at: when; in the past: at once. Until then it is in its queues, scheduled; then it is at the head of what is
                 unread, and `expiration` begins to count. Default: now.
+            deduplication_id: of the message, as in ``invoice-17``, at most 256 bytes. Where a message was recorded in
+                the topic under this ID, by whomever, and its window is not over, nothing is recorded, and the bookmark
+                is the first one's. It holds at this instance. Default: none; the message is recorded.
+            within: the window: for how long the ID is known once this message is recorded; default 5m.
             unknown: refused, with a word where it is said.
 
         Returns:
@@ -224,16 +230,23 @@ class Client:
 
         Raises:
             DefinitionError: the topic's `message_type` cannot say such data.
-            Unavailable: no answer; the message may or may not be recorded.
+            Unavailable: no answer; the message may or may not be recorded. With a `deduplication_id`, publish it again.
+            TooManyDeduplicationIds: the topic knows 1,000,000 IDs, the most; nothing was recorded.
             ServerFull: the server's memory is full; nothing was recorded.
             MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
             UnreadBody: the topic has a key, which is not looked for in a body as large as this.
         """
         if unknown:
-            refuse_publish_arguments("publish", unknown)
+            refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
         connection, envelope = self._connection, BARE
         if headers is not None or expiration is not None or delay is not None or at is not None:
             envelope = Envelope.of(headers, expiration, delay, at)
+        if deduplication_id is not None or within is not None:
+            from ampsq.publishing.deduplication import DeduplicationWindow
+
+            window = DeduplicationWindow.of(deduplication_id, within)
+            if window is not None:
+                return connection.store.run(connection.session.plain.publish_once(topic, data, envelope, window))
         return connection.store.run(connection.session.plain.publish(topic, data, envelope)).bookmark
 
     def delta_publish(
@@ -282,29 +295,35 @@ class Client:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        deduplication_id: Callable[[Any], str | None] | None = None,
+        within: timedelta | float | str | None = None,
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
 
-        `headers`, `expiration`, `delay` and `at` are those of each, as of `publish`.
+        `headers`, `expiration`, `delay`, `at` and `within` are those of each, as of `publish`. `deduplication_id` is a
+        function that gives the ID of each, or None for none.
 
         Returns:
             Their bookmarks, in order, made when they are looked at.
 
         Raises:
             Unavailable: no answer; where `may_have_run`, some of them are recorded, or may be, the first ones first.
-            ServerFull: the server's memory is full. MissingKey, UnreadBody: as of `publish`; nothing of their batch is
+            ServerFull: the server's memory is full. MissingKey, UnreadBody,
+                TooManyDeduplicationIds: as of `publish`; nothing of their batch is
                 recorded. DefinitionError: a message cannot be encoded. Whichever error it is, its `published` has what
                 is recorded of other batches.
         """
+        from ampsq.publishing.deduplication import DeduplicationWindow
         from ampsq.publishing.publishing_batches import PublishingBatches
 
         if unknown:
-            refuse_publish_arguments("publish_many", unknown)
+            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
         envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
+        window = DeduplicationWindow.of_many(deduplication_id, within)
         store.run(plain.prepare(topic))
-        calls = plain.batches(topic, messages, batch, envelope, noted)
+        calls = plain.batches(topic, messages, batch, envelope, noted, window=window)
         with noted.telling():
             for call in calls:
                 plain.note(noted, store.run(plain.publish_first(topic, call)))

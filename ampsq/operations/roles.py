@@ -57,9 +57,10 @@ _CHECKS: Final = """
 """
 #: A topic, or a queue that an address setting wants, is made by whoever first names it and may define; others ask.
 _FIRST_USE: Final = "define_queue define_topic want_name"
-_PUBLISHING: Final = (
-    f"{_OPENING} {_LOOKING} want_name catch_up_records confirm_sequence logoff logon set_mark publish sow_delete"
-)
+_PUBLISHING: Final = f"""
+    {_OPENING} {_LOOKING} want_name catch_up_records confirm_sequence logoff logon set_mark publish publish_once
+    sow_delete
+"""
 #: Where no coordinator is at work, a subscription sweeps and notices for itself.
 _SUBSCRIBING: Final = f"""
     {_OPENING} {_LOOKING} {_TOPICS} want_name heartbeat set_mark scan_foreign_entries replace_subscription

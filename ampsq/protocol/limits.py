@@ -14,6 +14,8 @@ __all__ = [
     "BATCH",
     "BODY_BY_REF",
     "BYTES",
+    "DEDUPLICATION_IDS",
+    "DEDUPLICATION_ID_BYTES",
     "DEFERRED_PERIOD",
     "DELIVERIES",
     "DUE_PERIOD",
@@ -65,6 +67,9 @@ EVENTS: Final = 10_000
 RETURNS_KEPT: Final = 20
 #: Bytes that its returns take at most where consumers gave reasons; the last reason stays, however long.
 RETURNS_BYTES: Final = 2_000
+#: Deduplication IDs of one topic that are known at a time, and bytes of one.
+DEDUPLICATION_IDS: Final = 1_000_000
+DEDUPLICATION_ID_BYTES: Final = 256
 #: Characters of a reason that a consumer gives.
 REASON_LENGTH: Final = 500
 #: About how many entries of a recorded queue's `deliveries` are kept; an entry is a batch.

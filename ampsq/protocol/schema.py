@@ -21,6 +21,7 @@ from ampsq.protocol.limits import (
     BATCH,
     BODY_BY_REF,
     BYTES,
+    DEDUPLICATION_IDS,
     DEFERRED_PERIOD,
     DELIVERIES,
     DUE_PERIOD,
@@ -371,7 +372,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":due", "zset",
             "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
             "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
-            "`watch <queue>` -> ms",
+            "`watch <queue>`, `windows <topic>` -> ms",
             "publish, dispatch, settle, unsubscribe, watch_queue", "sweep",
             "leases, log and definitions; for delays of what came back: nothing, they are not durable",
         ),
@@ -396,6 +397,15 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "expirations": Key(
             ":expirations:<topic>", "zset", "ID of a message with an expiration of its own -> ms when its life is over",
             "publish", "sweep", "the log",
+        ),
+        "deduplicated": Key(
+            ":deduplicated:<topic>", "hash",
+            "ID under which a message was published -> ms until when it is known, ID of the message's entry",
+            "publish_once", "publish_once, sweep", "nothing: its loss lets a message that is published again be two",
+        ),
+        "windows": Key(
+            ":windows:<topic>", "zset", "the same IDs -> ms until when they are known", "publish_once",
+            "publish_once, sweep", "the IDs",
         ),
         "log": Key(
             ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim_log",
@@ -469,6 +479,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "leases": Key(
             ":q:<queue>:leases", "hash", "ref -> subscription, deadline, token, delivery, length in ms",
             "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
+        ),
+        "progress": Key(
+            ":q:<queue>:progress", "hash",
+            "ref of a leased message -> token, ms, 0 to 1 and perhaps a text: how far its holder is, as it said last; "
+            "only what was reported of; whether there is any: `progress` of the queue",
+            "settle", "settle, sweep", "not needed: its holder reports again",
         ),
         "attempts": Key(
             ":q:<queue>:attempts", "hash",
@@ -609,7 +625,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
         "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
         "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
-        "recorded": "recorded",
+        "recorded": "recorded", "progress": "progress",
         "paused": "paused", "rebuild": "rebuild",
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
@@ -741,6 +757,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,
         "due_period": DUE_PERIOD,
+        "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
         "counted_since": COUNTED_SINCE,

@@ -69,6 +69,11 @@ _ELSEWHERE: Final = {
     "properties": "did you mean 'headers'?",
     "sequence": "a publisher with a name has it: client.publisher('till-4').publish(..., sequence=7)",
 }
+#: What clients take and publishers with a name do not.
+_OF_CLIENTS: Final = dict.fromkeys(
+    ("deduplication_id", "within"),
+    "a publisher with a name records each of its messages once; by ID: client.publish(..., deduplication_id='order-1')",
+)
 _TIMES: Final = ("delay", "at")
 
 
@@ -84,7 +89,8 @@ def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others
         TypeError: always.
     """
     taken = ("headers", "expiration", *(_TIMES if "delta" not in method else ()), *others)
-    raise unknown_argument(method, unknown, taken, _ELSEWHERE)
+    elsewhere = _ELSEWHERE if "within" in others or "delta" in method else _ELSEWHERE | _OF_CLIENTS
+    raise unknown_argument(method, unknown, taken, elsewhere)
 
 
 def _milliseconds(at: object) -> int:

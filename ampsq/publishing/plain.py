@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ampsq.base.bookmarks import Bookmark
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.publish import Published
     from ampsq.protocol.request import Call
+    from ampsq.publishing.deduplication import DeduplicationWindow
     from ampsq.publishing.envelope import Envelope
     from ampsq.publishing.publishing_batches import PublishingBatches
 
@@ -210,6 +212,20 @@ class PlainPublisher:
         recorded = former or Bookmark(f"{published.topic}~{self.client.origin}~{published.first_id}")
         return RecordedMessage(first, recorded)
 
+    async def publish_once(self, topic: str, data: Any, envelope: Envelope, window: DeduplicationWindow) -> Bookmark:
+        """Record one message unless its ID is known; see `Client.publish`. The publisher has no name."""
+        body = await self.client.types.body(topic, data)
+        published = await self.publish_first(topic, self._call_once(topic, [body], envelope, window, [window.id]))
+        known = None if published.number else published.duplicates[0]
+        return known or Bookmark(f"{published.topic}~{self.client.origin}~{published.first_id}")
+
+    def _call_once(
+        self, topic: str, bodies: Sequence[bytes], envelope: Envelope, window: DeduplicationWindow, ids: Sequence[str]
+    ) -> Call[Published]:
+        limits().check_bodies(bodies)
+        headers = [envelope.headers] * len(bodies) if envelope.headers else []
+        return publish_calls.publish_once(topic, bodies, headers, ids, window.period, times=envelope.times)
+
     async def publish_first(self, topic: str, call: Call[Published]) -> Published:
         """Run a call, the first one of several, so that the topic exists for the others."""
         published: Published
@@ -265,15 +281,31 @@ class PlainPublisher:
         await self.client.types.learn(topic)
 
     def batches(
-        self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope, noted: PublishingBatches
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        size: int,
+        envelope: Envelope,
+        noted: PublishingBatches,
+        *,
+        window: DeduplicationWindow | None = None,
     ) -> Iterator[Call[Published]]:
-        """Cut messages into calls of at most `size` messages and about a megabyte; `prepare` comes first."""
+        """Cut messages into calls of at most `size` messages and about a megabyte; `prepare` comes first.
+
+        With a window, those whose ID is known are not recorded.
+        """
         check_text("topic", topic)
+        ids: deque[str] = deque()
+        if window is not None:
+            messages = window.noting(messages, ids)
         types = self.client.types
         kind = types.known(topic)
         for bodies in encode_batches(messages, size, kind):
             types.note_large(topic, bodies)
-            _, call = self._call(topic, bodies, envelope, None)
+            if window is None:
+                _, call = self._call(topic, bodies, envelope, None)
+            else:
+                call = self._call_once(topic, bodies, envelope, window, [ids.popleft() for _ in bodies])
             # Of JSON a batch is never too much to read; of others it depends on what is in it.
             call.is_sent_ahead = not kind.is_read_whole or kind.name == "json"
             noted.begin(len(bodies))

@@ -13,7 +13,7 @@ from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.handlers import call_handler
 from ampsq.queues.message import MessageView, head_of
-from ampsq.queues.returns import failure_text
+from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
 
 if TYPE_CHECKING:
@@ -108,6 +108,10 @@ class AsyncMessage(MessageView):
     async def extend(self, period: timedelta | float | str) -> None:
         """Hold it for `period` from now on; see `Message.extend`."""
         await self._managed.settle(self._leases, self._parts, "extended", Interval.parse(period))
+
+    async def report(self, done: float, text: str = "") -> None:
+        """Say how far its processing is, and hold it as long again; see `Message.report`."""
+        await self._managed.settle(self._leases, self._parts, "extended", None, report_text(done, text))
 
 
 class AsyncManagedSubscription:

@@ -216,7 +216,7 @@ def _facts_where(snapshot: Snapshot) -> dict[str, object]:
 
 def _lease_facts(snapshot: Snapshot) -> dict[str, object]:
     holder, delivery, deadline = snapshot.lease
-    return {
+    facts: dict[str, object] = {
         "subscription": holder,
         "client": client_of(snapshot.text("client")) or None,
         "filter": filter_of(snapshot.text("tree")) if snapshot.text("tree") else None,
@@ -225,6 +225,7 @@ def _lease_facts(snapshot: Snapshot) -> dict[str, object]:
         "picked_up": not snapshot.flag("unseen"),
         "silent": bool(snapshot.flag("silent")),
     }
+    return facts if snapshot.report is None else facts | {"progress": snapshot.report._asdict()}
 
 
 def _journal_facts(snapshot: Snapshot) -> dict[str, object]:

@@ -13,13 +13,13 @@ from ampsq.definitions.queue import Queue
 from ampsq.expressions.unparse import show
 from ampsq.protocol.reads.journals import MessageAttempts
 from ampsq.protocol.transitions import MessageState
-from ampsq.queues.returns import last_reason, read_returns
+from ampsq.queues.returns import last_reason, read_report, read_returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.protocol.reads.journals import QueueEntry
-    from ampsq.queues.returns import CameBack
+    from ampsq.queues.returns import CameBack, HolderReport
 
 __all__ = [
     "ABSENT",
@@ -194,6 +194,11 @@ class Snapshot:
     def once(self) -> bool:
         """Whether the queue is at-most-once."""
         return self.definition.semantics == "at-most-once"
+
+    @property
+    def report(self) -> HolderReport | None:
+        """How far its holder is; None where it said nothing."""
+        return read_report(self.text("progress")) if self.text("progress") else None
 
     @property
     def lease(self) -> tuple[str, int, int]:

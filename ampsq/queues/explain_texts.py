@@ -32,10 +32,12 @@ _NAMED: Final = 5
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # leased
-        "leased": "The message is leased to {holder} as delivery {delivery}, {picked_up}; {lease}{back}{removed}.",
+        "leased": (
+            "The message is leased to {holder} as delivery {delivery}, {picked_up}{progress}; {lease}{back}{removed}."
+        ),
         "unacknowledged": (
-            "The message was delivered to {holder} at most once, so that it never comes back, {picked_up}; only the "
-            "acknowledgement is awaited, which makes room for the next message."
+            "The message was delivered to {holder} at most once, so that it never comes back, {picked_up}{progress}; "
+            "only the acknowledgement is awaited, which makes room for the next message."
         ),
         "lapsed": (
             "The lease of {holder} on the message, delivery {delivery}, lapsed {overdue} ago, and the message waits to "
@@ -258,6 +260,13 @@ class _Words:
 
     def picked_up(self) -> str:
         return "still in its inbox" if self._snapshot.flag("unseen") else "picked up"
+
+    def progress(self) -> str:
+        report = self._snapshot.report
+        if report is None:
+            return ""
+        said = f" ({report.text})" if report.text else ""
+        return f", {report.done:.3g} of it done{said}, as it said {span_text(self._snapshot.now - report.at)} ago"
 
     def lease(self) -> str:
         deadline = self._snapshot.lease[2]

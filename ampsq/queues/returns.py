@@ -1,7 +1,7 @@
 """How a message came back each time, read from its attempts and the journal; what consumers say of it, checked.
 
 A reason is one line: what a consumer says of a message that it hands back or removes. lua/leases/lib/return_history.lua
-writes what is read here.
+writes what is read here. A report is how far a consumer is with a message that it holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
 from ampsq.protocol.limits import REASON_LENGTH
 
-__all__ = ["CameBack", "checked_reason", "failure_text", "last_reason", "read_returns", "shortened_reason"]
+__all__ = [
+    "CameBack",
+    "HolderReport",
+    "checked_reason",
+    "failure_text",
+    "last_reason",
+    "read_report",
+    "read_returns",
+    "report_text",
+    "shortened_reason",
+]
 
 #: Categories of signs that no line of text has: control signs, halves of characters, ends of lines and paragraphs.
 _NO_TEXT: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
@@ -40,6 +50,37 @@ class CameBack(NamedTuple):
     consumer_reason: str
 
 
+class HolderReport(NamedTuple):
+    """How far a consumer is with a message that it holds, as it said last.
+
+    Attributes:
+        at: when it said so, ms.
+        done: how much is done, 0 to 1.
+        text: the same in its words; "" where it said nothing.
+    """
+
+    at: int
+    done: float
+    text: str
+
+
+def read_report(text: str) -> HolderReport:
+    """Read what the server keeps of a report: when, and what `report_text` made."""
+    at, done, *words = text.split(" ", 2)
+    return HolderReport(int(at), float(done), words[0] if words else "")
+
+
+def report_text(done: float, text: str) -> str:
+    """Write a report as it is sent.
+
+    Raises:
+        DefinitionError: `done` is no number from 0 to 1, or the text is no line, or too long.
+    """
+    if isinstance(done, bool) or not isinstance(done, int | float) or not 0 <= done <= 1:
+        raise DefinitionError(f"done={shown(done)}: allowed is a number from 0 to 1, the part that is done")
+    return f"{done:.6g} {_checked_line('text', text)}".strip()
+
+
 def read_returns(text: str) -> list[CameBack]:
     """What is told of a message that came back, the earliest first; ``-`` and "" are nothing."""
     found = []
@@ -63,13 +104,15 @@ def checked_reason(reason: str | None) -> str:
     Raises:
         DefinitionError: it is no line of text, or too long.
     """
-    if reason is None:
-        return ""
-    if not isinstance(reason, str) or any(unicodedata.category(sign) in _NO_TEXT for sign in reason):
-        raise DefinitionError(f"reason={shown(reason)}: allowed is one line of text, without control characters")
-    if len(reason) > REASON_LENGTH:
-        raise DefinitionError(f"reason={shown(reason)}: allowed are {REASON_LENGTH} characters at most")
-    return reason.strip()
+    return "" if reason is None else _checked_line("reason", reason)
+
+
+def _checked_line(name: str, text: str) -> str:
+    if not isinstance(text, str) or any(unicodedata.category(sign) in _NO_TEXT for sign in text):
+        raise DefinitionError(f"{name}={shown(text)}: allowed is one line of text, without control characters")
+    if len(text) > REASON_LENGTH:
+        raise DefinitionError(f"{name}={shown(text)}: allowed are {REASON_LENGTH} characters at most")
+    return text.strip()
 
 
 def shortened_reason(text: str) -> str:

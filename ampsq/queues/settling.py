@@ -24,14 +24,15 @@ async def settle(leases: LeaseTable, parts: Parts, verb: Verb, period: int | Non
         leases: where it is held.
         parts: its head.
         verb: what is done.
-        period: ms; of a cancel the delay, None: as the queue says; of an extension its length.
-        reason: why, in the consumer's words.
+        period: ms; of a cancel the delay, None: as the queue says; of an extension its length, None: that which the
+            lease has.
+        reason: why, in the consumer's words; of an extension how far it is, as `report_text` writes it.
 
     Raises:
         Rejected: what the server answers.
         DefinitionError: the reason is no line, or too long.
     """
-    why = checked_reason(reason)
+    why = checked_reason(reason) if verb != "extended" else reason or ""
     if parts[2] != b"0":
         for refusal in (await _settle(leases, [parts], verb, period, why)).values():
             raise refusal

@@ -16,7 +16,7 @@ from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.message import MessageView
-from ampsq.queues.returns import failure_text
+from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
 if TYPE_CHECKING:
@@ -105,6 +105,23 @@ class Message(MessageView):
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
         """
         self._managed.settle(self._leases, self._parts, "extended", Interval.parse(period))
+
+    def report(self, done: float, text: str = "") -> None:
+        """Say how far its processing is, and hold it as long again.
+
+        The lease is renewed by the length that it has: the queue's `lease_period`, or that of the last `extend`. What
+        was said last is shown by `Client.admin.explain`, ``ampsq explain`` and the console, until the message is
+        settled or comes back.
+
+        Args:
+            done: how much is done, a number from 0 to 1.
+            text: the same in words, one line of at most 500 characters, as in ``page 40 of 100``; default nothing.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+            DefinitionError: `done` is no such number, or the text is no line, or too long.
+        """
+        self._managed.settle(self._leases, self._parts, "extended", None, report_text(done, text))
 
 
 class ManagedSubscription:

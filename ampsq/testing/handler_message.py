@@ -9,7 +9,7 @@ from ampsq.base.errors import AlreadyAcked
 from ampsq.base.message_types import JSON, MessageType
 from ampsq.base.values import Interval, parse_name
 from ampsq.queues.message import MessageView, delivered_bookmark
-from ampsq.queues.returns import checked_reason
+from ampsq.queues.returns import checked_reason, report_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +28,10 @@ class HandlerMessage(MessageView):
         delay: of a cancel how long it is to stay away, ms; None: as its queue says.
         reason: why, as the handler said; None for nothing.
         extended: the periods, ms, for which the handler asked to hold it longer.
+        reports: how far the handler said that it is, each as (done, text).
     """
 
-    __slots__ = ("_headers", "delay", "extended", "outcome", "reason")
+    __slots__ = ("_headers", "delay", "extended", "outcome", "reason", "reports")
 
     def __init__(self, parts: list[bytes], body: bytes, headers: Mapping[str, str]) -> None:
         self._parts, self._body, self._headers = parts, body, dict(headers)
@@ -38,6 +39,7 @@ class HandlerMessage(MessageView):
         self.delay: int | None = None
         self.reason: str | None = None
         self.extended: list[int] = []
+        self.reports: list[tuple[float, str]] = []
 
     @property
     def origin(self) -> str:
@@ -87,6 +89,17 @@ class HandlerMessage(MessageView):
         """
         self._check_open()
         self.extended.append(int(Interval.parse(period)))
+
+    def report(self, done: float, text: str = "") -> None:
+        """Note how far its processing is; see `Message.report`.
+
+        Raises:
+            AlreadyAcked: it was settled before.
+            DefinitionError: `done` is no number from 0 to 1, or the text is no line, or too long.
+        """
+        report_text(done, text)
+        self._check_open()
+        self.reports.append((done, text))
 
     def _check_open(self) -> None:
         if self.settled:

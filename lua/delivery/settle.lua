@@ -5,7 +5,7 @@
 --- FLAGS allow-oom
 --- @include clock, fail, settlement_groups, settlement, dispatch
 -- group: queue, number, that many refs, that many tokens; an empty token means whoever holds the lease. Behind it may stand why,
--- as whoever settles them says. Call it late or twice: the token decides.
+-- as whoever settles them says; of an extension how far it is, `<0 to 1> <text>`. Call it late or twice: the token decides.
 local ms = clock_ms(now)
 local queue, refs, tokens, after = read_group(group_from)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = ARGV[group_from]}) end

@@ -1,13 +1,13 @@
 --- sweep: do what is due: lease passes, messages whose time has come or whose life is over, records, dispatches left over, what
---- nobody uses or watches any more.
+--- nobody uses or watches any more, windows of deduplication that are over.
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, lease_pass, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), timetable
+--- @include clock, fail, lease_pass, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), deduplication(), timetable
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
-local of_topics = {expirations = true, records = true, deferred = true, departed = true}
+local of_topics = {expirations = true, records = true, deferred = true, departed = true, windows = true}
 
 -- Ends of records are written into their topic's log. A worker, who sweeps where nobody else does, may not do that: they
 -- wait for somebody who may.
@@ -59,6 +59,10 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     work = work + V.batch
   elseif kind == 'deferred' then
     deferred_entries().pass_deferred(name, ms)
+    work = work + V.batch
+  elseif kind == 'windows' then
+    deduplication().end_windows(name, ms, V.batch)
+    deduplication().schedule_windows(name, ms)
     work = work + V.batch
   elseif kind == 'departed' then
     call('HDEL', K.departed(), name)

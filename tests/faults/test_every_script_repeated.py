@@ -65,6 +65,8 @@ NOT_REPEATED = {
     "define_instance",
     "remove_destination", "remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view",
     "define_conflated", "remove_conflated",
+    # Its window may be over when it is sent again.
+    "publish_once",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
 SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal"}

@@ -38,6 +38,7 @@ USERS_DATA = {
     "ampsq.client.async_publisher": "bodies and keys",
     "ampsq.client.admin": "what an edit of a dead letter returns",
     "ampsq.client.async_admin": "what an edit of a dead letter returns",
+    "ampsq.publishing.deduplication": "messages, as a user's function takes them",
     "ampsq.publishing.plain": "bodies and keys",
     "ampsq.queues.dead_letters": "decoded bodies",
     "ampsq.queues.message": "decoded bodies",

@@ -221,8 +221,21 @@ def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
     assert done.stdout == ("work ('forced_expire',) 1 {'id': 1, 'price': 0}\n1 {'work': 1} 0 {'id': 1, 'price': 5}\n")
 
 
-def test_the_program_of_the_page_on_a_message_s_life_says_why_it_ended(tmp_path):
+def test_the_program_of_the_page_on_publishing_records_what_has_an_id_once(tmp_path):
+    done = run([sys.executable, "-c", blocks("publishing.md", "python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_the_program_of_the_page_on_a_message_s_life_says_how_far_it_is(tmp_path):
     done = run([sys.executable, "-c", blocks("message-life.md", "python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert ", picked up, 0.4 of it done (page 40 of 100), as it said " in done.stdout
+
+
+def test_the_program_of_the_page_on_a_message_s_life_says_why_it_ended(tmp_path):
+    done = run([sys.executable, "-c", blocks("message-life.md", "python")[1]], tmp_path, AMPSQ_URL="")
 
     assert done.returncode == 0, done.stderr
     assert "because somebody expired it (no such flight: XX9), after 2 deliveries and 1 cancel." in done.stdout

@@ -216,3 +216,22 @@ def test_a_message_is_settled_once():
 
     with pytest.raises(AlreadyAcked):
         order.cancel()
+
+
+def test_what_a_holder_reports_is_shown_until_its_lease_lapses(held):
+    with Client(held.url) as client:
+        client.apply(Queue(name="work", lease_period="30s"))
+        bookmark = client.publish("work", 1)
+        with client.subscribe("work") as work:
+            message = work.get("5s")
+            held.advance("20s")
+            message.report(0.4, "page 40 of 100")
+            held.advance("20s")
+            report = client.admin.explain("work", bookmark).facts["lease"]["progress"]
+            assert (report["done"], report["text"]) == (0.4, "page 40 of 100")
+
+            held.advance("11s")
+
+            with pytest.raises(StaleLease):
+                message.report(0.9)
+            assert "progress" not in client.admin.explain("work", bookmark).facts.get("lease", {})

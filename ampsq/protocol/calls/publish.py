@@ -27,6 +27,7 @@ __all__ = [
     "pack_messages",
     "publish",
     "publish_logged_on",
+    "publish_once",
 ]
 
 
@@ -148,6 +149,58 @@ def publish(
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
     parts = CallParts(cut, Published.joined) if len(bodies) > 1 else None
     return Call(script("publish"), arguments, _read_published, bool(publisher), parts=parts)
+
+
+def publish_once(
+    topic: str,
+    bodies: Sequence[bytes],
+    headers: Sequence[bytes],
+    ids: Sequence[str],
+    window: int,
+    *,
+    times: Times | None = None,
+) -> Call[Published]:
+    """Record those messages whose IDs were not published to the topic within their windows.
+
+    Args:
+        topic: the topic or the queue.
+        bodies: one a message.
+        headers: empty, or one a body.
+        ids: one a body, "" for none.
+        window: for how long the IDs of what is recorded are known, ms.
+        times: how long all of them live and when they are due.
+    """
+
+    def cut(most: int) -> list[Call[Published]]:
+        return [
+            publish_once(topic, bodies[i : i + most], headers[i : i + most], ids[i : i + most], window, times=times)
+            for i in range(0, len(bodies), most)
+        ]
+
+    shape, values = pack_messages(bodies, headers, times)
+    arguments: list[EncodableT] = ["", topic, window, shape, len(bodies), *ids, *values]
+    parts = CallParts(cut, Published.joined) if len(bodies) > 1 else None
+    return Call(script("publish_once"), arguments, _read_published_once, parts=parts)
+
+
+def _read_published_once(reply: list[bytes]) -> Published:
+    """Read runs of duplicates, each with the run of new IDs behind it."""
+    topic, first = reply[0].decode(), reply[1].decode()
+    stamp, _, sequence = first.partition("-")
+    runs: list[Published] = []
+    duplicates: list[Bookmark | None] = []
+    recorded = number = 0
+    for text in [*reply[2:], None]:
+        if text and not number:
+            duplicates.append(Bookmark(text.decode()))
+        elif text == b"":
+            number += 1
+        else:
+            first_id = f"{stamp}-{int(sequence) + recorded}" if number else ""
+            runs.append(Published(topic, duplicates, first_id, number))
+            recorded, number = recorded + number, 0
+            duplicates = [Bookmark(text.decode())] if text else []
+    return Published.joined(runs)
 
 
 def pack_messages(

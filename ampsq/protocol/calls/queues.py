@@ -104,10 +104,11 @@ def settle(
 ) -> Call[list[tuple[bytes, str]]]:
     """Settle messages of one queue; gives ref and code of those refused.
 
-    `period`, ms: of a cancel the delay, None: as the queue's redelivery says; of an extension its length.
-    `reason`: why, as `ampsq.queues.returns` checks it; "" for nothing.
+    `period`, ms: of a cancel the delay, None: as the queue's redelivery says; of an extension its length, None: as long
+    as the lease was given for.
+    `reason`: why, as `ampsq.queues.returns` checks it; of an extension what `report_text` made; "" for nothing.
     """
-    default = -1 if verb == "cancelled" else 0
+    default = -1 if verb in ("cancelled", "extended") else 0
     why = [reason] if reason else []
     given = default if period is None else int(period)
     return Call(

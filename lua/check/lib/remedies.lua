@@ -8,6 +8,7 @@ local function remove_from_place(look, ref, place)
     local lease = call('HGET', K.leases(name), ref)
     local holder = string.match(lease, '^%d+ (%S+)')
     call('HDEL', K.leases(name), ref)
+    forget_progress(queue, {ref})
     look.freed[holder] = (look.freed[holder] or 0) + 1
   elseif place == 'r' then
     call('ZREM', K.ready(name), ref)

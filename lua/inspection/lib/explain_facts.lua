@@ -93,5 +93,8 @@ local function add_lease_facts(look, ref, lease, entry)
   add_fact(look, 'unseen', unseen and 1 or 0)
   add_fact(look, 'client', fields[1])
   add_fact(look, 'tree', fields[2])
+  local progress = look.queue.progress and call('HGET', K.progress(look.queue.name), ref)
+  local token, report = string.match(progress or '', '^(%d+) (.*)$')
+  add_fact(look, 'progress', token == lease.token and report)
   add_fact(look, 'silent', beat and (tonumber(beat) < look.ms and 1 or 0))
 end

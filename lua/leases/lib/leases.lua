@@ -16,8 +16,19 @@ local function lease_value(lease, deadline, length)
   return lease.ends and value .. ' ' .. lease.ends or value
 end
 
+-- What a holder reported goes with its lease; queue.progress: whether anything is kept at all.
+local function forget_progress(queue, refs)
+  if not queue.progress then return end
+  call_in_batches('HDEL', K.progress(queue.name), refs)
+  if call('EXISTS', K.progress(queue.name)) == 0 then
+    call('HDEL', K.queue(queue.name), F.progress)
+    queue.progress = false
+  end
+end
+
 local function end_leases(queue, refs, leases, freed)
   call_in_batches('HDEL', K.leases(queue.name), refs)
+  forget_progress(queue, refs)
   for i = 1, #refs do
     local holder = leases[i].holder
     freed[holder] = (freed[holder] or 0) + 1

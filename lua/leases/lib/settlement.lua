@@ -1,15 +1,43 @@
 --- settlement: what the holder of a lease, or an administrator, does with messages: one check for every verb.
 --- @include unleased_settlement, timetable
 
-local function extend_leases(queue, refs, leases, now, period)
-  local values, earliest = {}, now + period
+-- The deadline of a lease that is extended, and its length. By -1 it is held as long again, no shorter than it was, and
+-- one that never lapses stays so.
+local function extended_lease(lease, now, period)
+  if period >= 0 then return now + period, period end
+  if lease.length == 0 then return lease.deadline, 0 end
+  return math.max(lease.deadline, now + lease.length), lease.length
+end
+
+-- What holders report of messages: the token says of which delivery. Releases that do not know of it leave some behind; that is
+-- seen where there is more of it than there are leases, which are reported of again.
+local function keep_progress(queue, refs, leases, now, progress)
+  local values = {}
   for i, ref in ipairs(refs) do
-    local lease = leases[i]
+    values[2 * i - 1] = ref
+    values[2 * i] = leases[i].token .. ' ' .. string.format('%.0f', now) .. ' ' .. progress
+  end
+  call_in_batches('HSET', K.progress(queue.name), values)
+  if call('HLEN', K.progress(queue.name)) >= call('HLEN', K.leases(queue.name)) then
+    call('DEL', K.progress(queue.name))
+    call_in_batches('HSET', K.progress(queue.name), values)
+  end
+  if not queue.progress then call('HSET', K.queue(queue.name), F.progress, 1) end
+  queue.progress = '1'
+end
+
+local function extend_leases(queue, refs, leases, now, period, progress)
+  if #refs == 0 then return end
+  local values, earliest = {}, math.huge
+  for i, ref in ipairs(refs) do
+    local deadline, length = extended_lease(leases[i], now, period)
     values[#values + 1] = ref
-    values[#values + 1] = lease_value(lease, now + period, period)
+    values[#values + 1] = lease_value(leases[i], deadline, length)
+    if deadline > 0 then earliest = math.min(earliest, deadline) end
   end
   call_in_batches('HSET', K.leases(queue.name), values)
-  if #refs == 0 then return end
+  if progress then keep_progress(queue, refs, leases, now, progress) end
+  if earliest == math.huge then return end
   add_due(earliest, 'leases ' .. queue.name, 'LT')
   -- A pass that is half done may have read the old deadlines.
   local cursor, found, started = string.match(call('HGET', K.queue(queue.name), F.passing) or '', '^(%d+) (%d+) (%d+)$')
@@ -27,13 +55,14 @@ local function acknowledge_first_deliveries(queue, refs, tokens, values, by, fre
     seen[ref] = true
   end
   call_in_batches('HDEL', K.leases(queue.name), refs)
+  forget_progress(queue, refs)
   if not queue.once then write_journal(queue.name, V.acknowledged, '', refs, by) end
   freed[by] = (freed[by] or 0) + #refs
   return true
 end
 
 -- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel, -1 for the queue's own, or the length of an extension,
--- ms. consumer_reason: why, nil where that is not said. Returns {ref, code, ...} of those refused; the others are done.
+-- -1 for the lease's own, ms. consumer_reason: why, nil where that is not said; of an extension how far its holder is. Returns {ref, code, ...} of those refused; the others are done.
 local function settle_messages(queue, now, verb, period, refs, tokens, by, freed, consumer_reason)
   local refused, seen = {}, {}
   if #refs == 0 then return refused end
@@ -70,7 +99,7 @@ local function settle_messages(queue, now, verb, period, refs, tokens, by, freed
     settle_leased(queue, verb, done, leases, freed, by, consumer_reason)
     settle_unleased(queue, verb, verb == V.expired and V.forced_expire or '', refs, found, by, consumer_reason)
   elseif verb == V.extended then
-    extend_leases(queue, done, leases, now, period)
+    extend_leases(queue, done, leases, now, period, consumer_reason)
   else
     local due = period > 0 and now + period or period == 0 and 0 or nil
     return_leased(queue, verb, done, leases, freed, now, due, consumer_reason)

@@ -14,7 +14,7 @@ end
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped)
+    F.recovering, F.token, F.skipped, F.progress)
   if not fields[1] then return nil end
   local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
@@ -23,7 +23,7 @@ local function load_queue(name)
     cancels = tonumber(cancels), ratio = tonumber(ratio), turn = tonumber(turn), once = once == '1',
     strict = strict == '1', room = tonumber(room), depth = tonumber(depth), topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
-    skipped = fields[9], life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
+    skipped = fields[9], progress = fields[10], life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
   }
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
