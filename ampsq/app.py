@@ -257,6 +257,9 @@ class AppWorkers:
         Raises:
             AmpsqError: as of `Worker.run`.
         """
+        if any(each._rules.is_coroutine for each in self.workers):  # noqa: SLF001  (its other half)
+            # Not by several threads at the same time, which would each wait for the others' imports.
+            import ampsq.async_worker  # noqa: F401, PLC0415  (slow to import)
         threads = [
             threading.Thread(target=self._run_one, args=(each,), name=f"ampsq-app-{each.queue}", daemon=True)
             for each in self.workers
