@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ampsq.app import App
     from ampsq.async_worker import AsyncWorker
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.errors import AmpsqError
@@ -73,6 +74,7 @@ __all__ = [
     "AddressSetting",
     "Admin",
     "AmpsqError",
+    "App",
     "AsyncAdmin",
     "AsyncClient",
     "AsyncDeletionReceipt",
@@ -166,6 +168,7 @@ _HOMES = {
     "AddressSetting": "definitions.address_setting",
     "Admin": "client.admin",
     "AmpsqError": "base.errors",
+    "App": "app",
     "AsyncAdmin": "client.async_admin",
     "AsyncClient": "client.async_client",
     "AsyncDeletionReceipt": "publishing.receipts",

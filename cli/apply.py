@@ -16,12 +16,12 @@ from ampsq.cli.listing import output_options, print_records
 from ampsq.cli.options import FILE, CommandSettings, log_to_stderr
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, confirm, plan_records, show_plan
+from ampsq.definitions.definition import Loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.catalog.compare import Comparison
-    from ampsq.definitions.definition import Loaded
 
 __all__ = ["apply", "compare_file", "loaded_from", "settings_for"]
 
@@ -46,6 +46,7 @@ Examples:
   ampsq apply queues.yaml --prune            # also removes what the file does not have
   ampsq apply - --yes < queues.yaml
   ampsq apply broker.xml --dry-run           # what of it is not acted on, too
+  ampsq apply tasks:app                      # the queues of an ampsq.App
 
 \b
 Exit codes:
@@ -57,10 +58,16 @@ _log = logging.getLogger("ampsq")
 
 
 def loaded_from(file: str) -> Loaded:
-    """What a file defines, or standard input for ``-``; what is not acted on goes to standard error."""
+    """What a file defines, standard input for ``-``, or an app; what is not acted on goes to standard error."""
+    from ampsq.cli.handler import find_app, names_app
     from ampsq.files.config import load
 
     log_to_stderr(30, times=False)
+    if names_app(file):
+        app = find_app(file)
+        loaded = Loaded(app.definitions, file, {})
+        loaded.url = app._url  # noqa: SLF001  (said by the app, as by a file)
+        return loaded
     # A text without a line break could be taken for a path.
     return load(sys.stdin.read() + "\n") if file == "-" else load(Path(file))
 
@@ -83,10 +90,10 @@ def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, y
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
     Shows what would change, + for new, ~ for changed, - for removed, element by element, and asks. FILE is YAML, or a
-    configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input. It is
-    checked whole, against the server too, before anything is done. What is already so is left alone, so that a file
-    may be applied again and again. A definition is whole: an element left out goes back to its default. Without
-    --prune nothing is removed.
+    configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input;
+    MODULE:APP is an ampsq.App, from the current folder or from what is installed. It is checked whole, against the
+    server too, before anything is done. What is already so is left alone, so that a file may be applied again and
+    again. A definition is whole: an element left out goes back to its default. Without --prune nothing is removed.
     """
     definitions = loaded_from(file)
     if not definitions and not prune:

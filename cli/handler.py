@@ -1,4 +1,4 @@
-"""Finds the function that ``ampsq worker`` is to call, and explains why there is none."""
+"""Finds the function or the app that ``ampsq worker`` is to run, and explains why there is none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import ampsq
 from ampsq.base.errors import AmpsqError
 from ampsq.client.typed_handlers import as_handler
 
@@ -20,27 +21,54 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
 
-__all__ = ["find_handler"]
+__all__ = ["find_app", "find_handler", "names_app"]
+
+#: A module's name and a member's.
+_NAMED: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
-def find_handler(text: str) -> Callable[..., Any]:
-    """Import what ``module:function`` names; the current folder comes first.
+def names_app(text: str) -> bool:
+    """Ask whether a text has the form ``module:app``, and is no file's name."""
+    return _NAMED.fullmatch(text) is not None and not Path(text).exists()
+
+
+def find_app(text: str) -> ampsq.App:
+    """Import the app that ``module:app`` names; the current folder comes first.
+
+    Raises:
+        click.ClickException: there is no such thing, or it is no app.
+    """
+    found = _find(text)
+    if not isinstance(found, ampsq.App):
+        raise click.ClickException(f"{text} is of type {type(found).__name__}; allowed is an ampsq.App")
+    return found
+
+
+def find_handler(text: str) -> Callable[..., Any] | ampsq.App:
+    """Import the function or the app that ``module:name`` names; the current folder comes first.
 
     Raises:
         click.ClickException: there is no such thing, or it cannot be called with one message.
     """
+    found = _find(text)
+    if isinstance(found, ampsq.App):
+        return found
+    _check(found, text)
+    return found  # type: ignore[no-any-return]
+
+
+def _find(text: str) -> Any:
     module_name, _, path = text.partition(":")
     if not module_name or not path:
         meant = re.sub(r"\.(?=[^.]*$)", ":", text) if "." in text and ":" not in text else "tasks:handle"
-        raise click.UsageError(f"{text!r}: allowed is MODULE:FUNCTION, as in {meant}")
+        raise click.UsageError(f"{text!r}: allowed is MODULE:FUNCTION or MODULE:APP, as in {meant}")
     if module_name.endswith(".py") or "/" in module_name:
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise click.UsageError(f"{text!r}: allowed is a module's name, not a file's; did you mean {meant}:{path}?")
     found: Any = _import(module_name)
     for name in path.split("."):
         found = _member(found, name, text)
-    _check(found, text)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _import(name: str) -> ModuleType:
@@ -72,9 +100,10 @@ def _member(owner: Any, name: str, text: str) -> Any:
         names = [
             name
             for name, value in vars(owner).items()
-            if inspect.isroutine(value) and not name.startswith("_") and value.__module__ == owner.__name__
+            if isinstance(value, ampsq.App)
+            or (inspect.isroutine(value) and not name.startswith("_") and value.__module__ == owner.__name__)
         ]
-        hint = _meant(name, names) or (f"it has {', '.join(names)}" if names else "it has no functions")
+        hint = _meant(name, names) or (f"it has {', '.join(names)}" if names else "it has no functions and no app")
         raise click.ClickException(f"{text}: {owner.__name__} has no {name!r}; {hint}") from None
 
 
@@ -86,7 +115,9 @@ def _meant(wrong: str, names: Iterable[str]) -> str | None:
 def _check(found: Any, text: str) -> None:
     """Refuse what would fail at every message."""
     if not callable(found):
-        raise click.ClickException(f"{text} is of type {type(found).__name__}; allowed is a function of one message")
+        raise click.ClickException(
+            f"{text} is of type {type(found).__name__}; allowed is a function of one message, or an ampsq.App"
+        )
     try:
         as_handler(found)
     except AmpsqError as error:

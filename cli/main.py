@@ -58,7 +58,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "subscribe-topic": "Print the messages of a topic as they come; nothing is leased, and nothing taken from a queue.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
-    "worker": "Handle the messages of a queue with a Python function.",
+    "worker": "Handle the messages of a queue with a Python function, or those of several with an ampsq.App.",
     "coordinator": "Run the coordinator: time-outs, dead letters and replication for your own server.",
     "coordinators": "List the coordinators of the server: which instances each one has, and what is late.",
     "upgrade": "Turn instances that the release before stored into this release's format.",

@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 import click
+from click.core import ParameterSource
 
 import ampsq
 from ampsq.base.shutdown import end_process_within
@@ -19,8 +20,12 @@ from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
+    from ampsq.app import AppWorkers
     from ampsq.client.client import Client
+
+    _Handler: TypeAlias = Callable[..., object]
 
 __all__ = ["worker"]
 
@@ -31,6 +36,11 @@ The function is called with each message (a coroutine function is awaited), or w
       print(message.data)
   def handle_order(order: Order):
       print(order.id)
+or registered, each with its queue, in an app:
+  app = ampsq.App()
+  @app.handler("orders", retries=5, backoff="1s..5m", concurrency=8)
+  def handle_order(order: Order):
+      print(order.id)
 It returns: acknowledged. It raises: cancelled, so it comes again. It raises ampsq.Reject: expired.
 
 \b
@@ -38,16 +48,20 @@ Examples:
   ampsq worker tasks:handle --queue work
   ampsq worker tasks:handle --queue work --concurrency 20 --processes 4
   ampsq worker tasks:handle --queue work --filter "/symbol = 'IBM'"
+  ampsq worker tasks:app
 """
 _log = logging.getLogger("ampsq.worker")
 #: Seconds in which the connections of a worker that was stopped are closed.
 _CLOSES_WITHIN: Final = 1.0
+#: Options that an app says for each of its handlers.
+_OF_ONE_HANDLER: Final = (
+    "queue", "filter", "concurrency", "max_backlog", "cancel_delay", "on_invalid", "time_limit",
+)  # fmt: skip
 
 
 class _WorkerOptions(TypedDict):
     """Options whose names are those of `Worker`."""
 
-    queue: str
     filter: str | None
     concurrency: int
     max_backlog: int | None
@@ -58,9 +72,9 @@ class _WorkerOptions(TypedDict):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("function", metavar="MODULE:FUNCTION")
+@click.argument("function", metavar="MODULE:FUNCTION|MODULE:APP")
 @click.option(
-    "--queue", required=True, shell_complete=names("queues"), help="The queue, or a regular expression of queues."
+    "--queue", shell_complete=names("queues"), help="Of a function: the queue, or a regular expression of queues."
 )
 @click.option("--filter", metavar="EXPR", help="Only messages that match, barriers included, as in '/price > 10'.")
 @click.option(
@@ -103,6 +117,7 @@ class _WorkerOptions(TypedDict):
 def worker(
     settings: CommandSettings,
     function: str,
+    queue: str | None,
     processes: int,
     *,
     trace: bool,
@@ -112,54 +127,91 @@ def worker(
     failover: str,
     **options: Unpack[_WorkerOptions],
 ) -> None:
-    """Handle the messages of a queue with a Python function.
+    """Handle the messages of a queue with a Python function, or those of several with an ampsq.App.
 
-    MODULE is imported from the current folder or from what is installed. SIGTERM and Ctrl-C stop gracefully:
-    handlers may end, what is unstarted goes back to the queue at once. Leases are renewed while a handler
-    runs.
+    An app says for each handler what --queue, --concurrency and the like say of a function. Its definitions are
+    applied where this user may, else what differs is logged. MODULE is imported from the current folder or from
+    what is installed. SIGTERM and Ctrl-C stop gracefully: handlers may end, what is unstarted goes back to the
+    queue at once. Leases are renewed while a handler runs.
     """
     log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True, form=log_format)
     handler = find_handler(function)
-    if trace:
-        handler = _traced(handler)
+    _check_options(function, handler, queue)
+    if isinstance(handler, ampsq.App):
+        settings = settings.completed(handler._url, None)  # noqa: SLF001  (said by the app, as by a file)
+    wrap = _tracer() if trace else None
     if processes > 1:
         told = [f"--log-format={log_format}", f"--failover={failover}", *["--verbose"] * verbose, *["--trace"] * trace]
         told.append("--advised")
-        _run_processes(settings, function, processes, options, told)
+        _run_processes(settings, function, options, handler=handler, queue=queue or "", processes=processes, told=told)
     else:
-        _run(settings, function, handler, options, failover, is_advised=advised)
+        _run(
+            *(settings, function, options),
+            handler=handler,
+            queue=queue or "",
+            failover=failover,
+            wrap=wrap,
+            is_advised=advised,
+        )
 
 
-def _traced(handler: Callable[..., object]) -> Callable[..., object]:
+def _check_options(function: str, handler: _Handler | ampsq.App, queue: str | None) -> None:
+    """Refuse a function without a queue, and an app with what it says itself; raises `click.UsageError`."""
+    if not isinstance(handler, ampsq.App):
+        if queue is None:
+            raise click.UsageError(f"{function} is a function: --queue QUEUE says whose messages it handles")
+        return
+    context = click.get_current_context()
+    for name in _OF_ONE_HANDLER:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} is for a function; {function} is an app, whose handlers say it themselves"
+            )
+
+
+def _tracer() -> Callable[[_Handler], _Handler]:
     try:
         from ampsq.tracing import traced
     except ModuleNotFoundError as error:
         raise click.ClickException(f"--trace needs {error.name}: pip install 'ampsq[tracing]'") from error
-    return traced(handler)
+    return traced
 
 
 def _run(
     settings: CommandSettings,
     function: str,
-    handler: Callable[..., object],
     options: _WorkerOptions,
-    failover: str,
     *,
+    handler: _Handler | ampsq.App,
+    queue: str,
+    failover: str,
+    wrap: Callable[[_Handler], _Handler] | None,
     is_advised: bool,
 ) -> None:
+    from ampsq.app import AppWorkers
     from ampsq.server.processes import stop_with_parent
 
     with settings.client(advise=True, patient=True, failover=failover) as client:
-        _refuse_unknown(client, options["queue"])
-        made = ampsq.Worker(handler, client=client, **options)
-        made._rules.is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)
-        _log.info(
-            "%s handles %r: concurrency %d, max_backlog %d",
-            function,
-            made.queue,
-            made.concurrency,
-            made.max_backlog,
-        )
+        made: ampsq.Worker | AppWorkers
+        if isinstance(handler, ampsq.App):
+            made = AppWorkers(handler, client, options["stop_timeout"], wrap=wrap)
+            workers = made.workers
+            # Of several processes the first one has done it.
+            _prepare(client, handler, function, is_advised=is_advised)
+        else:
+            _refuse_unknown(client, queue)
+            made = ampsq.Worker(wrap(handler) if wrap else handler, queue, client=client, **options)
+            workers = [made]
+        for each in workers:
+            each._rules.is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)
+            _log.info(
+                "%s handles %r: concurrency %d, max_backlog %d",
+                function,
+                each.queue,
+                each.concurrency,
+                each.max_backlog,
+            )
         stop_with_parent(made.stop)
         is_told = _stop_on_signals(made)
         made.run()
@@ -171,7 +223,17 @@ def _run(
         json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
 
 
-def _stop_on_signals(made: ampsq.Worker) -> Callable[[], bool]:
+def _prepare(client: Client, app: ampsq.App, name: str, *, is_advised: bool = False) -> None:
+    """Define what an app asks for, and raise `UnknownQueue` where a queue of it is not there all the same."""
+    from ampsq.app import apply_definitions
+
+    if not is_advised:
+        apply_definitions(client, app, name)
+    for queue in app.queues:
+        _refuse_unknown(client, queue)
+
+
+def _stop_on_signals(made: ampsq.Worker | AppWorkers) -> Callable[[], bool]:
     """Let SIGTERM and SIGINT stop a worker, and a second one end the process; gives whether one came."""
     told: list[int] = []
 
@@ -208,17 +270,33 @@ def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | Non
 
 
 def _run_processes(
-    settings: CommandSettings, function: str, processes: int, options: _WorkerOptions, told: Sequence[str]
+    settings: CommandSettings,
+    function: str,
+    options: _WorkerOptions,
+    *,
+    handler: _Handler | ampsq.App,
+    queue: str,
+    processes: int,
+    told: Sequence[str],
 ) -> None:
     """Run this command that many times, once it is sure to work once."""
+    from ampsq.app import AppWorkers
     from ampsq.server.processes import run_processes
 
     with settings.client() as client:
-        _refuse_unknown(client, options["queue"])
-        _advise(client, options["queue"], options["concurrency"], options["max_backlog"])
+        if isinstance(handler, ampsq.App):
+            workers = AppWorkers(handler, client, options["stop_timeout"]).workers
+            _prepare(client, handler, function)
+            for each in workers:
+                _advise(client, each.queue, each.concurrency, each.max_backlog)
+        else:
+            _refuse_unknown(client, queue)
+            _advise(client, queue, options["concurrency"], options["max_backlog"])
     arguments = ["-m", "ampsq.cli", "worker", function, *told]
+    if queue:
+        arguments.append(f"--queue={queue}")
     for name, value in options.items():
-        if value is not None:
+        if value is not None and not (isinstance(handler, ampsq.App) and name in _OF_ONE_HANDLER):
             text = value.text if isinstance(value, Interval) else str(value)
             arguments.append(f"--{name.replace('_', '-')}={text}")
     if settings.json:

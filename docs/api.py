@@ -47,7 +47,7 @@ _INTERNAL: Final = {
 }
 #: What users make themselves; everything else is made by a call that gives it.
 _MADE_BY_USERS: Final = {
-    *("Client", "AsyncClient", "Worker", "AsyncWorker", "Hooks", "FilePublishStore", "MemoryPublishStore"),
+    *("Client", "AsyncClient", "Worker", "AsyncWorker", "App", "Hooks", "FilePublishStore", "MemoryPublishStore"),
     *("MemoryBookmarkStore", "RedisBookmarkStore", "SqliteBookmarkStore"),
 }
 #: Names that are not exported by `ampsq`, and belong to what is: signatures name them.
@@ -192,7 +192,7 @@ PAGES: Final = (
         "workers",
         "Workers",
         "More: [workers](../workers.md). From a shell: [`ampsq worker`](../cli.md).",
-        ("Worker", "AsyncWorker", "Hooks", "Reject", "InvalidMessage", "HandlerTimeLimit"),
+        ("Worker", "AsyncWorker", "App", "Hooks", "Reject", "InvalidMessage", "HandlerTimeLimit"),
     ),
     Page(
         "spark",

@@ -54,6 +54,7 @@ USERS_DATA = {
     "ampsq.client.handler_rules": "messages of either kind, as a user's handler takes them",
     "ampsq.client.handler_tasks": "what a user's handler returns",
     "ampsq.client.typed_handlers": "a user's handler, and the data that it asks for",
+    "ampsq.app": "what a user's handler returns, and elements before they are checked",
     "ampsq.worker": "what a user's handler returns",
     "ampsq.async_worker": "what a user's handler returns",
     "ampsq.spark.options": "options as users write them, before they are checked",

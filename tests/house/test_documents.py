@@ -199,6 +199,30 @@ def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
     assert done.stdout == "5 1\n"
 
 
+def test_the_app_of_the_page_on_workers_handles_what_its_queues_get(tmp_path):
+    (tmp_path / "tasks.py").write_text(next(each for each in blocks("workers.md", "python") if "# tasks.py" in each))
+    apply, worker = blocks("workers.md", "console")[0].splitlines()
+
+    with acquire(tmp_path / "d") as server, Client(server.url) as client:
+        said = Shell(in_folder(tmp_path, server.url))(f"{apply}\n")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        started = subprocess.Popen(
+            shlex.split(worker),
+            cwd=tmp_path,
+            env={**os.environ, "AMPSQ_URL": server.url, "PATH": path},
+            stdout=subprocess.PIPE,
+        )
+        # One after the other: lines that handlers print at the same time may run into each other
+        for queue, data in (("orders", {"id": 1}), ("letters", "hello")):
+            client.publish(queue, data)
+            eventually(lambda queue=queue: client.admin.queue_stats(queue).depth == 0, within=120.0)
+        started.terminate()
+        out = started.communicate(timeout=60)[0].decode()
+
+    assert "+ queue orders" in said
+    assert (started.returncode, out.splitlines()) == (0, ["order 1", "letter hello"])
+
+
 def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
     (tmp_path / "rings.yaml").write_text(blocks("ring-queues.md", "yaml")[0])
     (tmp_path / "broker.xml").write_text(blocks("ring-queues.md", "xml")[0])

@@ -43,7 +43,13 @@ LINE = [
     "cli",
 ]
 #: Modules that stand beside the rooms, each with the room that it counts to. The package's own page imports the shells.
-LOOSE = {"ampsq": "client", "ampsq.worker": "client", "ampsq.async_worker": "client", "ampsq.tracing": "tracing"}
+LOOSE = {
+    "ampsq": "client",
+    "ampsq.app": "client",
+    "ampsq.worker": "client",
+    "ampsq.async_worker": "client",
+    "ampsq.tracing": "tracing",
+}
 #: The one import from a room to the right: a client opens `memory://` late, by what only tests have installed.
 EXCEPTION = ("ampsq.server.location", "ampsq.testing.memory")
 #: Folders of the package that hold no Python modules of a room.
