@@ -4,6 +4,7 @@ Both are written as flows, for threads and for asyncio. The flows of an inbox ru
 added from any thread, and those of a lease table may run beside them. What a get and an acknowledgement run through is
 here; what is rarer stands beside: `takes_ahead`, `settling`, `replacement`, `late_acknowledgements`, `lease_renewal`.
 """
+# Long: what a get and an acknowledgement run through is read in one place.
 
 from __future__ import annotations
 
@@ -262,7 +263,7 @@ class Inbox:
                 await self._post(pipeline, share)
                 got = await self._collect(pipeline)
             else:
-                got = 0 if self._only_waits(wait) else await self._take(share)
+                got = 0 if self._is_free and self._only_waits(wait) else await self._take(share)
                 if share < most and 2 * got >= share:
                     await self._post(pipeline, share)
             if not got or self.ahead.outcome_unknown:
@@ -390,7 +391,7 @@ class Inbox:
 
     def _only_waits(self, wait: float) -> bool:
         """Whether a blocked read is enough: nothing is to be said, and a coordinator does what is due."""
-        is_silent = self._is_free and not (self._leases.acks or self.unwanted)
+        is_silent = not (self._leases.acks or self.unwanted)
         return is_silent and wait > 0 and self.duties.is_attended and not self.duties.are_due
 
     async def _do_duties(self) -> None:

@@ -4,6 +4,7 @@ A link keeps nothing that it could not ask for again. Where it goes on follows f
 (`received`) beside what the link claimed to have sent (`sent`, at the source); `apply_log` passes over what comes
 twice.
 """
+# Long: one step, and where the link goes on, are about the same places.
 
 from __future__ import annotations
 
