@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["App", "AppWorkers", "apply_definitions"]
 
 _log = logging.getLogger("ampsq.worker")
-#: Seconds after which a stop is noticed at the latest.
-_NOTICED: Final = 0.05
 #: By which the delay grows from each delivery to the next, where `backoff` is a range.
 _GROWS_BY: Final = 2.0
 
@@ -266,17 +264,13 @@ class AppWorkers:
         ]
         for thread in threads:
             thread.start()
-        # Not a wait for the event: a signal's handler sets it in this very thread.
-        while not self._stopping.is_set() and any(thread.is_alive() for thread in threads):
-            threads[0].join(_NOTICED)
-            if not threads[0].is_alive():
-                self._stopping.wait(_NOTICED)
+        # Whoever asks for it, or a worker that ends.
+        self._stopping.wait()
         for each in self.workers:
             each.stop()
         for thread in threads:
             # Each has a stop deadline of its own.
-            while thread.is_alive():
-                thread.join(_NOTICED)
+            thread.join()
         if self._failures:
             raise self._failures[0]
 

@@ -58,7 +58,10 @@ _log = logging.getLogger("ampsq")
 
 
 def loaded_from(file: str) -> Loaded:
-    """What a file defines, standard input for ``-``, or an app; what is not acted on goes to standard error."""
+    """Load the definitions of a file, of standard input (``-``) or of an app (``module:app``).
+
+    Elements of AMPS or Artemis that have no effect here are listed on standard error.
+    """
     from ampsq.cli.handler import find_app, names_app
     from ampsq.files.config import load
 

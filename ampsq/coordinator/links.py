@@ -19,7 +19,7 @@ from ampsq.replication.ownership import assume_lost
 from ampsq.replication.recovery import Recovery, resume_recovered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
@@ -49,6 +49,7 @@ class Links:
     Args:
         servers: what waits for a lost server; None: each link waits by itself.
         definitions: the catalog that it goes by; default one of its own.
+        clock: seconds; default the monotonic clock.
 
     Attributes:
         shared_queues: the queues that another instance has, too.
@@ -57,8 +58,13 @@ class Links:
     name = "links"
     wakes: ClassVar[frozenset[Happened]] = frozenset({"catalog", "clients", "due", "news", "remote"})
 
-    def __init__(self, servers: ServerWait | None = None, definitions: Definitions | None = None) -> None:
-        self._servers = servers
+    def __init__(
+        self,
+        servers: ServerWait | None = None,
+        definitions: Definitions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._servers, self._clock = servers, clock
         self._definitions = definitions or Definitions()
         self.shared_queues: tuple[str, ...] = ()
         self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
@@ -84,15 +90,15 @@ class Links:
         if subscriptions:
             remote = {name: store.call(count_remote(store.instance, name)) for name in self.shared_queues}
             waiting = [name for name, number in remote.items() if number]
-            asked = self._request(store, waiting)
-            if waiting and not self._is_quiet(subscriptions, *remote.values()):
+            is_quiet, asked = self._is_quiet(subscriptions, *remote.values()), self._request(store, waiting)
+            if waiting and not is_quiet:
                 # While messages change owner there will be more room, and more that waits.
                 return _SHORT_PAUSE if asked else _PAUSE
         return _PAUSE if self._recovery is not None else _LINKED_PAUSE
 
     def _is_quiet(self, *seen: int) -> bool:
-        """Whether what was seen last has been so for a while."""
-        now = time.monotonic()
+        """Note how many consumers and messages there are; gives whether the numbers have been the same for a while."""
+        now = self._clock()
         if seen != self._seen:
             self._seen, self._seen_since = seen, now
         return now - self._seen_since > _QUIET_AFTER

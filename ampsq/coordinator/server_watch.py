@@ -8,6 +8,7 @@ what nobody tells: plain XADDs, clients of older releases, and what was lost wit
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import math
@@ -24,7 +25,7 @@ from ampsq.publishing.server_clock import Moment, clock_of
 from ampsq.transport.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
     from ampsq.protocol.calls.duties import NewsReply
@@ -380,37 +381,50 @@ class ServerWatch:
             self._presence_at = time.monotonic() + _PRESENCE
         asked = time.monotonic()
         # A script names an instance whose keys this user may use.
-        replies = iter(self._ask(parts[0][0].duties.store, calls))
-        moment = Moment(asked, time.monotonic())
-        for part in parts:
-            reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
-            self._keep_clock(reply.now, moment)
-            self._take_in(part, reply, rare=rare)
-        for some in channels:
-            self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
-        if remote:
-            step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
-            self._take_in_logs(step)
+        with contextlib.closing(self._ask(parts[0][0].duties.store, calls)) as replies:
+            for part in parts:
+                reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
+                self._keep_clock(reply.now, Moment(asked, time.monotonic()))
+                self._take_in(part, reply, rare=rare)
+            for some in channels:
+                self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
+            if remote:
+                step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
+                self._take_in_logs(step)
 
-    def _ask(self, store: Store, calls: Sequence[Call[object]]) -> list[object]:
-        """Ask the server several things at once, on a connection that is kept for that."""
-        is_kept = self._asking is not None
+    def _ask(self, store: Store, calls: Sequence[Call[object]]) -> Generator[object]:
+        """Ask the server several things at once, on a connection that is kept for that; gives the replies in order.
+
+        Of what the server refuses the error is raised in the place of its reply: what came before it is taken in.
+        """
+        try:
+            if calls:
+                yield self._first_reply(store, calls)
+            for _ in calls[1:]:
+                yield self._kept(store).collect()
+        finally:
+            # Replies that nobody reads would be taken for those of the next calls.
+            if self._asking is not None and self._asking.open_calls:
+                self._end_asking()
+
+    def _first_reply(self, store: Store, calls: Sequence[Call[object]]) -> object:
+        """Send the calls and read the first reply, once more where the kept connection was ended since its last use."""
+        if self._asking is not None:
+            with contextlib.suppress(Unavailable):
+                return self._send(store, calls)
+            self._end_asking()
+        return self._send(store, calls)
+
+    def _send(self, store: Store, calls: Sequence[Call[object]]) -> object:
+        for call in calls:
+            self._kept(store).post(call)
+        return self._kept(store).collect()
+
+    def _kept(self, store: Store) -> Pipeline:
         if self._asking is None or self._asked_by is not store:
             self._end_asking()
             self._asking, self._asked_by = store.pipeline(), store
-        try:
-            for call in calls:
-                self._asking.post(call)
-            return [self._asking.collect() for _ in calls]
-        except Unavailable:
-            self._end_asking()
-            if not is_kept:
-                raise
-        except BaseException:
-            self._end_asking()
-            raise
-        # Somebody may have ended the connection since it was used last: a new one shows whether the server is there.
-        return self._ask(store, calls)
+        return self._asking
 
     def _end_asking(self) -> None:
         pipeline, self._asking = self._asking, None
@@ -449,8 +463,9 @@ class ServerWatch:
         """Count who listens on the channels of clients, between two looks."""
         channels = self._channels()
         calls = [count_channel_listeners([channel for channel, _ in some]) for some in channels]
-        for some, counts in zip(channels, self._ask(self._asked_by or self.store, calls), strict=True):
-            self._take_in_counts(some, counts)  # type: ignore[arg-type]  # what was asked
+        with contextlib.closing(self._ask(self._asked_by or self.store, calls)) as replies:
+            for some, counts in zip(channels, replies, strict=True):
+                self._take_in_counts(some, counts)  # type: ignore[arg-type]  # what was asked
 
     def _channels(self) -> list[list[tuple[str, _Watched]]]:
         """The channels that clients have to listen to, and whose they are, in parts."""

@@ -216,7 +216,7 @@ class Queue(Definition):
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
         under = self.underlying_topic
-        # The name of a topic is no pattern, so what equals it is none either.
+        # Comparing is cheap, and the name of a topic is never a pattern.
         return topic == under or (not is_name(under) and pattern_of(under).search(topic) is not None)
 
     def to_json(self) -> str:

@@ -390,7 +390,7 @@ class Inbox:
             await self._take(wanted)
 
     def _only_waits(self, wait: float) -> bool:
-        """Whether a blocked read is enough: nothing is to be said, and a coordinator does what is due."""
+        """Whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""
         is_silent = not (self._leases.acks or self.unwanted)
         return is_silent and wait > 0 and self.duties.is_attended and not self.duties.are_due
 

@@ -197,7 +197,7 @@ class Snapshot:
 
     @property
     def report(self) -> HolderReport | None:
-        """How far its holder is; None where it said nothing."""
+        """The holder's last progress report; None where the holder sent none."""
         return read_report(self.text("progress")) if self.text("progress") else None
 
     @property

@@ -51,12 +51,12 @@ class CameBack(NamedTuple):
 
 
 class HolderReport(NamedTuple):
-    """How far a consumer is with a message that it holds, as it said last.
+    """The last progress report of the consumer that holds a message.
 
     Attributes:
-        at: when it said so, ms.
-        done: how much is done, 0 to 1.
-        text: the same in its words; "" where it said nothing.
+        at: when the server took it in, ms.
+        done: the part of the work that is done, 0 to 1.
+        text: the consumer's words; "" for none.
     """
 
     at: int

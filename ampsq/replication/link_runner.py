@@ -45,7 +45,7 @@ _log = logging.getLogger("ampsq.replication")
 #: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
 _PERIOD: Final = 5_000
 _RENEW: Final = 1.0
-#: A link on which nothing moves gives a sign of life, and looks at the definitions, once in so many of these.
+#: A link on which nothing moves gives a sign of life, and reads the definitions, each so many times `_RENEW`.
 _IDLE_RENEW: Final = 2
 #: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
 _FIRST_PAUSE: Final = 0.1

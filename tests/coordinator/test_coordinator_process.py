@@ -15,6 +15,7 @@ from observing import eventually
 from ampsq import Client
 from ampsq.base.errors import Unavailable
 from ampsq.coordinator import Coordinator
+from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.coordinator.sweep import SweepDue
 from ampsq.transport.server_wait import ServerWait
 
@@ -93,6 +94,42 @@ def test_an_instance_that_is_not_there_any_more_is_let_go_of(own, run):
     with contextlib.closing(own.client()) as plain:
         plain.srem("ampsq:instances", "two")
     eventually(lambda: {instance for instance, _ in coordinator.rounds} == {"one"}, within=20.0)
+
+
+# -- looks
+
+
+def test_a_look_counts_as_far_as_its_user_may_make_it(own, run, caplog, monkeypatch):
+    # Given a coordinator whose user may not search for keys, and what it takes in of its looks
+    taken, take_in = [], ServerWatch._take_in
+
+    def note(watch, part, reply, *, rare):
+        taken.extend(each.duties.store.instance for each in part)
+        take_in(watch, part, reply, rare=rare)
+
+    monkeypatch.setattr(ServerWatch, "_take_in", note)
+    open_instances(own, "one")
+    with contextlib.closing(own.client()) as plain:
+        plain.execute_command("ACL", "SETUSER", "care", "on", "nopass", "~*", "&*", "+@all", "-scan")
+    run(f"unix://care:x@{own.socket}")
+    eventually(lambda: texts(caplog, "looking at the instances of a server failed"))
+    # When it looks again
+    taken.clear()
+    # Then what was answered before the refusal counts
+    eventually(lambda: "one" in taken)
+
+
+def test_a_kept_connection_that_somebody_ended_is_made_anew(own, run, caplog):
+    # Given a coordinator that has looked
+    open_instances(own, "one")
+    run(own.url)
+    assert is_cared_for(own, "one")
+    with contextlib.closing(own.client()) as plain:
+        # When its connections are ended while it does nothing
+        plain.execute_command("CLIENT", "KILL", "SKIPME", "yes")
+        # Then it goes on, and the server was never away
+        assert is_cared_for(own, "one")
+    assert texts(caplog, "the server is away") == []
 
 
 # -- a server that is away

@@ -32,7 +32,7 @@ def test_a_report_renews_the_lease_and_is_shown(either):
         time.sleep(0.01)  # so that the later deadline is another one
         # When its holder says how far it is
         message.report(0.4, "page 40 of 100")
-        # Then whoever asks is told, and it is held longer
+        # Then explain shows the report, and the lease ends later
         found = either.admin.explain("work", bookmark)
         lease = found.facts["lease"]
         assert lease["until"] > before["until"]

@@ -51,7 +51,7 @@ def test_two_coordinators_publish_every_version_once(client, start_coordinator, 
     for n in range(1, 11):
         client.publish("work", {"s": "a", "v": 1})
         eventually(lambda n=n: totals(client) == {"a": (n, n)})
-    # What is told of a row comes after it, ten times a second at most.
+    # The coordinator publishes a changed row later, at most ten times a second.
     eventually(lambda: published()[-1]["n"] == 10)
     versions = [row["n"] for row in published()]
     assert versions == sorted(set(versions))

@@ -87,9 +87,9 @@ def catalog(known: Catalog | None = None) -> Call[Catalog]:
 
 
 class KnownCatalog:
-    """What a caller knows of the catalog of one instance, so that only a catalog that changed is read again.
+    """A client's copy of the catalog of one instance. The server sends the catalog again only where it has changed.
 
-    Whoever changes it knows what comes of it, so defining a thousand queues one after the other reads it once.
+    A client that changes the catalog updates its copy by itself: defining 1,000 queues one by one reads it once.
 
     Attributes:
         last: as it was when it was last read or changed from here; None: it was not.
