@@ -33,7 +33,7 @@ _COUNT_EVERY: Final = 5
 _RETRY_TIMEOUT: Final = 0.5
 #: Rounds of instances at the same time: most of a round is waiting for the server.
 _ROUNDS: Final = 8
-#: Seconds in which this coordinator takes itself off the list of coordinators.
+#: Seconds in which this coordinator takes itself off the list of coordinators, and its search for instances ends.
 _LEAVES_WITHIN: Final = 0.5
 #: Seconds that all instances together have to end; what then still waits for a server is left.
 _ENDS_WITHIN: Final = 2.0
@@ -91,11 +91,14 @@ class Coordinator:
         _log.info("coordinator started for %s", ", ".join(self._named) or "all instances")
         finder = self._servers.store(self._url, "", retry_timeout=1.0)
         # In a thread of its own: what it asks for may take longer than stopping does.
-        threading.Thread(target=self._follow, args=(finder,), name="coordinator-instances", daemon=True).start()
+        following = threading.Thread(target=self._follow, args=(finder,), name="coordinator-instances", daemon=True)
+        following.start()
         try:
             self._asked.wait()
         finally:
             self._end(finder)
+            # In the middle of a call it would connect once more.
+            following.join(_LEAVES_WITHIN)
             finder.close()
         _log.info("coordinator stopped")
 

@@ -106,6 +106,8 @@ class ServerWatch:
         self._timers: list[tuple[float, str]] = []
         self._failures: list[tuple[InstanceDuties, RoundFailure]] = []
         self._is_lost, self._back_at = True, 0.0
+        # Rounds that have a thread.
+        self._rounds = 0
         self._closed = threading.Event()
         self._wakeups = Wakeups(store, self._woken, self._connection_lost)
         self._look_number = 0
@@ -171,10 +173,12 @@ class ServerWatch:
         self._wakeups.end()
 
     def join(self, until: float) -> bool:
-        """Wait for the loop to end; False where it has not by that moment of the monotonic clock."""
+        """Wait for the loop and all rounds, up to a moment of the monotonic clock; False where the loop goes on."""
         self._thread.join(max(until - time.monotonic(), 0.0))
         with self._changed:
             watched = list(self._instances.values())
+            # One that goes on would connect once more.
+            self._changed.wait_for(lambda: not self._rounds, max(until - time.monotonic(), 0.0))
         for each in watched:
             each.duties.join(until)
         self.store.close()
@@ -207,12 +211,17 @@ class ServerWatch:
         """One round of an instance, in a thread of the pool."""
         began = time.monotonic()
         failures: list[RoundFailure] = []
+        with self._changed:
+            self._rounds += 1
         try:
             failures = watched.duties.do_round()
         except Exception:  # noqa: BLE001  (whatever is wrong with one instance, the others go on)
             _log.exception("a round of %s failed", watched.duties.store.instance)
         finally:
             with self._changed:
+                self._rounds -= 1
+                if self._closed.is_set():
+                    self._changed.notify_all()
                 watched.is_running, is_wanted = False, watched.is_wanted
                 watched.is_wanted = False
                 # What began before the server was back says nothing of it now.
