@@ -33,6 +33,9 @@ __all__ = ["Keepalive"]
 
 _log = logging.getLogger("ampsq")
 _TICK: Final = 0.1
+#: Seconds for which `stop` waits for the thread. Where the server hangs, the thread is left, and the coordinator finds
+#: the client gone.
+_ENDS_WITHIN: Final = 1.0
 #: Seconds in which a server carries out what was sent on a connection that was closed since.
 _STILL_RUNS: Final = 2.0
 
@@ -102,7 +105,7 @@ class Keepalive:
         """End the thread and its connections."""
         self._stopped.set()
         if self._started and self._thread.is_alive():
-            self._thread.join(timeout=5.0)
+            self._thread.join(_ENDS_WITHIN)
         for subscription in list(self._leaving):
             subscription.leases.abandon_acks()
         self._detach()
