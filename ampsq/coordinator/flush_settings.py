@@ -14,6 +14,8 @@ from ampsq.publishing.server_clock import Moment, clock_of
 
 if TYPE_CHECKING:
     from ampsq.coordinator.duty import Happened
+    from ampsq.protocol.reads.server import FlushFacts
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.store import Store
 
 __all__ = ["FlushSettings", "FlushState", "read_flush_state"]
@@ -37,26 +39,30 @@ class FlushState(NamedTuple):
     held_until: int
 
 
-def read_flush_state(store: Store) -> FlushState | None:
+def read_flush_state(pipeline: Pipeline) -> FlushState | None:
     """Ask a server how it flushes; None: it has no such settings.
+
+    Args:
+        pipeline: nothing is in flight on it.
 
     Raises:
         NotPermitted: this user may not ask.
     """
-    # On one connection, so that both are of one run of the server.
-    pipeline = store.pinned()
+    asked = time.monotonic()
+    # In one write on one connection, so that both are of one run of the server.
+    pipeline.post_all([flush_facts(), configuration()])
     try:
-        asked = time.monotonic()
-        facts = pipeline.ask(flush_facts())
+        facts: FlushFacts = pipeline.collect()  # type: ignore[assignment]  # what was posted
         clock = clock_of(facts.run, time.monotonic)
         if facts.time is not None:
             clock.learn(facts.time, Moment(asked, time.monotonic()))
-        settings = pipeline.ask(configuration())
+        settings: dict[str, str] = pipeline.collect()  # type: ignore[assignment]  # see above
     except ScriptBug:
         # A server without CONFIG has none for anybody, and nobody waits for a note.
         return None
     finally:
-        pipeline.close()
+        if pipeline.open_calls:
+            pipeline.close()
     return FlushState(facts.run, settings["appendfsync"], settings[ON_REWRITE], math.ceil(clock.held_until * 1000))
 
 
@@ -72,7 +78,8 @@ class FlushSettings:
     def run_once(self, store: Store) -> float:
         """Ask the server, and note what it says; one that may not be asked is told of once."""
         try:
-            state = read_flush_state(store)
+            with store.pipeline() as pipeline:
+                state = read_flush_state(pipeline)
         except NotPermitted as error:
             self._say(store.instance, error)
             return math.inf

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Coordinator"]
 
 _log = logging.getLogger("ampsq.coordinator")
-#: Signs of life between two counts of what is late.
+#: Seconds without a sign of life after which one is given though no watch asks anything.
+_UNMET: Final = 1.0
+#: Looks at the instances that there are between two counts of what is late.
 _COUNT_EVERY: Final = 5
 #: Seconds for which a call is repeated while the server cannot be reached.
 _RETRY_TIMEOUT: Final = 0.5
@@ -57,15 +59,14 @@ class Coordinator:
         # Held while instances are begun with and let go of, and while the end of all begins.
         self._changing = threading.Lock()
         self._servers = ServerWait(_log)
-        self._found: list[str] = []
+        self._found: Sequence[str] = ()
         self._search_fault = ""
         self._pool = ThreadPoolExecutor(_ROUNDS, thread_name_prefix="coordinator-round")
         # All instances of a server have one; in a cluster each has its own, since it may be moved.
         self._watches: dict[str, ServerWatch] = {}
         self._is_cluster: bool | None = None
         self._membership = Membership(self._named, self._powers.words)
-        self._late: dict[str, float] = {}
-        self._signs = 0
+        self._followed = 0
         self._others: dict[str, set[str]] = {}
 
     @property
@@ -106,6 +107,7 @@ class Coordinator:
         """Let all instances end at once, within one deadline."""
         with self._changing:
             self._stopping.set()
+            self._membership.changed.set()
             watches = set(self._watches.values())
         for watch in watches:
             watch.close()
@@ -133,22 +135,27 @@ class Coordinator:
                 self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
                 _log.exception("looking for instances failed; trying again")
-            self._stopping.wait(PERIOD)
+            # While a watch gives the signs of life with what it asks, this thread has nothing to do.
+            pause = self._membership.met_at + _UNMET - time.monotonic()
+            self._membership.changed.wait(pause if pause > 0 else PERIOD)
+            self._membership.changed.clear()
 
     def _meet(self, finder: Store) -> None:
-        """Share the instances with the other coordinators of the server."""
+        """Share the instances with the other coordinators of the server, where no watch gives the signs of life."""
         with self._changing:
             watches, number = set(self._watches.values()), len(self._watches)
-        if any(watch.is_stuck for watch in watches):
-            # Whoever gives no sign of life leaves its instances to others.
-            return
-        if self._signs % _COUNT_EVERY == 0:
-            self._late = {}
-            for (_, duty), late in self.rounds.items():
-                if late > 1.0:
-                    self._late[duty] = max(round(late, 1), self._late.get(duty, 0.0))
-        self._signs += 1
-        self._membership.meet(finder, number, self._late)
+        if self._followed % _COUNT_EVERY == 0:
+            late: dict[str, float] = {}
+            for watch in watches:
+                for duty, seconds in watch.late_duties().items():
+                    late[duty] = max(round(seconds, 1), late.get(duty, 0.0))
+            self._membership.late = late
+        self._followed += 1
+        self._membership.cares_for = number
+        # Whoever gives no sign of life leaves its instances to others.
+        is_met = time.monotonic() < self._membership.met_at + _UNMET
+        if not is_met and not any(watch.is_stuck for watch in watches):
+            self._membership.meet(finder)
 
     def _take_up(self, finder: Store, instances: Sequence[str]) -> None:
         """Begin with those that are new, and let go of those that are not there any more."""
@@ -160,7 +167,8 @@ class Coordinator:
             for instance in instances:
                 if instance not in self._watches:
                     self._watches[instance] = self._care_for(instance)
-            for instance in [name for name in self._watches if name not in instances]:
+            wanted = set(instances)
+            for instance in [name for name in self._watches if name not in wanted]:
                 watch = self._watches.pop(instance)
                 watch.remove(instance)
                 if self._is_cluster:
@@ -177,8 +185,9 @@ class Coordinator:
 
     def _find(self, store: Store) -> Sequence[str]:
         """The instances that clients have opened on this server; as they were, where nobody can say it."""
+        listed = self._membership.listed
         try:
-            found = store.call(list_instances())
+            found = store.call(list_instances()) if listed is None else listed
         except AmpsqError as error:
             is_gone = isinstance(error, Unavailable) and self._servers.wait(store, self._stopping)
             if not is_gone and not self._stopping.is_set() and str(error) != self._search_fault:
@@ -195,6 +204,7 @@ class Coordinator:
             # A user may have rights at one instance alone.
             name = instance if self._is_cluster or len(self._named) == 1 else ""
             store = self._servers.store(self._url, name, _RETRY_TIMEOUT)
-            watch = ServerWatch(store, self._servers, self._pool.submit)
+            membership = None if self._is_cluster else self._membership
+            watch = ServerWatch(store, self._servers, self._pool.submit, membership)
         watch.add(InstanceDuties(watch.store.of_instance(instance), self._servers, self._powers))
         return watch

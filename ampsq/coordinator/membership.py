@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
 import socket
+import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.protocol.reads.clock import server_time
@@ -19,10 +21,13 @@ from ampsq.protocol.reads.coordinators import (
     read_coordinators,
     unlist_coordinators,
 )
+from ampsq.protocol.reads.instances import list_instances
+from ampsq.transport.kept_pipeline import KeptPipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from ampsq.protocol.request import Call
     from ampsq.transport.store import Store
 
 __all__ = ["PERIOD", "Membership"]
@@ -30,8 +35,8 @@ __all__ = ["PERIOD", "Membership"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two signs of life. One that is killed is without instances `STALE` and one of these later.
 PERIOD: Final = 0.9
-#: Seconds between two questions what time it is at the server.
-_ASK_TIME: Final = 10.0
+#: Seconds after a sign of life in which there is no other one.
+_NOT_SOONER: Final = 0.6
 #: Milliseconds after which one that died is taken out of the list.
 _FORGOTTEN: Final = 60_000
 #: Seconds without an answer after which the others, too, have had no chance to give a sign of life.
@@ -39,11 +44,18 @@ _UNANSWERED: Final = 1.5
 
 
 class Membership:
-    """This coordinator's place among those of its server.
+    """This coordinator's place among those of its server. Two threads may use it.
 
     Args:
         named: the instances that it was told to care for; empty: all of the server.
         powers: what its actions may do outside of an instance, a word each.
+
+    Attributes:
+        met_at: when the others were read last, by the monotonic clock.
+        listed: the instances of the server as they were read with the others; None: whoever wants to know has to ask.
+        changed: set when the others or these instances are not what they were.
+        cares_for: how many instances this one cares for now, to be said with its signs of life.
+        late: duty -> seconds by which it is late at most, to be said as well.
     """
 
     def __init__(self, named: Sequence[str], powers: Sequence[str] = ()) -> None:
@@ -52,89 +64,124 @@ class Membership:
         )
         self._own.named, self._own.powers = list(named), list(powers)
         self._alive: list[CoordinatorEntry] = [self._own]
-        self._answered_at = self._trusted_from = 0.0
-        self._is_alone = False
-        self._is_listed = False
+        self._owned: dict[str, bool] = {}
+        self.met_at = self._trusted_from = 0.0
+        self.listed: Sequence[str] | None = None
+        self.changed = threading.Event()
+        self.cares_for = 0
+        self.late: Mapping[str, float] = {}
+        self._is_alone = self._is_listed = self._has_left = False
         self._ahead: float | None = None
-        self._asked_at = 0.0
+        self._forgotten: list[str] = []
+        # Held while what was read is taken in.
+        self._judging = threading.Lock()
+        # Of the thread that calls `meet`.
+        self._asking = KeptPipeline()
 
     @property
     def id(self) -> str:
         """Its name in the list."""
         return self._own.id
 
-    def meet(self, store: Store, cares_for: int, late: Mapping[str, float]) -> None:
-        """Give a sign of life, and see which others are alive.
-
-        Args:
-            store: on the server.
-            cares_for: how many instances this one cares for now.
-            late: duty -> seconds by which it is late at most.
+    def meet(self, store: Store) -> None:
+        """Give a sign of life, and see which others are alive; for one who asks the server nothing else.
 
         Raises:
             Unavailable: the server does not answer.
         """
         if self._is_alone:
             return
+        if self._ahead is None:
+            self._keep_time(store.call(server_time()))
+        if store.route.is_cluster:
+            # The lists may be on different nodes, and each slot has coordinators of its own.
+            self.take_in(store.call(call) for call in self._calls()[:3])
+            self.listed = None
+        else:
+            with contextlib.closing(self._asking.ask(store, self._calls())) as replies:
+                self.take_in(replies)
+
+    def calls(self) -> list[Call[object]]:
+        """What to ask so that the server has a sign of life, empty where it is not time for one.
+
+        Whoever asks gives the replies to `take_in`. Before that, `meet` was called.
+        """
+        is_soon = time.monotonic() - self.met_at < _NOT_SOONER
+        return [] if is_soon or self._is_alone or self._has_left or self._ahead is None else self._calls()
+
+    def _calls(self) -> list[Call[object]]:
+        now = round(((self._ahead or 0.0) + time.monotonic()) * 1000)
+        self._own.since, self._own.seen = self._own.since or now, now
+        self._own.cares_for, self._own.late = self.cares_for, dict(self.late)
+        self._is_listed = True
+        calls: list[Call[object]] = [server_time(), list_coordinator(self._own), read_coordinators()]
+        calls += [] if self._own.named else [list_instances()]
+        forgotten, self._forgotten = self._forgotten, []
+        return [*calls, unlist_coordinators(forgotten)] if forgotten else calls
+
+    def take_in(self, replies: Iterator[object]) -> None:
+        """Take in the replies to `calls`, all that there are.
+
+        Raises:
+            Unavailable: the server does not answer.
+        """
+        listed: Sequence[str] | None = None
         try:
-            now = self._server_time(store)
-            self._own.since, self._own.seen = self._own.since or now, now
-            self._own.cares_for, self._own.late = cares_for, dict(late)
-            self._is_listed = True
-            found = self._exchange(store)
+            now = cast("int", next(replies))
+            self._keep_time(now)
+            next(replies)
+            self._judge(cast("list[CoordinatorEntry]", next(replies)), now)
+            try:
+                listed = None if self._own.named else cast("Sequence[str] | None", next(replies, None))
+                for _ in replies:
+                    pass
+            except NotPermitted:
+                # Who asks for the instances alone says so.
+                listed = None
         except Unavailable:
             raise
         except NotPermitted as error:
-            _log.warning(
-                "this coordinator cares for its instances beside all others, since its user may not use the list of "
-                "coordinators; `ampsq acl coordinator` prints the rights that it needs: %s",
-                error,
-            )
-            self._is_alone, self._alive = True, [self._own]
-            return
+            if not self._is_alone:
+                _log.warning(
+                    "this coordinator cares for its instances beside all others, since its user may not use the list "
+                    "of coordinators; `ampsq acl coordinator` prints the rights that it needs: %s",
+                    error,
+                )
+            self._is_alone, self._alive, self._owned = True, [self._own], {}
         except AmpsqError as error:
             _log.debug("the list of coordinators: %s", error)
-            return
-        self._judge(store, found, now)
+        if listed != self.listed:
+            self.listed = listed
+            self.changed.set()
 
-    def _server_time(self, store: Store) -> int:
-        """The server's clock, ms, which is asked for now and then."""
+    def _keep_time(self, now: int) -> None:
+        """Note how far the server's clock, ms, is ahead of the own one."""
+        self._ahead = now / 1000 - time.monotonic()
+
+    def _judge(self, found: Sequence[CoordinatorEntry], now: int) -> None:
         began = time.monotonic()
-        if began - self._asked_at > _ASK_TIME or self._ahead is None:
-            self._asked_at, self._ahead = began, store.call(server_time()) / 1000 - began
-        return round((self._ahead + began) * 1000)
-
-    def _exchange(self, store: Store) -> list[CoordinatorEntry]:
-        """Say that this one is alive, and read the list."""
-        if store.route.is_cluster:
-            store.call(list_coordinator(self._own))
-            return store.call(read_coordinators())
-        with store.pipeline() as pipeline:
-            pipeline.post(list_coordinator(self._own))
-            pipeline.post(read_coordinators())
-            pipeline.collect()
-            found: list[CoordinatorEntry] = pipeline.collect()  # type: ignore[assignment]  # what was posted
-            return found
-
-    def _judge(self, store: Store, found: Sequence[CoordinatorEntry], now: int) -> None:
-        began = time.monotonic()
-        if began - self._answered_at > _UNANSWERED + PERIOD:
-            self._trusted_from = began + (STALE / 1000 if self._answered_at else 0.0)
-        self._answered_at = began
-        known = {each.id for each in self._alive}
-        alive = [self._own]
-        for each in found:
-            is_fresh = abs(now - each.seen) < STALE
-            if each.id != self._own.id and (is_fresh or (each.id in known and began < self._trusted_from)):
-                alive.append(each)
-        self._alive = alive
-        forgotten = [each.id for each in found if now - each.seen > _FORGOTTEN]
-        if forgotten:
-            store.call(unlist_coordinators(forgotten))
+        with self._judging:
+            if began - self.met_at > _UNANSWERED + PERIOD:
+                self._trusted_from = began + (STALE / 1000 if self.met_at else 0.0)
+            self.met_at = began
+            known = {each.id for each in self._alive}
+            alive = [self._own]
+            for each in found:
+                is_fresh = abs(now - each.seen) < STALE
+                if each.id != self._own.id and (is_fresh or (each.id in known and began < self._trusted_from)):
+                    alive.append(each)
+            if _roles(alive) != _roles(self._alive):
+                self._owned = {}
+                self.changed.set()
+            self._alive = alive
+            self._forgotten = [each.id for each in found if now - each.seen > _FORGOTTEN]
 
     def owns(self, instance: str) -> bool:
         """Whether this coordinator is the one to care for an instance."""
-        return self._is_alone or self._own.id in owners_of_instance(instance, self._alive)
+        owned = self._owned
+        if instance not in owned:
+            owned[instance] = self._is_alone or self._own.id in owners_of_instance(instance, self._alive)
+        return owned[instance]
 
     def others_of(self, instance: str) -> set[str]:
         """The coordinators that care for an instance in place of this one."""
@@ -142,8 +189,14 @@ class Membership:
 
     def leave(self, store: Store) -> None:
         """Let the others have the instances at once."""
+        self._has_left = True
         if self._is_listed:
             try:
                 store.call(unlist_coordinators([self._own.id]))
             except AmpsqError as error:
                 _log.debug("the list of coordinators: %s", error)
+
+
+def _roles(entries: Sequence[CoordinatorEntry]) -> set[tuple[str, ...]]:
+    """What of coordinators says who has which instances."""
+    return {(each.id, *each.named, "/", *each.powers) for each in entries}

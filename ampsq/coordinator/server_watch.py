@@ -1,8 +1,9 @@
 """The instances of one server: one loop looks at all of them, and those where something is to be done have a round.
 
-While nothing happens, a second costs the server one script for all its instances, a count of who listens, and little
-else. What happens is noticed at once: scripts wake the coordinator (lua/lib/timetable.lua). The look each second finds
-what nobody tells: plain XADDs, clients of older releases, and what was lost with a connection.
+While nothing happens, a look costs the server one script for all its instances, a count of who listens, and little
+else, and the coordinator one packet, in which it also says that it is alive. What happens is noticed at once: scripts
+wake the coordinator (lua/lib/timetable.lua). The look each second finds what nobody tells: plain XADDs, clients of
+older releases, and what was lost with a connection.
 """
 # Long: the loop and all that it looks at are one state under one lock.
 
@@ -22,29 +23,31 @@ from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.reads.duties import scan_all_logs
 from ampsq.protocol.reads.subscribers import count_channel_listeners
 from ampsq.publishing.server_clock import Moment, clock_of
+from ampsq.transport.kept_pipeline import KeptPipeline
 from ampsq.transport.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
+    from ampsq.coordinator.membership import Membership
     from ampsq.protocol.calls.duties import NewsReply
     from ampsq.protocol.reads.duties import AllLogsScan
     from ampsq.protocol.request import Call
-    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
 __all__ = ["ServerWatch"]
 
 _log = logging.getLogger("ampsq.coordinator")
-#: Seconds between two looks at everything; where nothing can wake us, between two looks.
-_LOOK: Final = 1.0
+#: Seconds between two looks at everything; where nothing can wake us, between two looks. A client that is gone is
+#: noticed by a look and ended 0.3 s later, which is to be within 1.2 s.
+_LOOK: Final = 0.8
 _LOOK_UNWOKEN: Final = 0.1
 #: Looks after which also what is no matter of a second is looked at.
 _RARE: Final = 3
-#: Seconds between two counts of the clients that listen.
-_PRESENCE: Final = 0.5
+#: Seconds without a look from which on all duties are as late as that.
+_UNSEEN: Final = 2.0
 #: Seconds between two questions how the server flushes.
 _FLUSHING: Final = 3.0
 #: Seconds without a look after which the server, or this loop, is taken to be stuck.
@@ -88,6 +91,7 @@ class ServerWatch:
         store: on the server.
         servers: what waits for a server that is lost.
         run: lets work have a thread.
+        membership: this coordinator's place among those of the server: looks give its signs of life.
 
     Attributes:
         store: on the server.
@@ -98,8 +102,9 @@ class ServerWatch:
         store: Store,
         servers: ServerWait,
         run: Callable[[Callable[[], None]], object],
+        membership: Membership | None = None,
     ) -> None:
-        self.store, self._servers, self._run = store, servers, run
+        self.store, self._servers, self._run, self._membership = store, servers, run, membership
         self._instances: dict[str, _Watched] = {}
         # Guards what follows and all of `_Watched`; the loop waits for it to change.
         self._changed = threading.Condition()
@@ -113,11 +118,11 @@ class ServerWatch:
         self._look_number = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
-        self._flushing_at = self._presence_at = 0.0
+        self._flushing_at = 0.0
         self._scan_cursor = "0"
-        # The connection of the looks, of this thread alone, and for which store it was taken.
-        self._asking: Pipeline | None = None
-        self._asked_by: Store | None = None
+        # Of the loop's thread alone, and for which store it asked last.
+        self._asking = KeptPipeline()
+        self._asked_by = store
         self._thread = threading.Thread(target=self._loop, name="coordinator-look", daemon=True)
         self._thread.start()
 
@@ -151,12 +156,27 @@ class ServerWatch:
         now = time.monotonic()
         with self._changed:
             watched, unseen = list(self._instances.values()), now - self._looked_at
-        unseen = unseen if unseen > 2 * _LOOK else 0.0
+        unseen = unseen if unseen > _UNSEEN else 0.0
         return {
             (each.duties.store.instance, duty): max(late, unseen)
             for each in watched
             for duty, late in each.duties.lateness(now).items()
         }
+
+    def late_duties(self) -> dict[str, float]:
+        """Return by how many seconds duties are late that are late by more than one, each at most."""
+        now = time.monotonic()
+        with self._changed:
+            watched, unseen = list(self._instances.values()), now - self._looked_at
+        unseen = unseen if unseen > _UNSEEN else 0.0
+        late: dict[str, float] = {}
+        for each in watched:
+            # Of a thousand instances at rest nothing is counted duty by duty.
+            if unseen or each.duties.wanted_at <= now:
+                for duty, seconds in each.duties.lateness(now).items():
+                    if max(seconds, unseen) > 1.0:
+                        late[duty] = max(seconds, unseen, late.get(duty, 0.0))
+        return late
 
     @property
     def is_stuck(self) -> bool:
@@ -266,10 +286,7 @@ class ServerWatch:
                     self._look_at_everything()
                     period = _LOOK_UNWOKEN if self._wakeups.is_refused else _LOOK
                     next_look = max(next_look + period, now + period / 2)
-                if now >= self._presence_at:
-                    self._presence_at = now + _PRESENCE
-                    self._count_clients()
-                self._wait(min(next_look, self._presence_at))
+                self._wait(next_look)
             except Unavailable:
                 self._wait_for_server()
             except AmpsqError as error:
@@ -278,7 +295,7 @@ class ServerWatch:
             except Exception:  # noqa: BLE001  (without this loop nothing would ever be done)
                 _log.exception("looking at the instances of a server failed; trying again")
                 self._closed.wait(_AFTER_FAILURE)
-        self._end_asking()
+        self._asking.close()
 
     def _wait(self, until: float) -> None:
         """Wait for a moment, begin rounds whose time comes, and look at who has had one so that it can rest."""
@@ -385,12 +402,15 @@ class ServerWatch:
             read_news([each.duties.watched for each in part], rare=rare, remote=remote) for part in parts
         ]
         calls += [count_channel_listeners([channel for channel, _ in some]) for some in channels]
+        signs: list[Call[object]] = []
         if remote:
             calls.append(scan_all_logs(self._scan_cursor, _KEYS))
-            self._presence_at = time.monotonic() + _PRESENCE
+            # Behind all else: what of it is refused takes nothing away.
+            signs = self._membership.calls() if self._membership is not None else []
         asked = time.monotonic()
         # A script names an instance whose keys this user may use.
-        with contextlib.closing(self._ask(parts[0][0].duties.store, calls)) as replies:
+        self._asked_by = parts[0][0].duties.store
+        with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *signs])) as replies:
             for part in parts:
                 reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
                 self._keep_clock(reply.now, Moment(asked, time.monotonic()))
@@ -399,46 +419,9 @@ class ServerWatch:
                 self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
             if remote:
                 step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
+                if signs and self._membership is not None:
+                    self._membership.take_in(replies)
                 self._take_in_logs(step)
-
-    def _ask(self, store: Store, calls: Sequence[Call[object]]) -> Generator[object]:
-        """Ask the server several things at once, on a connection that is kept for that; gives the replies in order.
-
-        Of what the server refuses the error is raised in the place of its reply: what came before it is taken in.
-        """
-        try:
-            if calls:
-                yield self._first_reply(store, calls)
-            for _ in calls[1:]:
-                yield self._kept(store).collect()
-        finally:
-            # Replies that nobody reads would be taken for those of the next calls.
-            if self._asking is not None and self._asking.open_calls:
-                self._end_asking()
-
-    def _first_reply(self, store: Store, calls: Sequence[Call[object]]) -> object:
-        """Send the calls and read the first reply, once more where the kept connection was ended since its last use."""
-        if self._asking is not None:
-            with contextlib.suppress(Unavailable):
-                return self._send(store, calls)
-            self._end_asking()
-        return self._send(store, calls)
-
-    def _send(self, store: Store, calls: Sequence[Call[object]]) -> object:
-        for call in calls:
-            self._kept(store).post(call)
-        return self._kept(store).collect()
-
-    def _kept(self, store: Store) -> Pipeline:
-        if self._asking is None or self._asked_by is not store:
-            self._end_asking()
-            self._asking, self._asked_by = store.pipeline(), store
-        return self._asking
-
-    def _end_asking(self) -> None:
-        pipeline, self._asking = self._asking, None
-        if pipeline is not None:
-            pipeline.close()
 
     def _keep_clock(self, shown: float, moment: Moment) -> None:
         """See whether the server's clock was set back: then it flushes nothing for a while."""
@@ -468,14 +451,6 @@ class ServerWatch:
                 elif at < each.timer_at:
                     self._set_timer(each, at)
 
-    def _count_clients(self) -> None:
-        """Count who listens on the channels of clients, between two looks."""
-        channels = self._channels()
-        calls = [count_channel_listeners([channel for channel, _ in some]) for some in channels]
-        with contextlib.closing(self._ask(self._asked_by or self.store, calls)) as replies:
-            for some, counts in zip(channels, replies, strict=True):
-                self._take_in_counts(some, counts)  # type: ignore[arg-type]  # what was asked
-
     def _channels(self) -> list[list[tuple[str, _Watched]]]:
         """The channels that clients have to listen to, and whose they are, in parts."""
         with self._changed:
@@ -494,7 +469,7 @@ class ServerWatch:
     def _ask_how_it_flushes(self) -> None:
         """Let every instance note it, where it is another way than before."""
         try:
-            state = read_flush_state(self.store)
+            state = read_flush_state(self._asking.pipeline(self._asked_by))
         except NotPermitted:
             # Each instance says so, once.
             return

@@ -27,8 +27,8 @@ class LentConnection(Protocol):
 
     server: ServerAddress
 
-    def send(self, call: Call[object]) -> None:
-        """Send a call."""
+    def send(self, *calls: Call[object]) -> None:
+        """Send calls in one write."""
 
     def read(self, blocks: float) -> object:
         """Read a reply, which the server may hold back for so many seconds."""

@@ -18,6 +18,8 @@ from ampsq.transport.calls_in_flight import REFUSALS, CallsInFlight
 from ampsq.transport.errors import is_slot_moving
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.request import Call
     from ampsq.transport.calls_in_flight import CallRunner, LentConnection
@@ -78,6 +80,22 @@ class Pipeline:
             self._abandon()
             raise
         self._calls.sent.append(call)
+
+    def post_all(self, calls: Sequence[Call[object]]) -> None:
+        """Send several calls, in one write where the connection stands; raises as `post` does."""
+        connection = self._connection
+        if connection is None or self._calls.refused or connection.server is not self._calls.route.current:
+            for call in calls:
+                self.post(call)
+            return
+        try:
+            connection.send(*calls)
+        except (redis.RedisError, OSError) as error:
+            raise self._failed(error, calls[0]) from error
+        except BaseException:
+            self._abandon()
+            raise
+        self._calls.sent.extend(calls)
 
     def collect(self) -> object:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""

@@ -310,22 +310,25 @@ class Connection:
     owner: ConnectionPool
     key: str
 
-    def send(self, call: Call[object], *, whole: bool = False) -> None:
-        """Send a call; `whole`: with the text of its script, for a server that does not know it.
+    def send(self, *calls: Call[object], whole: bool = False) -> None:
+        """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
 
         Raises:
-            DefinitionError: it cannot be packed; nothing was sent.
+            DefinitionError: one of them cannot be packed; nothing was sent.
         """
-        words: tuple[EncodableT, ...] = tuple(call.arguments)
-        if call.script is not None:
-            script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
-            words = (*script, 1, self.key, *words)
-        try:
-            # In one go, where redis-py would look at every argument first.
-            request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word
-        except (UnicodeEncodeError, TypeError) as error:
-            raise unsendable(error, words) from error
-        self.raw.send_packed_command([request], check_health=False)
+        requests: list[bytes] = []
+        for call in calls:
+            words: tuple[EncodableT, ...] = tuple(call.arguments)
+            if call.script is not None:
+                script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
+                words = (*script, 1, self.key, *words)
+            try:
+                # In one go, where redis-py would look at every argument first.
+                requests.append(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stub knows requests of one word
+            except (UnicodeEncodeError, TypeError) as error:
+                raise unsendable(error, words) from error
+        # redis-py writes each element by itself.
+        self.raw.send_packed_command([b"".join(requests)], check_health=False)
 
     def read(self, blocks: float = 0.0) -> object:
         """Read a reply, which the server may hold back for so many seconds."""

@@ -294,6 +294,7 @@ TWINS = [
             ),
             "from collections import deque\n": "import asyncio\nfrom collections import deque\n",
             "from ampsq.protocol.reads.server import load_script\n": "",
+            "    from collections.abc import Sequence\n\n": "",
             '__all__ = ["PinnedPipeline", "Pipeline"]': '__all__ = ["AsyncPipeline"]',
             "LentConnection | None = None\n": (
                 "LentConnection | None = None\n"
@@ -311,7 +312,7 @@ TWINS = [
             ),
             "def __exit__": "def __aexit__",
         },
-        ("PinnedPipeline",),
+        ("PinnedPipeline", "post_all"),
     ),
     Twin(
         "records/subscription.py",

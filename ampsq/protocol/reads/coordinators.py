@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.replies import texts
@@ -68,6 +68,10 @@ class CoordinatorEntry:
         return not self.named or instance in self.named
 
 
+#: What it says of itself beside its ID.
+_SAID: Final = tuple(each.name for each in fields(CoordinatorEntry) if each.name != "id")
+
+
 def owners_of_instance(instance: str, alive: Collection[CoordinatorEntry]) -> set[str]:
     """The ID of the coordinator that cares for an instance; none where nobody does.
 
@@ -88,8 +92,8 @@ def _weight(name: str, instance: str) -> bytes:
 
 def list_coordinator(entry: CoordinatorEntry) -> Call[int]:
     """Give a sign of life."""
-    values = asdict(entry)
-    return command(["HSET", COORDINATORS, values.pop("id"), json.dumps(values)], int)
+    values = {name: getattr(entry, name) for name in _SAID}
+    return command(["HSET", COORDINATORS, entry.id, json.dumps(values)], int)
 
 
 def unlist_coordinators(ids: Collection[str]) -> Call[int]:

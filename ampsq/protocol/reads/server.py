@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -291,8 +292,16 @@ def flush_facts() -> Call[FlushFacts]:
     return command(["INFO", "persistence", "stats", "server"], _flush_facts)
 
 
+#: Coordinators read these all day, and the reply has 140 lines.
+_FLUSH_LINES: Final = re.compile(
+    rb"^(aof_pending_bio_fsync|rdb_bgsave_in_progress|aof_rewrite_in_progress|aof_last_write_status|total_forks|run_id"
+    rb"|server_time_usec):([^\r\n]*)",
+    re.MULTILINE,
+)
+
+
 def _flush_facts(reply: bytes) -> FlushFacts:
-    known = _sections(reply)
+    known = {name.decode(): value.decode(errors="replace") for name, value in _FLUSH_LINES.findall(reply)}
     return FlushFacts(
         is_flushing=known.get("aof_pending_bio_fsync", "0") != "0",
         is_saving="1" in (known.get("rdb_bgsave_in_progress"), known.get("aof_rewrite_in_progress")),
