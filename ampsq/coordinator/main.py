@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -29,8 +30,10 @@ __all__ = ["Coordinator"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds without a sign of life after which one is given though no watch asks anything.
 _UNMET: Final = 1.0
-#: Looks at the instances that there are between two counts of what is late.
-_COUNT_EVERY: Final = 5
+#: Seconds until the thread that follows the instances looks by itself, while a watch says what changes.
+_RESTS: Final = 3.0
+#: Seconds between two counts of what is late.
+_COUNT_EVERY: Final = 2.5
 #: Seconds for which a call is repeated while the server cannot be reached.
 _RETRY_TIMEOUT: Final = 0.5
 #: Rounds of instances at the same time: most of a round is waiting for the server.
@@ -66,7 +69,7 @@ class Coordinator:
         self._watches: dict[str, ServerWatch] = {}
         self._is_cluster: bool | None = None
         self._membership = Membership(self._named, self._powers.words)
-        self._followed = 0
+        self._counted_at = -math.inf
         self._others: dict[str, set[str]] = {}
 
     @property
@@ -135,22 +138,24 @@ class Coordinator:
                 self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
                 _log.exception("looking for instances failed; trying again")
-            # While a watch gives the signs of life with what it asks, this thread has nothing to do.
-            pause = self._membership.met_at + _UNMET - time.monotonic()
-            self._membership.changed.wait(pause if pause > 0 else PERIOD)
+            # While a watch gives the signs of life with what it asks, this thread has nothing to do; the watch says
+            # when it gives none.
+            is_met = time.monotonic() < self._membership.met_at + _UNMET
+            is_met = is_met and bool(self._watches) and not self._is_cluster
+            self._membership.changed.wait(_RESTS if is_met else PERIOD)
             self._membership.changed.clear()
 
     def _meet(self, finder: Store) -> None:
         """Share the instances with the other coordinators of the server, where no watch gives the signs of life."""
         with self._changing:
             watches, number = set(self._watches.values()), len(self._watches)
-        if self._followed % _COUNT_EVERY == 0:
+        if time.monotonic() >= self._counted_at + _COUNT_EVERY:
+            self._counted_at = time.monotonic()
             late: dict[str, float] = {}
             for watch in watches:
                 for duty, seconds in watch.late_duties().items():
                     late[duty] = max(round(seconds, 1), late.get(duty, 0.0))
             self._membership.late = late
-        self._followed += 1
         self._membership.cares_for = number
         # Whoever gives no sign of life leaves its instances to others.
         is_met = time.monotonic() < self._membership.met_at + _UNMET

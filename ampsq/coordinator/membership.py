@@ -91,15 +91,15 @@ class Membership:
         """
         if self._is_alone:
             return
-        if self._ahead is None:
-            self._keep_time(store.call(server_time()))
+        now = store.call(server_time())
+        self._keep_time(now)
         if store.route.is_cluster:
             # The lists may be on different nodes, and each slot has coordinators of its own.
-            self.take_in(store.call(call) for call in self._calls()[:3])
+            self.take_in((store.call(call) for call in self._calls()[:2]), now)
             self.listed = None
         else:
             with contextlib.closing(self._asking.ask(store, self._calls())) as replies:
-                self.take_in(replies)
+                self.take_in(replies, now)
 
     def calls(self) -> list[Call[object]]:
         """What to ask so that the server has a sign of life, empty where it is not time for one.
@@ -114,20 +114,23 @@ class Membership:
         self._own.since, self._own.seen = self._own.since or now, now
         self._own.cares_for, self._own.late = self.cares_for, dict(self.late)
         self._is_listed = True
-        calls: list[Call[object]] = [server_time(), list_coordinator(self._own), read_coordinators()]
+        calls: list[Call[object]] = [list_coordinator(self._own), read_coordinators(but=self._own.id)]
         calls += [] if self._own.named else [list_instances()]
         forgotten, self._forgotten = self._forgotten, []
         return [*calls, unlist_coordinators(forgotten)] if forgotten else calls
 
-    def take_in(self, replies: Iterator[object]) -> None:
+    def take_in(self, replies: Iterator[object], now: float) -> None:
         """Take in the replies to `calls`, all that there are.
+
+        Args:
+            replies: the last ones of what was asked.
+            now: the server's clock by the first ones, ms.
 
         Raises:
             Unavailable: the server does not answer.
         """
         listed: Sequence[str] | None = None
         try:
-            now = cast("int", next(replies))
             self._keep_time(now)
             next(replies)
             self._judge(cast("list[CoordinatorEntry]", next(replies)), now)
@@ -154,11 +157,11 @@ class Membership:
             self.listed = listed
             self.changed.set()
 
-    def _keep_time(self, now: int) -> None:
+    def _keep_time(self, now: float) -> None:
         """Note how far the server's clock, ms, is ahead of the own one."""
         self._ahead = now / 1000 - time.monotonic()
 
-    def _judge(self, found: Sequence[CoordinatorEntry], now: int) -> None:
+    def _judge(self, found: Sequence[CoordinatorEntry], now: float) -> None:
         began = time.monotonic()
         with self._judging:
             if began - self.met_at > _UNANSWERED + PERIOD:
@@ -168,7 +171,7 @@ class Membership:
             alive = [self._own]
             for each in found:
                 is_fresh = abs(now - each.seen) < STALE
-                if each.id != self._own.id and (is_fresh or (each.id in known and began < self._trusted_from)):
+                if is_fresh or (each.id in known and began < self._trusted_from):
                     alive.append(each)
             if _roles(alive) != _roles(self._alive):
                 self._owned = {}

@@ -291,9 +291,11 @@ class ServerWatch:
                 self._wait_for_server()
             except AmpsqError as error:
                 _log.warning("looking at the instances of a server failed; trying again: %s", error)
+                self._give_no_sign()
                 self._closed.wait(_AFTER_FAILURE)
             except Exception:  # noqa: BLE001  (without this loop nothing would ever be done)
                 _log.exception("looking at the instances of a server failed; trying again")
+                self._give_no_sign()
                 self._closed.wait(_AFTER_FAILURE)
         self._asking.close()
 
@@ -396,6 +398,7 @@ class ServerWatch:
         known = [each for each in instances if each.duties.watched.catalog]
         parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
         if not parts:
+            self._give_no_sign()
             return
         channels = self._channels() if remote else []
         calls: list[Call[object]] = [
@@ -420,8 +423,13 @@ class ServerWatch:
             if remote:
                 step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
                 if signs and self._membership is not None:
-                    self._membership.take_in(replies)
+                    self._membership.take_in(replies, reply.now * 1000)
                 self._take_in_logs(step)
+
+    def _give_no_sign(self) -> None:
+        """Let the other thread say that this coordinator is alive, since no look does now."""
+        if self._membership is not None:
+            self._membership.changed.set()
 
     def _keep_clock(self, shown: float, moment: Moment) -> None:
         """See whether the server's clock was set back: then it flushes nothing for a while."""

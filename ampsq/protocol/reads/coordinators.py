@@ -101,11 +101,12 @@ def unlist_coordinators(ids: Collection[str]) -> Call[int]:
     return command(["HDEL", COORDINATORS, *ids], int)
 
 
-def read_coordinators() -> Call[list[CoordinatorEntry]]:
-    """Read the list: also those that have died lately."""
+def read_coordinators(but: str = "") -> Call[list[CoordinatorEntry]]:
+    """Read the list, also those that have died lately, but for the one with an ID."""
 
     def read(reply: RawHash) -> list[CoordinatorEntry]:
-        return [entry for name, text in sorted(texts(reply).items()) if (entry := _parse(name, text)) is not None]
+        others = [(name, text) for name, text in sorted(texts(reply).items()) if name != but]
+        return [entry for name, text in others if (entry := _parse(name, text)) is not None]
 
     return command(["HGETALL", COORDINATORS], read)
 
