@@ -144,3 +144,13 @@ def test_what_its_own_length_cuts_may_grow_up_to_that(elements, is_found):
 
 def test_a_table_is_one_of_markdown():
     assert table(["leg", "times"], [("a", 10_000)]) == "| leg | times  |\n|-----|--------|\n| a   | 10,000 |"
+
+
+def test_memory_that_grows_a_little_is_growth_in_a_long_run_alone():
+    # Given 200 bytes for 1,000 messages
+    points = [(settled, 1_000 + settled / 5) for settled in SETTLED]
+    longer = [(10 * settled, 1_000 + 2 * settled) for settled in SETTLED]
+    # When each is judged
+    # Then in five minutes code that ran for the first time explains it, and in an hour nothing does
+    assert judge_growth("it", "memory", points).finding == ""
+    assert judge_growth("it", "memory", longer).finding != ""
