@@ -32,7 +32,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 import redis
@@ -68,6 +68,7 @@ from ampsq.transport.async_pipeline import AsyncPipeline
 from ampsq.transport.async_store import AsyncConnectionPool, AsyncStore
 from ampsq.transport.failover import Failover
 from ampsq.transport.pipeline import Pipeline
+from ampsq.transport.shared_keepalive import SharedKeepalive
 from ampsq.transport.store import ConnectionPool, Store
 from ampsq.views.async_subscription import AsyncManagedRowSubscription
 from ampsq.views.subscription import ManagedRowSubscription
@@ -306,6 +307,21 @@ def _pools():
     AsyncConnectionPool.close = close_all_async
 
 
+def _shared_keepalives():
+    """The connection by which clients show that they live is that of a worker of their instance."""
+    plainly = SharedKeepalive.join.__func__
+
+    @functools.wraps(plainly)
+    def join(cls, url, heartbeat, client):
+        known, parts = behind(url), urlsplit(url)
+        if known is not None and parts.username in {None, TESTS}:
+            user = quote(known.user("worker", client.instance), safe="")
+            url = parts._replace(netloc=f"{user}:{PASSWORD}@").geturl()
+        return plainly(cls, url, heartbeat, client)
+
+    SharedKeepalive.join = classmethod(join)
+
+
 def _own_calls(kind):
     """A call that a test makes itself comes in turn from each role that has its script."""
     plainly = kind.call
@@ -469,6 +485,7 @@ def pytest_configure(config):
     embedded.acquire = _acquiring(embedded.acquire)
     _threads()
     _pools()
+    _shared_keepalives()
     for kind in (Store, AsyncStore):
         _own_calls(kind)
         _first_uses(kind)

@@ -116,9 +116,9 @@ _READS: Final = """
 _INBOX: Final = "BLMPOP"
 #: Publishers (`persisted="replicas=1"`) and durable subscriptions wait for replicas, behind a write of their own.
 _REPLICAS: Final = "SET WAIT"
-#: Clients are subscribed to a channel of their own, so that it is seen when they are gone: those that subscribe, and
-#: all where an action is told of clients that come and go.
-_PRESENCE: Final = "SUBSCRIBE"
+#: Clients are subscribed to a channel of their own, plain and of a shard, so that it is seen when they are gone: those
+#: that subscribe, and all where an action is told of clients that come and go.
+_PRESENCE: Final = "SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE UNSUBSCRIBE"
 #: Whether the server may lose what it answered.
 _FLUSHING: Final = "CONFIG|GET"
 
@@ -166,8 +166,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
                 request_messages end_rebuild set_event_aside settle sow_delete sweep track_matches trim_log trim_journal
                 unsubscribe
             """,
-            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN SSUBSCRIBE SUNSUBSCRIBE "
-            "XTRIM ZADD ZREM",
+            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
             coordinates=True,
         ),
         # It has no clients of ours, but stores: it opens nothing and sends no heartbeats. A link says how it is (HSET),
@@ -278,7 +277,7 @@ def rules(
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
         # Scripts of any role may wake a coordinator.
         (
-            *((f"&{keepalive_channel(instance, '*')}",) if _PRESENCE in does.sent else ()),
+            *((f"&{keepalive_channel(instance, '*')}",) if "SUBSCRIBE" in does.sent else ()),
             f"&{wake_channel(instance)}",
         ),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),

@@ -1,4 +1,4 @@
-"""The commands of a client's keepalive to a server, on a connection of its own that stays subscribed to a channel."""
+"""The commands that show a server which clients live: a connection stays subscribed to a channel of each client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "RETURN_WITHIN",
     "SESSION_TIMEOUT",
     "attach",
+    "detach",
     "keepalive_channel",
     "wake_channel",
 ]
@@ -38,6 +39,14 @@ def wake_channel(instance: str) -> str:
     return "{" + instance + "}" + WAKE
 
 
-def attach(instance: str, client: str) -> tuple[str, str]:
+def attach(instance: str, client: str) -> tuple[tuple[str, str], ...]:
     """Say that a client is there, for as long as the connection stands."""
-    return "SUBSCRIBE", keepalive_channel(instance, client)
+    channel = keepalive_channel(instance, client)
+    # The plain one is what coordinators of the version before count.
+    return ("SUBSCRIBE", channel), ("SSUBSCRIBE", channel)
+
+
+def detach(instance: str, client: str) -> tuple[tuple[str, str], ...]:
+    """Say that a client is there no more."""
+    channel = keepalive_channel(instance, client)
+    return ("UNSUBSCRIBE", channel), ("SUNSUBSCRIBE", channel)

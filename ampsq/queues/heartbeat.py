@@ -1,15 +1,16 @@
-"""The thread beside a client's own work: it shows that the client lives, also while a handler computes.
+"""What a client does beside its own work, to show that it lives, also while a handler computes.
 
-It keeps a connection subscribed to the client's channel, so that a killed process is noticed within a second; sends
-heartbeats and looks whether they are answered, for half-open connections; sends acknowledgements that have waited long
-enough; renews leases where asked; ends at the server what was closed while that was away. Synchronous and asyncio
-clients use the same thread: an event loop that a handler blocks shows no life.
+One connection and one thread of the process show that for all its clients (`ampsq.transport.shared_keepalive`). A
+thread of the client's own runs while there is something else to do: it finds the server again when that is lost; sends
+acknowledgements that have waited long enough; renews leases where asked; ends at the server what was closed while that
+was away. Synchronous and asyncio clients use the same threads: an event loop that a handler blocks shows no life.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections import deque
@@ -19,20 +20,24 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import subscriptions as subscription_calls
-from ampsq.protocol.keepalive import HEARTBEAT, SESSION_TIMEOUT, attach
+from ampsq.protocol.keepalive import SESSION_TIMEOUT
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.connection_state import ConnectionState
-from ampsq.transport.errors import translate_error
+from ampsq.transport.shared_keepalive import SharedKeepalive
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
-    from ampsq.transport.route import Route
-    from ampsq.transport.store import Connection
+    from ampsq.transport.route import Route, ServerAddress
 
 __all__ = ["Keepalive"]
 
 _log = logging.getLogger("ampsq")
 _TICK: Final = 0.1
+#: Seconds before a server that is lost is looked for again: none at first, then these, doubled up to the last.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+#: Seconds for which the thread stays though there is nothing to do, so that a busy client needs no new one.
+_STAYS: Final = 1.0
 #: Seconds for which `stop` waits for the thread. Where the server hangs, the thread is left, and the coordinator finds
 #: the client gone.
 _ENDS_WITHIN: Final = 1.0
@@ -50,40 +55,46 @@ class Keepalive:
     """
 
     def __init__(self, route: Route, client: str, ack_timeout: float) -> None:
+        self.instance, self.client = route.instance, client
         self._route = route
         self._store = Store(route, route.instance, retry_timeout=1.0)
-        self._greeting = attach(route.instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
         # Closed, and the server does not know it yet: it would push to them.
         self._leaving: deque[SubscriptionCore] = deque()
         # Asked for by who did not wait for the answer, each with the moment after which the server makes it no more.
         self._unanswered: deque[tuple[SubscriptionCore, float]] = deque()
-        self._connection: Connection | None = None
-        self._asked: float | None = None
+        # Where life is shown, and the server of the route that this was; set by one thread, lost by another.
+        self._shared: SharedKeepalive | None = None
+        self._server: ServerAddress | None = None
+        # Where it was shown before, and is to be left.
+        self._former: SharedKeepalive | None = None
+        # The server is to be asked before life is shown there: it was lost, refused something, or moved the instance.
+        self._is_doubtful = False
         self._was_attached, self._returning = False, False
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"ampsq-keepalive-{client}", daemon=True)
-        self._next_heartbeat = 0.0
         self._started = False
         self._starting = threading.Lock()
+        # Held over a few assignments only.
+        self._changing = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Send heartbeats from now on; returns when the server sees it. Safe to call again."""
+        """Show life from now on; returns when the server sees it. Safe to call again."""
         with self._starting:
             if self._started:
                 return
             try:
                 self._attach()
             except (AmpsqError, redis.RedisError, OSError) as error:
-                # The thread tries again ten times a second; who subscribes meanwhile is told that there is no server.
+                # The thread tries again; who subscribes meanwhile is told that there is no server.
                 _log.debug("keepalive: %s", error)
-            self._thread.start()
+                self._wake()
             self._started = True
 
     @property
     def is_started(self) -> bool:
-        """Whether heartbeats are sent."""
+        """Whether life is shown."""
         return self._started
 
     def add(self, subscription: SubscriptionCore) -> None:
@@ -96,75 +107,189 @@ class Keepalive:
             self._subscriptions.remove(subscription)
             if not subscription.registration.left:
                 self._leaving.append(subscription)
+                self._wake()
 
     def end_unanswered(self, subscription: SubscriptionCore) -> None:
         """End a subscription that was asked for by who did not wait for the answer, should the server make it."""
         self._unanswered.append((subscription, time.monotonic() + _STILL_RUNS))
+        self._wake()
 
     def stop(self) -> None:
-        """End the thread and its connections."""
+        """Show no more life, and end the thread and its connections."""
         self._stopped.set()
-        if self._started and self._thread.is_alive():
-            self._thread.join(_ENDS_WITHIN)
+        with self._changing:
+            thread = self._thread
+        if thread is not None:
+            thread.join(_ENDS_WITHIN)
         for subscription in list(self._leaving):
             subscription.leases.abandon_acks()
         self._detach()
+        self._leave()
         self._store.close()
 
+    # -- what shows life says; called in its thread
+
+    def subscription_ids(self) -> list[str]:
+        """Return the names of the subscriptions, which end where no life is shown."""
+        return [each.registration.id for each in self._subscriptions if each.registration.id]
+
+    def look(self, shared: SharedKeepalive) -> None:
+        """Let the thread do what is to be done."""
+        if self._shared is not shared or self._thread is not None:
+            return
+        if self._server is not self._route.current or self._has_work():
+            self._wake()
+
+    def refused(self, shared: SharedKeepalive) -> None:
+        """Ask the server what it has, before it is asked for signs of life again."""
+        if self._shared is shared:
+            self._is_doubtful = True
+            self._wake()
+
+    def moved(self, shared: SharedKeepalive) -> None:
+        """Look where the instance is now."""
+        if self._shared is shared:
+            self._is_doubtful = True
+            self._detach()
+            self._wake()
+
+    def lost(self, shared: SharedKeepalive, error: AmpsqError) -> None:
+        """Tell all others who use the same server, and look for it again."""
+        server = self._server
+        if self._shared is not shared or server is None:
+            return
+        self._is_doubtful = True
+        self._detach()
+        if isinstance(error, Unavailable):
+            self._route.failed(server, error)
+        self._wake()
+
+    # -- attaching
+
     def _attach(self) -> None:
-        connection = self._store.take_connection()
+        """Show life where the route leads.
+
+        Raises:
+            AmpsqError, RedisError, OSError: that is not possible now.
+        """
+        if self._is_doubtful or not self._route.is_up:
+            self._look_after_subscriptions()
+        server = self._route.current or self._route.find()
+        self._leave()
         try:
-            connection.ask(*self._greeting)
-            connection.read()
-        except BaseException:
-            connection.drop()
-            connection.release()
+            shared = SharedKeepalive.join(server.url, self._route.heartbeat, self)
+        except Unavailable as error:
+            self._route.failed(server, error, connecting=True)
+            self._is_doubtful = True
             raise
-        self._connection, self._asked, self._next_heartbeat = connection, None, 0.0
-        self._returning, self._was_attached = self._was_attached, True
-        self._route.tell(connection.server, ConnectionState.HEARTBEAT_INITIATED)
+        except BaseException:
+            self._is_doubtful = True
+            raise
+        with self._changing:
+            is_stopped = self._stopped.is_set()
+            if not is_stopped:
+                self._shared, self._server = shared, server
+        if is_stopped:
+            shared.leave(self)
+            return
+        if not shared.shows(self):
+            # Over before it could be told here; the call that is made first then says why.
+            self._is_doubtful = True
+            self._detach()
+            return
+        self._returning, self._was_attached = self._was_attached and bool(self._subscriptions), True
+        self._route.tell(server, ConnectionState.HEARTBEAT_INITIATED)
 
     def _detach(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.drop()
-            connection.release()
+        with self._changing:
+            shared, self._shared, self._server = self._shared, None, None
+            self._former = shared or self._former
+
+    def _leave(self) -> None:
+        with self._changing:
+            former, self._former = self._former, None
+        if former is not None:
+            former.leave(self)
+
+    def _look_after_subscriptions(self) -> None:
+        """Show the server life by a call, by which its address is found, and see whether all is known there."""
+        gone: list[str] = []
+        if ids := self.subscription_ids():
+            gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids))
+        else:
+            # It may be a publisher's, whose user may send no signs of life.
+            self._store.call(is_opened(self.instance))
+        self._is_doubtful = False
+        server = self._server
+        # Whoever reads a subscription that is gone makes it again; that is looked at soon.
+        if self._returning and not gone and server is not None:
+            self._returning = False
+            self._route.tell(server, ConnectionState.RESUBSCRIBED)
+
+    # -- the thread
+
+    def _wake(self) -> None:
+        with self._changing:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._run, name=f"ampsq-keepalive-{self.client}", daemon=True)
+                self._thread.start()
+
+    def _has_work(self) -> bool:
+        """Whether something is to be done that the thread does."""
+        if self._shared is None or self._is_doubtful or self._returning or self._leaving or self._unanswered:
+            return True
+        if self._server is not self._route.current:
+            return True
+        for subscription in list(self._subscriptions):
+            if subscription.leases.acks_waiting() >= self._ack_timeout:
+                return True
+            if subscription.renewal is not None and any(list(subscription.leases.held.values())):
+                return True
+        return False
 
     def _run(self) -> None:
-        while not self._stopped.wait(_TICK):
+        until, pause, is_over = time.monotonic() + _STAYS, 0.0, False
+        while not is_over:
             try:
-                self._tick()
+                self._do()
             except (AmpsqError, redis.RedisError, OSError) as error:
-                # The next tick tries again; until then absence is what others rightly see.
+                # The next round tries again; until then absence is what others rightly see.
                 _log.debug("keepalive: %s", error)
-                self._lost(error)
+                pause = min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
             except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
-                _log.exception("presence failed; trying again")
+                _log.exception("keepalive failed; trying again")
+                pause = _LONGEST_PAUSE
             else:
-                continue
-            with contextlib.suppress(redis.RedisError, OSError):
-                self._detach()
-            self._stopped.wait(_TICK)
-        if self._connection is not None:
+                pause = 0.0
+            if self._has_work():
+                until = time.monotonic() + _STAYS
+            self._stopped.wait(pause * random.uniform(0.5, 1.0) or _TICK)  # noqa: S311  (no secret)
+            is_over = self._is_over(until)
+        if self._stopped.is_set() and self._shared is not None:
             with contextlib.suppress(AmpsqError, redis.RedisError, OSError):
                 self._unsubscribe_closed()
                 self._unsubscribe_unanswered()
+        self._store.disconnect()
 
-    def _lost(self, error: Exception) -> None:
-        """Of what the store did not see, our own connection's end, tell all others who use the same server."""
-        if self._connection is not None and not isinstance(error, AmpsqError):
-            ours = translate_error(error, None, self._connection.server.url)
-            if isinstance(ours, Unavailable):
-                self._route.failed(self._connection.server, ours)
+    def _is_over(self, until: float) -> bool:
+        """Whether the thread ends; whoever finds it gone then starts another one."""
+        if self._stopped.is_set():
+            return True
+        with self._changing:
+            if time.monotonic() < until or self._has_work():
+                return False
+            self._thread = None
+            return True
 
-    def _tick(self) -> None:
-        if self._connection is not None and self._connection.server is not self._route.current:
+    def _do(self) -> None:
+        if self._shared is not None and self._server is not self._route.current:
             # Another connection found out that the server is away, or is another one now.
             self._detach()
-        if self._connection is None:
+        if self._shared is None:
             self._attach()
-        else:
-            self._listen(self._connection)
+        if self._is_doubtful or self._returning:
+            self._look_after_subscriptions()
+        self._leave()
         self._unsubscribe_closed()
         self._unsubscribe_unanswered()
         for subscription in list(self._subscriptions):
@@ -172,15 +297,6 @@ class Keepalive:
                 self._store.run(subscription.leases.flush(waits=False))
             if subscription.renewal is not None:
                 self._store.run(subscription.renewal.renew())
-        if time.monotonic() >= self._next_heartbeat and self._subscriptions:
-            self._heartbeat()
-
-    def _listen(self, connection: Connection) -> None:
-        if connection.is_readable():
-            connection.read()
-            self._asked = None
-        elif self._asked is not None and time.monotonic() - self._asked >= self._route.heartbeat:
-            raise redis.TimeoutError(f"no answer to a heartbeat within {self._route.heartbeat:g} s")
 
     def _unsubscribe_closed(self) -> None:
         while self._leaving:
@@ -205,21 +321,3 @@ class Keepalive:
             self._unanswered.popleft()
             if not is_ended and time.monotonic() < until:
                 self._unanswered.append((subscription, until))
-
-    def _heartbeat(self) -> None:
-        """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""
-        self._next_heartbeat = time.monotonic() + self._route.heartbeat
-        connection = self._connection
-        if connection is not None and self._asked is None:
-            connection.ask(*HEARTBEAT)
-            self._asked = time.monotonic()
-        ids = [each.registration.id for each in self._subscriptions if each.registration.id]
-        gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids))
-        if not self._returning:
-            return
-        if gone:
-            # Whoever reads a subscription makes it again; that is looked at soon.
-            self._next_heartbeat = time.monotonic() + _TICK
-        elif connection is not None:
-            self._returning = False
-            self._route.tell(connection.server, ConnectionState.RESUBSCRIBED)

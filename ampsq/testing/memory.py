@@ -60,8 +60,7 @@ class FakeServer:
 
     def serve(self, client: socket.socket, requests: RelayedRequests) -> None:
         """Answer what a client sends until it goes or the relay is closed."""
-        fake = self._connection(server=self._server, protocol=2)
-        fake.connect()
+        fakes = [self._connected()]
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(client, selectors.EVENT_READ)
@@ -69,24 +68,38 @@ class FakeServer:
                     data = client.recv(_CHUNK)
                     if not data:
                         return
-                    client.sendall(b"".join(self._answer(fake, words) for words in requests.read(data)))
+                    client.sendall(b"".join(self._answer(fakes, words) for words in requests.read(data)))
         finally:
-            fake.disconnect()
+            for fake in fakes:
+                fake.disconnect()
 
-    def _answer(self, fake: fakeredis.FakeRedisConnection, words: Words) -> bytes:
+    def _connected(self) -> fakeredis.FakeRedisConnection:
+        fake = self._connection(server=self._server, protocol=2)
+        fake.connect()
+        return fake
+
+    def _answer(self, fakes: list[fakeredis.FakeRedisConnection], words: Words) -> bytes:
+        """Answer one command; of a connection that speaks RESP3 a second one is subscribed, as fakeredis needs it."""
         name = words[0].upper()
+        if name == b"HELLO":
+            if words[1:] == [b"3"] and len(fakes) == 1:
+                fakes.append(self._connected())
+            return b"%%1\r\n$5\r\nproto\r\n:%d\r\n" % (len(fakes) + 1)
         if name == b"INFO":
             return _encoded(self._facts())
         if name == b"ROLE":
             return _encoded([b"master", 0, []])
         if name == b"MEMORY":
             words = [b"EVAL", MEMORY_USAGE, b"1", words[-1]]
+        is_pushed = len(fakes) > 1 and name.endswith(b"SUBSCRIBE")
+        fake = fakes[is_pushed]
         fake.send_command(*words, check_health=False)
         replies = []
         # A command with several channels has several answers.
         while fake.can_read(0):
             try:
-                replies.append(_encoded(fake.read_response(disable_decoding=True)))
+                reply = _encoded(fake.read_response(disable_decoding=True))
+                replies.append(b">" + reply[1:] if is_pushed else reply)
             except Exception as error:  # noqa: BLE001  (whatever the server refuses with is the answer)
                 replies.append(_refusal(error))
         return b"".join(replies)

@@ -204,6 +204,10 @@ class AsyncStore:
             pipeline.forget_refused()
             return refusal
 
+    async def disconnect(self) -> None:
+        """Close the connections; the next call makes another one."""
+        await self._connections.close()
+
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True

@@ -19,6 +19,7 @@ from ampsq.transport.errors import translate_connect_error
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redis.maint_notifications import MaintNotificationsConfig
     from redis.retry import AbstractRetry
 
     from ampsq.base.addresses import Endpoint
@@ -48,6 +49,7 @@ class RedisOptions(TypedDict):
     driver_info: NotRequired[None]
     lib_name: NotRequired[None]
     lib_version: NotRequired[None]
+    maint_notifications_config: NotRequired[MaintNotificationsConfig]
 
 
 def options_of(seconds: float) -> RedisOptions:

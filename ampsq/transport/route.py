@@ -128,6 +128,11 @@ class Route:
             return self._endpoints[self._index].kind == "cluster"
 
     @property
+    def is_up(self) -> bool:
+        """Whether the server that is used now was greeted, and is the one that the client knows."""
+        return self._up
+
+    @property
     def lost_place(self) -> str:
         """What instances have in common that are lost together: their addresses, or the node of a cluster."""
         with self._lock:

@@ -206,6 +206,10 @@ class Store:
             pipeline.forget_refused()
             return refusal
 
+    def disconnect(self) -> None:
+        """Close the connections; the next call makes another one."""
+        self._connections.close()
+
     def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True

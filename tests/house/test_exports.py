@@ -19,7 +19,13 @@ ROOT = Path(ampsq.__file__).parent
 BESIDE = ROOT.parent / "cli"
 
 #: Who may open connections: on which calls run, and to ask who serves an instance.
-OPENERS = {"ampsq.testing.servers", "ampsq.transport.async_store", "ampsq.transport.discovery", "ampsq.transport.store"}
+OPENERS = {
+    "ampsq.testing.servers",
+    "ampsq.transport.async_store",
+    "ampsq.transport.discovery",
+    "ampsq.transport.shared_keepalive",
+    "ampsq.transport.store",
+}
 #: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
 REDIS = OPENERS | {
     "ampsq.base.addresses",

@@ -277,7 +277,7 @@ def test_a_subscription_made_after_one_without_a_server_is_cared_for(start_serve
         subscriptions = store.key + ":subscriptions"
         eventually(lambda: store.redis.pubsub_numsub(keepalive_channel(instance, client._session.client))[0][1] == 1)
         store.redis.zadd(subscriptions, {messages.id: 1})
-        client._connection.parts.keepalive._next_heartbeat = 0.0
+        client._connection.parts.keepalive._shared._next_heartbeat = 0.0
         eventually(lambda: store.redis.zscore(subscriptions, messages.id) > 1)
         duty = LostClients(grace=0)
         for _ in range(3):
