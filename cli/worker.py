@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 import click
@@ -84,7 +85,12 @@ class _WorkerOptions(TypedDict):
     show_default=True,
     help="Messages at the same time, a process.",
 )
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes, for more cores.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Processes, for more cores. One whose handler runs longer than its time limit is replaced. Default: "
+    "one, which is not replaced.",
+)
 @click.option(
     "--max-backlog",
     type=click.IntRange(1),
@@ -118,7 +124,7 @@ def worker(
     settings: CommandSettings,
     function: str,
     queue: str | None,
-    processes: int,
+    processes: int | None,
     *,
     trace: bool,
     verbose: bool,
@@ -140,7 +146,7 @@ def worker(
     if isinstance(handler, ampsq.App):
         settings = settings.completed(handler._url, None)  # noqa: SLF001  (said by the app, as by a file)
     wrap = _tracer() if trace else None
-    if processes > 1:
+    if processes is not None:
         told = [f"--log-format={log_format}", f"--failover={failover}", *["--verbose"] * verbose, *["--trace"] * trace]
         told.append("--advised")
         _run_processes(settings, function, options, handler=handler, queue=queue or "", processes=processes, told=told)
@@ -190,7 +196,7 @@ def _run(
     is_advised: bool,
 ) -> None:
     from ampsq.app import AppWorkers
-    from ampsq.server.processes import stop_with_parent
+    from ampsq.server.processes import REPLACE_ME, stop_with_parent
 
     with settings.client(advise=True, patient=True, failover=failover) as client:
         made: ampsq.Worker | AppWorkers
@@ -212,15 +218,27 @@ def _run(
                 each.concurrency,
                 each.max_backlog,
             )
-        stop_with_parent(made.stop)
+        is_replaced = threading.Event()
+
+        def replace() -> None:
+            _log.error("this process is replaced, since a handler cannot be ended; the others of it may end before")
+            is_replaced.set()
+            made.stop()
+
+        if stop_with_parent(made.stop):
+            for each in workers:
+                each._rules.on_overrun = replace  # noqa: SLF001  (its other half)
         is_told = _stop_on_signals(made)
         made.run()
-        if is_told():
-            # Handlers have ended; nothing else is worth a wait for a server that does not answer.
-            end_process_within(_CLOSES_WITHIN, 0)
+        code = REPLACE_ME if is_replaced.is_set() else 0
+        if is_told() or code:
+            # Handlers have ended, or never do; nothing else is worth a wait for a server that does not answer.
+            end_process_within(_CLOSES_WITHIN, code)
     _log.info("stopped: %d processed, %d failed, %d rejected", made.processed, made.failed, made.rejected)
     if settings.json:
         json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
+    if code:
+        click.get_current_context().exit(code)
 
 
 def _prepare(client: Client, app: ampsq.App, name: str, *, is_advised: bool = False) -> None:

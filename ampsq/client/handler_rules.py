@@ -112,6 +112,8 @@ class HandlerRules:
         hooks: in their order.
         processed, failed, rejected, invalid: messages so far, by what became of them.
         halted: why no more messages are taken; None while they are.
+        on_overrun: called, from a thread of its own, when a thread has run longer than the time limit and its message
+            is settled; the process may be replaced. Default nothing.
 
     Raises:
         DefinitionError: one of them is not what is allowed.
@@ -151,6 +153,7 @@ class HandlerRules:
         self.hooks = _hooks(hooks, is_awaited=self.is_coroutine)
         self.processed = self.failed = self.rejected = self.invalid = 0
         self.halted: str | None = None
+        self.on_overrun: Callable[[], None] = _do_nothing
         self._expires_invalid = on_invalid == "expire"
         self._is_typed = is_typed(self.handler)
         # Messages that did not fit since the last one that did: one that comes again and again counts once.
@@ -226,9 +229,6 @@ class HandlerRules:
             if error is not None and each.failed is not None:
                 yield each.failed, (message, error)
 
-    def run_overrun(self) -> None:
-        """Tell that a thread runs longer than the time limit."""
-
     # -- figures
 
     def count(self, error: BaseException | None) -> None:
@@ -248,6 +248,10 @@ class HandlerRules:
         if backlog < self.concurrency and not self.is_advised:
             self.is_advised = True
             _log.warning("%s", advise_of_backlog(self.queue, backlog, self.concurrency, self.max_backlog))
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _limit(time_limit: timedelta | float | str) -> float:

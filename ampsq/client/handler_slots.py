@@ -150,7 +150,7 @@ class HandlerSlots:
             error = HandlerTimeLimit()
             call_hooks(self._rules.hooks_behind(message, error))
             self._settle(message, error)
-            self._rules.run_overrun()
+            self._rules.on_overrun()
 
     def _next_overrun(self) -> Message | None:
         """Wait for a handler that runs too long; None when nobody has to watch any more."""
@@ -172,7 +172,8 @@ class HandlerSlots:
         """Let nothing be started any more."""
         while self._slots.acquire(blocking=False):
             pass
-        if running := self.running + self.overrun:
+        # Those that ran too long were told of, and their messages are settled.
+        if running := self.running:
             _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
 
     def close(self) -> None:

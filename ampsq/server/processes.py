@@ -1,4 +1,4 @@
-"""Worker processes: started together, stopped together, and none of them outlives the one that started them."""
+"""Worker processes: started together, stopped together, replaced, and none outlives the one that started them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from ampsq.base.shutdown import StopRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["run_processes", "stop_with_parent"]
+__all__ = ["REPLACE_ME", "run_processes", "stop_with_parent"]
 
 _log = logging.getLogger("ampsq.worker")
 _PARENT: Final = "AMPSQ_PARENT_PROCESS"
 _STEP: Final = 0.25
+#: The exit code of a process that asks to be replaced: a handler of it runs too long, and a thread cannot be ended.
+REPLACE_ME: Final = 75
 #: Seconds before a failed process is started again; doubled with each failure in a row, up to the last.
 _RESTART_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 
@@ -44,6 +46,10 @@ class _Child:
         """Start a process that failed again, later each time that it fails soon."""
         if self.process.poll() in (None, 0):
             return
+        if self.process.returncode == REPLACE_ME:
+            ended, self.process = self.process.pid, self._start()
+            _log.info("worker process %d is replaced by %d", ended, self.process.pid)
+            return
         if not self._restart_at:
             lived = time.monotonic() - self._started
             self._pause = _RESTART_PAUSE if lived > _LONGEST_PAUSE else min(2 * self._pause, _LONGEST_PAUSE)
@@ -60,7 +66,9 @@ class _Child:
 
 
 def run_processes(arguments: Sequence[str], processes: int) -> int:
-    """Run worker processes until they end; SIGTERM and SIGINT are passed on, failed ones are started again.
+    """Run worker processes until they end; SIGTERM and SIGINT are passed on.
+
+    One that failed is started again, later each time that it fails soon; one that ends with `REPLACE_ME` at once.
 
     Args:
         arguments: what follows the Python interpreter.
@@ -87,14 +95,20 @@ def run_processes(arguments: Sequence[str], processes: int) -> int:
         if child.process.poll() is None:
             child.process.send_signal(wanted[0] if wanted else signal.SIGTERM)
     # Each has a stop deadline of its own.
-    return max((abs(child.process.wait()) for child in children), default=0)
+    codes = (child.process.wait() for child in children)
+    return max((0 if code == REPLACE_ME else abs(code) for code in codes), default=0)
 
 
-def stop_with_parent(stop: Callable[[], None]) -> None:
-    """In a process that `run_processes` started: call `stop` when the starter is gone, however it ended."""
-    parent = os.environ.get(_PARENT)
+def stop_with_parent(stop: Callable[[], None]) -> bool:
+    """In a process that `run_processes` started: call `stop` when the starter is gone, however it ended.
+
+    Returns:
+        Whether this is such a process.
+    """
+    # Not for what a handler starts, which has another parent.
+    parent = os.environ.pop(_PARENT, None)
     if parent is None:
-        return
+        return False
 
     def watch() -> None:
         while os.getppid() == int(parent):
@@ -102,3 +116,4 @@ def stop_with_parent(stop: Callable[[], None]) -> None:
         stop()
 
     threading.Thread(target=watch, name="ampsq-parent", daemon=True).start()
+    return True

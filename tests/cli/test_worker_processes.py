@@ -1,0 +1,117 @@
+"""ampsq worker --processes: a process whose handler runs longer than its time limit is replaced."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from observing import eventually
+
+from ampsq import Queue
+
+pytestmark = pytest.mark.slow
+
+TASKS = """
+import os
+import time
+import ampsq
+
+app = ampsq.App(ampsq.Queue(name="dead"), ampsq.Action.dead_letter("work", "dead"))
+
+@app.handler("work", retries=1, time_limit="500ms")
+def handle(message):
+    if message.data == "stuck":
+        time.sleep(600)
+    if message.data == "computes":
+        while True:
+            pass
+    if message.data == "slow" and message.delivery == 1:
+        time.sleep(2)
+    print(message.data, os.getpid(), flush=True)
+
+def take(message):
+    if message.data == "first stuck" and message.delivery == 1:
+        time.sleep(600)
+    if message.data == "short":
+        time.sleep(1)
+    print(message.data, os.getpid(), flush=True)
+"""
+
+
+@pytest.fixture
+def tasks(process):
+    (process.folder / "tasks.py").write_text(TASKS)
+    return process
+
+
+def dead_letters(tasks):
+    with tasks.client() as client:
+        return [(letter.data, letter.consumer_reason) for letter in client.admin.dead_letters("dead")]
+
+
+@pytest.mark.parametrize("what", ["stuck", "computes"])
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_process_that_a_handler_keeps_is_replaced_and_the_message_is_a_dead_letter(tasks, what, processes):
+    # Given workers, of which the message holds up one, and another one when it comes again
+    worker = tasks.start("worker", "tasks:app", "--processes", processes)
+    with tasks.client() as client:
+        eventually(lambda: "work" in client.admin.queues(), within=60.0)
+        client.publish("work", what)
+        # Then it is a dead letter, which says why
+        eventually(lambda: dead_letters(tasks) == [(what, "handler_time_limit")], within=60.0)
+        # And there are as many workers as before, which go on
+        client.publish("work", "next")
+    assert worker.stdout.readline().startswith("next ")
+    with tasks.client() as client:
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == int(processes), within=60.0)
+    done = tasks.end(worker)
+    assert done.code == 0
+    assert done.err.count(" is replaced by ") == 2
+
+
+def test_the_other_handlers_of_a_process_that_is_replaced_may_end(tasks):
+    with tasks.client() as client:
+        client.apply(Queue(name="work", max_per_subscription_backlog=4))
+    options = ["--processes", "1", "--concurrency", "2", "--time-limit", "3s"]
+    worker = tasks.start("worker", "tasks:take", "--queue", "work", *options)
+    with tasks.client() as client:
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 1, within=60.0)
+        # Given one that is stuck, and another one that has begun when the process is to be replaced
+        client.publish("work", "first stuck")
+        eventually(lambda: client.admin.queue_stats("work").leased == 1)
+        before = [client.publish("work", "short") for _ in range(4)]
+        seen = [worker.stdout.readline().split() for _ in range(5)]
+        # Then each was handled once, by one of two processes, and the one that was stuck by the second one
+        assert sorted(each[:-1] for each in seen) == [["first", "stuck"], *[["short"]] * 4]
+        assert len({each[-1] for each in seen}) == 2
+        eventually(lambda: client.admin.queue_stats("work").depth == 0)
+        assert client.admin.queue_stats("work").acknowledged == len(before) + 1
+    done = tasks.end(worker)
+    assert done.code == 0
+    assert done.err.count(" is replaced by ") == 1
+
+
+def test_a_process_that_is_stopped_while_a_handler_is_stuck_ends_well(tasks):
+    worker = tasks.start("worker", "tasks:app", "--processes", "2", "--stop-timeout", "20s")
+    with tasks.client() as client:
+        eventually(lambda: "work" in client.admin.queues(), within=60.0)
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 2, within=60.0)
+        client.publish("work", "stuck")
+        eventually(lambda: client.admin.queue_stats("work").leased == 1)
+    done = tasks.end(worker, signal.SIGTERM)
+    assert done.code == 0
+
+
+def test_a_worker_of_one_process_goes_on_with_a_slot_less(tasks):
+    with tasks.client() as client:
+        client.apply(Queue(name="work", max_per_subscription_backlog=4))
+    worker = tasks.start("worker", "tasks:take", "--queue", "work", "--concurrency", "2", "--time-limit", "1500ms")
+    with tasks.client() as client:
+        client.publish("work", "first stuck")
+        client.publish("work", "short")
+        seen = sorted(worker.stdout.readline().split()[:-1] for _ in range(2))
+    assert seen == [["first", "stuck"], ["short"]]
+    done = tasks.end(worker)
+    assert done.code == 0
+    assert "a thread cannot be ended" in done.err
+    assert "is replaced" not in done.err
