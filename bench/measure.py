@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-import threading
-import time
-from typing import TYPE_CHECKING, TypedDict, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from ampsq.bench import raw
-from ampsq.bench.replies import info, settings
+from ampsq.bench.beside import compared, spent_by
+from ampsq.bench.consuming import drain, drain_out_of_order
+from ampsq.bench.extremes import Extremes
+from ampsq.bench.pushes import PushBenchmark
+from ampsq.bench.queue_kinds import json_bodies
+from ampsq.bench.replication import ReplicationBenchmark
+from ampsq.bench.replies import settings
 from ampsq.bench.setup import Stage
-from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ampsq.bench.beside import Compared
+    from ampsq.bench.queue_kinds import Elements
+    from ampsq.client.client import Client
 
 __all__ = ["Bench"]
 
 _BODY = b"x" * 250
 
 
-def _percentile(values: list[float], percent: int) -> float:
-    return statistics.quantiles(values, n=100)[percent - 1]
-
-
-class _Compared(TypedDict):
-    """Rates of ours beside raw ones."""
-
-    ratio: float
-    ratios: list[float]
-    per_second: int
-    raw_per_second: int
+#: Policies of queues beside raw Streams, by name: elements of the queue, and the filter of the subscription.
+_POLICIES: Final[dict[str, tuple[Elements, str | None]]] = {
+    "priority": ({"priority": "/p"}, None),
+    "filter": ({"filter": "/n >= 0"}, None),
+    "selective": ({}, "/n >= 0"),
+    "barrier": ({"barrier_expression": "/end = 1"}, None),
+}
 
 
 class Bench(Stage):
@@ -40,18 +43,26 @@ class Bench(Stage):
 
     def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
-        server = self._server()
+        server, pushes = self._server(), PushBenchmark(self.url, self.settings, self.progress)
         # First, on a server that has done nothing yet: it is the latency of an idle one.
-        latency, publish = self.latency(), self.publish()
-        consume, spent = self.consume()
+        latency = pushes.one()
+        publish, publish_500 = self.publish(100), self.publish(500)
+        consume = self.consume()
+        extremes = Extremes(self.url, self.settings, self.progress)
         return {
             "server": server,
             "latency": latency,
             "publish": publish,
+            "publish_500": publish_500,
             "consume": consume,
+            "policies": self.policies(),
+            "latency_many": pushes.many(),
             "memory": self.memory(),
+            "many_queues": extremes.many_queues(),
+            "calls": extremes.longest_calls(),
             "growth": self.growth(),
-            "server_cpu_us_per_message": spent,
+            "link": ReplicationBenchmark(self.settings, self.progress).rates(),
+            "server_cpu_us_per_message": cast("dict[str, Compared]", consume)["backlog_100"]["server_us"],
         }
 
     def _server(self) -> dict[str, str]:
@@ -65,127 +76,89 @@ class Bench(Stage):
             "appendfsync": found.get("appendfsync", "?"),
         }
 
-    def _queue(self, name: str = "work") -> Queue:
-        return Queue(name=name, underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=10_000)
-
-    def _cpu(self) -> float:
-        used = info(self.redis, "cpu")
-        return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
-
-    def _worked(self) -> float:
-        """Seconds that the server and this process have worked."""
-        return self._cpu() + time.process_time()
+    def _queue(self, name: str = "work", **elements: Unpack[Elements]) -> Queue:
+        return Queue(
+            name=name, underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=10_000, **elements
+        )
 
     # -- throughput
 
-    def publish(self) -> dict[str, object]:
-        """Batches of 100 against pipelines of 100 `XADD`, by the time that passes and by what both processes work."""
+    def publish(self, batch: int) -> Compared:
+        """Batches of so many against pipelines of as many `XADD`."""
         count = self.settings.messages
-        ours, raws, saved = [], [], []
+        bodies = [_BODY] * count
+        rounds = []
         client = self.client()
         client.apply(self._queue())
         # What only a first call does, such as loading the script, is not part of a rate.
-        client.publish_many("orders", itertools.repeat(_BODY, 100))
+        client.publish_many("orders", bodies[:batch], batch=batch)
         for number in range(self.settings.rounds):
-            self.progress(f"publish, round {number + 1} of {self.settings.rounds}")
+            self.progress(f"publish {batch} a call, round {number + 1} of {self.settings.rounds}")
             raw.prepare(self.redis)
-            began = self._worked()
-            raws.append(raw.publish(self.redis, _BODY, count))
-            between = self._worked()
-            started = time.perf_counter()
-            client.publish_many("orders", itertools.repeat(_BODY, count))
-            ours.append(count / (time.perf_counter() - started))
-            saved.append((between - began) / (self._worked() - between))
-        raw.prepare(self.redis)
+            other = spent_by(self.redis, lambda: raw.publish(self.redis, bodies, batch=batch), count)
+            own = spent_by(self.redis, lambda: client.publish_many("orders", bodies, batch=batch), count)
+            rounds.append((own, other))
+        self.redis.delete(raw.stream())
         self.remove(client)
-        return {**_compared(ours, raws), "cpu_ratio": round(statistics.median(saved), 2)}
+        return compared(rounds)
 
-    def consume(self) -> tuple[dict[str, object], float]:
-        """Subscribe and acknowledge, backlog 100 and 500, against `XREADGROUP` and `XACK` in hundreds.
-
-        Returns:
-            The figures, and microseconds of the server a message.
-        """
-        count, rounds = self.settings.messages, self.settings.rounds
+    def consume(self) -> dict[str, object]:
+        """Subscribe and acknowledge against `XREADGROUP` and `XACK`: by backlogs in order, and by eight at once."""
+        count = self.settings.messages
         client = self.client()
         client.apply(self._queue())
-        client.publish_many("orders", itertools.repeat(_BODY, count * rounds * 2 + 1000))
-        raw.prepare(self.redis)
-        raw.publish(self.redis, _BODY, count * rounds)
-        raws: list[float] = []
-        ours: dict[int, list[float]] = {100: [], 500: []}
-        cpu = 0.0
-        for number in range(rounds):
-            self.progress(f"subscribe and acknowledge, round {number + 1} of {rounds}")
-            raws.append(raw.consume(self.redis, count))
-            for backlog, rates in ours.items():
-                before = self._cpu()
-                rates.append(self._drain(client, backlog, count))
-                cpu += self._cpu() - before
-        raw.prepare(self.redis)
+        figures: dict[str, Compared] = {}
+        for backlog in (10, 100, 500):
+            batch = min(backlog, 100)
+            figures[f"backlog_{backlog}"] = self._consumed(
+                f"subscribe and acknowledge, backlog {backlog}",
+                client,
+                [_BODY] * count,
+                partial(drain, client, count, backlog=backlog),
+                partial(raw.consume, self.redis, count, batch=batch),
+            )
+        for name, has_slow in (("out_of_order", False), ("out_of_order_slow", True)):
+            figures[name] = self._consumed(
+                f"subscribe and acknowledge, {name.replace('_', ' ')}",
+                client,
+                [_BODY] * count,
+                partial(drain_out_of_order, client, count, has_slow=has_slow),
+                partial(raw.consume_out_of_order, self.redis, count, has_slow=has_slow),
+            )
         self.remove(client)
-        figures = {f"backlog_{backlog}": _compared(rates, raws) for backlog, rates in ours.items()}
-        least = min(figures.values(), key=lambda figure: figure["ratio"])
-        return {"ratio": least["ratio"], **figures}, round(cpu / (2 * rounds * count) * 1e6, 2)
+        least = min(figures[name]["ratio"] for name in ("backlog_100", "backlog_500"))
+        return {"ratio": least, **figures}
 
-    @staticmethod
-    def _drain(client: Client, backlog: int, count: int) -> float:
-        with client.subscribe("work", max_backlog=backlog) as messages:
-            started = time.perf_counter()
-            for message in itertools.islice(messages, count):
-                message.ack()
-            messages.flush()
-            return count / (time.perf_counter() - started)
+    def policies(self) -> dict[str, Compared]:
+        """The same, backlog 100, of queues that choose; raw Streams have the same bodies."""
+        bodies = json_bodies(self.settings.messages)
+        figures = {}
+        for name, (elements, text) in _POLICIES.items():
+            client = self.client()
+            client.apply(self._queue(**elements))
+            figures[name] = self._consumed(
+                f"subscribe and acknowledge, {name}",
+                client,
+                bodies,
+                partial(drain, client, len(bodies), text=text),
+                partial(raw.consume, self.redis, len(bodies)),
+            )
+            self.remove(client)
+        return figures
 
-    # -- latency
-
-    def latency(self) -> dict[str, float]:
-        """Publish to handler, 1,000 a second, one idle consumer."""
-        self.progress("idle push latency")
-        count, rate = self.settings.latency, 1000
-        raws = raw.latencies(self.url, rate, count)
-        ours = self._latencies(rate, count)
-        figures = {
-            f"p{percent}": (_percentile(ours, percent) * 1e6, _percentile(raws, percent) * 1e6) for percent in (50, 99)
-        }
-        out: dict[str, float] = {}
-        for name, (own, other) in figures.items():
-            out[f"{name}_ratio"] = round(own / other, 2)
-            out[f"{name}_us"], out[f"{name}_raw_us"] = round(own), round(other)
-        return out
-
-    def _latencies(self, rate: int, count: int) -> list[float]:
-        publisher = self.client()
-        publisher.apply(self._queue())
-        consumer = Client(self.url, instance=publisher.instance)
-        found: list[float] = []
-        with consumer.subscribe("work", max_backlog=100) as messages:
-            # The first calls send the scripts, which takes the server some milliseconds each, once.
-            for _ in range(50):
-                publisher.publish("orders", raw.stamped())
-                message = messages.get(2)
-                if message is not None:
-                    message.ack(wait=True)
-
-            def read() -> None:
-                while len(found) < count:
-                    message = messages.get(2)
-                    now = time.perf_counter()
-                    if message is None:
-                        return
-                    found.append(now - float(message.raw[:24]))
-                    message.ack()
-
-            thread = threading.Thread(target=read)
-            thread.start()
-            started = time.perf_counter()
-            for number in range(count):
-                raw.wait_until(started + number / rate)
-                publisher.publish("orders", raw.stamped())
-            thread.join()
-        consumer.close()
-        self.remove(publisher)
-        return found
+    def _consumed(
+        self, what: str, client: Client, bodies: list[bytes], own: Callable[[], None], other: Callable[[], None]
+    ) -> Compared:
+        rounds = []
+        for number in range(self.settings.rounds):
+            self.progress(f"{what}, round {number + 1} of {self.settings.rounds}")
+            raw.prepare(self.redis)
+            raw.publish(self.redis, bodies)
+            client.publish_many("orders", bodies, batch=500)
+            raws = spent_by(self.redis, other, len(bodies))
+            rounds.append((spent_by(self.redis, own, len(bodies)), raws))
+        self.redis.delete(raw.stream())
+        return compared(rounds)
 
     # -- memory
 
@@ -203,7 +176,26 @@ class Bench(Stage):
             messages.get(5)
         per_lease = (self.held(client) - before - queued) / leased
         self.remove(client)
-        return {"bytes_per_queued": round(queued / count, 2), "bytes_per_leased": round(per_lease, 1)}
+        return {
+            "bytes_per_queued": round(queued / count, 2),
+            "bytes_per_leased": round(per_lease, 1),
+            "bytes_per_leased_singly": round(self._singly(leased // 5), 1),
+        }
+
+    def _singly(self, leased: int) -> float:
+        """Bytes of the lease of a message that was pushed by itself."""
+        client = self.client()
+        client.apply(self._queue())
+        with client.subscribe("work", max_backlog=leased) as messages:
+            client.publish("orders", _BODY)
+            messages.get(5)
+            before = self.held(client)
+            for _ in range(leased):
+                client.publish("orders", _BODY)
+                messages.get(5)
+            per_lease = (self.held(client) - before) / leased
+        self.remove(client)
+        return per_lease
 
     # -- growth
 
@@ -239,21 +231,10 @@ class Bench(Stage):
         out = {}
         for name, work in (
             ("publish", lambda: client.publish_many("orders", itertools.repeat(_BODY, count))),
-            ("take_and_ack", lambda: self._drain(client, 100, count)),
+            ("take_and_ack", lambda: drain(client, count)),
         ):
             with self.script_time() as spent:
                 work()
             out[f"{name}_us"] = round(spent[0] / count, 2)
         self.remove(client)
         return out
-
-
-def _compared(ours: list[float], raws: list[float]) -> _Compared:
-    """Medians, and the median of the ratios of neighbouring rounds."""
-    ratios = [own / other for own, other in zip(ours, raws, strict=True)]
-    return {
-        "ratio": round(statistics.median(ratios), 2),
-        "ratios": [round(ratio, 2) for ratio in ratios],
-        "per_second": round(statistics.median(ours)),
-        "raw_per_second": round(statistics.median(raws)),
-    }

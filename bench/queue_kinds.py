@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ampsq.client.client import Client
     from ampsq.queues.subscription import Message, Subscription
 
-__all__ = ["Kinds"]
+__all__ = ["Elements", "Kinds", "json_bodies"]
 
 
-class _Elements(TypedDict, total=False):
-    """Those of the queue that differ from kind to kind."""
+class Elements(TypedDict, total=False):
+    """Elements of a queue that differ from kind to kind."""
 
     filter: str
     priority: str
@@ -33,7 +33,7 @@ class _Elements(TypedDict, total=False):
 
 
 #: What is beside the plain queue: elements of the queue, filter of the subscription.
-_KINDS: Final[dict[str, tuple[_Elements, str | None]]] = {
+_KINDS: Final[dict[str, tuple[Elements, str | None]]] = {
     "filtered": ({"filter": "/n >= 0"}, None),
     "filtered_subscription": ({}, "/n >= 0"),
     "prioritised": ({"priority": "/p"}, None),
@@ -42,8 +42,8 @@ _KINDS: Final[dict[str, tuple[_Elements, str | None]]] = {
 }
 
 
-def _bodies(count: int, number: int = 0) -> list[bytes]:
-    """Orders of 250 bytes; `number` is their field n, priorities are even over 1,000."""
+def json_bodies(count: int, number: int = 0) -> list[bytes]:
+    """Make orders of 250 bytes; `number` is their field n, priorities are even over 1,000."""
     dice = random.Random(1)  # noqa: S311  (data of a measurement)
     return [
         json.dumps({"id": i, "n": number, "p": dice.randrange(1000), "symbol": "AAPL", "x": "x" * 180}).encode()
@@ -58,7 +58,7 @@ class Kinds(Stage):
         """Measure everything; gives groups of figures, JSON-like."""
         return {"rates": self.rates(), "memory": self.memory(), "ahead": self.ahead(), "filters": self.filters()}
 
-    def _apply(self, client: Client, **elements: Unpack[_Elements]) -> None:
+    def _apply(self, client: Client, **elements: Unpack[Elements]) -> None:
         client.apply(
             Queue(
                 name="work",
@@ -71,7 +71,7 @@ class Kinds(Stage):
 
     def rates(self) -> dict[str, dict[str, float]]:
         """Publish, then subscribe and acknowledge with a backlog of 100, each kind beside a plain queue."""
-        bodies, out = _bodies(self.settings.messages), {}
+        bodies, out = json_bodies(self.settings.messages), {}
         for kind, (elements, text) in _KINDS.items():
             rounds = []
             for number in range(self.settings.rounds):
@@ -87,7 +87,7 @@ class Kinds(Stage):
             }
         return out
 
-    def _rate(self, bodies: Sequence[bytes], elements: _Elements, text: str | None) -> tuple[float, float, float]:
+    def _rate(self, bodies: Sequence[bytes], elements: Elements, text: str | None) -> tuple[float, float, float]:
         """Messages a second published and consumed, and server time a message consumed."""
         client, count = self.client(), len(bodies)
         self._apply(client, **elements)
@@ -106,7 +106,7 @@ class Kinds(Stage):
     def memory(self) -> dict[str, float]:
         """Bytes beyond the log of a message that waits and has its place."""
         count, out = 20_000, {}
-        kinds: tuple[tuple[str, _Elements, tuple[str, ...]], ...] = (
+        kinds: tuple[tuple[str, Elements, tuple[str, ...]], ...] = (
             ("prioritised", {"priority": "/p"}, ()),
             ("two_filters_that_match", {"priority": "/p"}, ("/n >= 0", "/n < 5")),
             ("one_selective_filter", {}, ("/n = 77",)),
@@ -118,7 +118,7 @@ class Kinds(Stage):
             client = self.client()
             self._apply(client, **elements)
             before = self.held(client)
-            client.publish_many("orders", _bodies(count), batch=500)
+            client.publish_many("orders", json_bodies(count), batch=500)
             subscriptions = [client.subscribe("work", filter=text) for text in texts or ("/n = 77",)]
             for subscription in subscriptions:
                 subscription.get(0)
@@ -134,8 +134,8 @@ class Kinds(Stage):
             self.progress(f"a selective subscription behind {number:,} others")
             client = self.client()
             self._apply(client)
-            others = itertools.islice(itertools.cycle(_bodies(min(number, 10_000))), number)
-            client.publish_many("orders", itertools.chain(others, _bodies(2_000, 77)), batch=500)
+            others = itertools.islice(itertools.cycle(json_bodies(min(number, 10_000))), number)
+            client.publish_many("orders", itertools.chain(others, json_bodies(2_000, 77)), batch=500)
             with client.subscribe("work", filter="/n = 77") as messages:
                 message = messages.get(600)
                 # The first ones pay for the garbage that reading the others has left in the server's Lua.
@@ -157,7 +157,7 @@ class Kinds(Stage):
     def filters(self) -> dict[str, float]:
         """Server time a message of a queue whose subscriptions have so many distinct filters, us."""
         out = {}
-        bodies = _bodies(2_000, 5)
+        bodies = json_bodies(2_000, 5)
         for number in (0, 1, 3, 10, 30):
             self.progress(f"{number} filters")
             client = self.client()

@@ -2,75 +2,93 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import redis
 
+from ampsq.bench.consuming import work_out_of_order
 from ampsq.bench.replies import entries_of_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["connected", "consume", "latencies", "paced", "prepare", "publish", "stamped", "wait_until"]
+__all__ = [
+    "connected",
+    "consume",
+    "consume_out_of_order",
+    "paced",
+    "prepare",
+    "publish",
+    "read_blocked",
+    "stamped",
+    "stream",
+    "wait_until",
+]
 
 _STREAM, _GROUP = "ampsq-bench:raw", "g"
 _BATCH = 100
 
 
-def prepare(server: redis.Redis) -> None:
+def stream(number: int = 0) -> str:
+    """Return the name of a stream, by its number."""
+    return f"{_STREAM}-{number}" if number else _STREAM
+
+
+def prepare(server: redis.Redis, number: int = 0) -> None:
     """Start from an empty stream with one group."""
-    server.delete(_STREAM)
-    server.xgroup_create(_STREAM, _GROUP, "0", mkstream=True)
+    server.delete(stream(number))
+    server.xgroup_create(stream(number), _GROUP, "0", mkstream=True)
 
 
-def publish(server: redis.Redis, body: bytes, count: int) -> float:
-    """`XADD` in pipelines of 100; gives messages a second."""
-    started = time.perf_counter()
-    for _ in range(count // _BATCH):
+def publish(server: redis.Redis, bodies: Sequence[bytes], *, batch: int = _BATCH) -> None:
+    """`XADD` in pipelines of so many."""
+    for start in range(0, len(bodies), batch):
         pipeline = server.pipeline(transaction=False)
-        for _ in range(_BATCH):
+        for body in bodies[start : start + batch]:
             pipeline.xadd(_STREAM, {"b": body})
         pipeline.execute()
-    return count / (time.perf_counter() - started)
 
 
-def consume(server: redis.Redis, count: int) -> float:
-    """`XREADGROUP` and `XACK` in hundreds; gives messages a second."""
-    started, done = time.perf_counter(), 0
+def consume(server: redis.Redis, count: int, *, batch: int = _BATCH) -> None:
+    """`XREADGROUP` and `XACK` of so many each."""
+    done = 0
     while done < count:
-        reply = server.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH)
+        reply = server.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=batch)
         ids = [entry_id for entry_id, _ in entries_of_one(reply)]
         server.xack(_STREAM, _GROUP, *ids)
         done += len(ids)
-    return count / (time.perf_counter() - started)
 
 
-def latencies(url: str, rate: int, count: int) -> list[float]:
-    """Publish one at a time at `rate` a second to a blocked `XREADGROUP`; gives seconds from call to receipt."""
-    server, reader = connected(url), connected(url)
-    prepare(server)
-    found: list[float] = []
+def consume_out_of_order(server: redis.Redis, count: int, *, has_slow: bool) -> None:
+    """`XREADGROUP` in hundreds, and what eight handlers have done meanwhile by one `XACK` before the next."""
+    waiting: deque[bytes] = deque()
+    done: list[bytes] = []
 
-    def read() -> None:
-        while len(found) < count:
-            reply = reader.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH, block=2000)
-            now = time.perf_counter()
-            if not reply:
-                return
-            entries = entries_of_one(reply)
-            found.extend(now - float(fields[b"b"][:24]) for _, fields in entries)
-            reader.xack(_STREAM, _GROUP, *[entry_id for entry_id, _ in entries])
+    def following() -> bytes:
+        if not waiting:
+            settle()
+            reply = server.xreadgroup(_GROUP, "c", {_STREAM: ">"}, count=_BATCH)
+            waiting.extend(entry_id for entry_id, _ in entries_of_one(reply))
+        return waiting.popleft()
 
-    thread = threading.Thread(target=read)
-    thread.start()
-    paced(rate, count, lambda: server.xadd(_STREAM, {"b": stamped()}))
-    thread.join()
-    server.delete(_STREAM)
-    server.close()
-    reader.close()
-    return found
+    def settle() -> None:
+        if done:
+            server.xack(_STREAM, _GROUP, *done)
+            done.clear()
+
+    work_out_of_order(count, following, done.append, has_slow=has_slow)
+    settle()
+
+
+def read_blocked(reader: redis.Redis, name: str, seconds: float, received: Callable[[list[bytes]], object]) -> None:
+    """Wait once for entries of a stream by a blocked `XREADGROUP`; gives their bodies, then `XACK`s them."""
+    reply = reader.xreadgroup(_GROUP, "c", {name: ">"}, count=_BATCH, block=round(seconds * 1000))
+    if reply:
+        entries = entries_of_one(reply)
+        received([fields[b"b"] for _, fields in entries])
+        reader.xack(name, _GROUP, *[entry_id for entry_id, _ in entries])
 
 
 def stamped() -> bytes:

@@ -135,7 +135,7 @@ class ReplicationBenchmark:
     def run(self) -> dict[str, object]:
         """Rates one way, lag, latency of a sync publish, time to another instance's consumer, time to catch up."""
         return {
-            "rates": self._rates(),
+            "rates": self.rates(),
             "lag": {flushed: self._lag(flushed) for flushed in ("none", "everysec", "always")},
             "sync": self._sync(),
             "takeover": self._takeover(),
@@ -153,8 +153,8 @@ class ReplicationBenchmark:
 
     # --- how much
 
-    def _rates(self) -> dict[str, object]:
-        """Publishing with the link stopped and running, in turn, and how fast it takes over what was left."""
+    def rates(self) -> dict[str, object]:
+        """Measure publishing with the link stopped and running, in turn, and how fast it takes over what was left."""
         count, rows = self._settings.messages * 5, []
         with self._pair("none") as pair:
             link = pair.start("a")

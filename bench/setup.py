@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from dataclasses import dataclass
@@ -10,19 +11,28 @@ from typing import TYPE_CHECKING, Final
 
 import redis
 
+from ampsq.base.errors import AmpsqError
 from ampsq.bench.replies import command_times, info, settings, slow_calls
 from ampsq.client.client import Client
+from ampsq.protocol import scripts
 from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.protocol.reads.streams import log_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BenchSettings", "Stage"]
+__all__ = ["BenchSettings", "NotAsRecorded", "Stage"]
 
 _numbers = itertools.count(1)
+#: Where the server counts the time in scripts, and in functions.
+_SCRIPT_CALLS: Final = (b"EVALSHA", b"EVAL", b"FCALL", b"FCALL_RO")
+_SCRIPT_TIMES: Final = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall", "cmdstat_fcall_ro")
 #: No call is to hold the server longer, ms.
 _GOAL: Final = 10
+
+
+class NotAsRecorded(AmpsqError):
+    """After something was measured `check` finds a queue that is not what its logs and journal say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,21 @@ class BenchSettings:
     idle_seconds: int = 20
     idle_rounds: int = 5
 
+    @classmethod
+    def small(cls) -> BenchSettings:
+        """Return a tenth of it, or less."""
+        return cls(
+            messages=5_000,
+            rounds=3,
+            backlog=100_000,
+            many=200,
+            latency=1_000,
+            letters=10_000,
+            outage=10,
+            idle_seconds=10,
+            idle_rounds=2,
+        )
+
 
 class Stage:
     """Where something is measured.
@@ -72,7 +97,14 @@ class Stage:
         return Client(self.url, instance=f"bench-{next(_numbers)}-{time.time_ns():x}")
 
     def remove(self, client: Client) -> None:
-        """Leave nothing behind: unlink every key of the client's instance."""
+        """Leave nothing behind: unlink every key of the client's instance, whose queues `check` must find right.
+
+        Raises:
+            NotAsRecorded: a queue is not what its logs and journal say. Its instance is left as it is.
+        """
+        wrong = [str(report) for report in client.admin.check() if not report.clean or report.undecided]
+        if wrong:
+            raise NotAsRecorded(f"after it was measured, instance {client.instance} is not right: {'; '.join(wrong)}")
         client._store.call(unlist_instance(client.instance))  # noqa: SLF001  (nobody else needs it)
         client.close()
         for name in self.redis.scan_iter("{" + client.instance + "}:*", count=1000):
@@ -100,22 +132,30 @@ class Stage:
 
         It is the time that passed, by the server's own log: more than it worked, where others want the processor too.
         """
+        times: dict[str, float] = {}
+        with self.logged_calls() as calls:
+            yield times
+        spent = sorted(milliseconds for _, milliseconds in calls) or [0.0]
+        times["longest_call_ms"] = round(spent[-1], 2)
+        times["p999_call_ms"] = round(spent[len(spent) * 999 // 1000], 2)
+        times["calls_over_10_ms"] = sum(each > _GOAL for each in spent)
+
+    @contextlib.contextmanager
+    def logged_calls(self) -> Iterator[list[tuple[str, float]]]:
+        """Gives a list, filled at the end, of all calls of scripts: which one, and its milliseconds."""
         names = ("slowlog-log-slower-than", "slowlog-max-len")
         former = {name: settings(self.redis, name)[name] for name in names}
         self.redis.config_set("slowlog-max-len", 100_000)
         self.redis.config_set("slowlog-log-slower-than", 0)
         self.redis.slowlog_reset()
-        times: dict[str, float] = {}
+        calls: list[tuple[str, float]] = []
         try:
-            yield times
-            entries = slow_calls(self.redis, 100_000)
-            # What is not a script of ours is not asked for by any client.
-            spent = sorted(entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"EVAL")) or [
-                0.0
-            ]
-            times["longest_call_ms"] = round(spent[-1], 2)
-            times["p999_call_ms"] = round(spent[len(spent) * 999 // 1000], 2)
-            times["calls_over_10_ms"] = sum(each > _GOAL for each in spent)
+            yield calls
+            for entry in slow_calls(self.redis, 100_000):
+                # What is not a script of ours is not asked for by any client.
+                words = entry["command"].split(b" ", 2)
+                if words[0] in _SCRIPT_CALLS:
+                    calls.append((_script_named(words[1]), entry["duration"] / 1000))
         finally:
             for name, value in former.items():
                 self.redis.config_set(name, value)
@@ -127,4 +167,14 @@ class Stage:
         self.redis.config_resetstat()
         yield spent
         stats = command_times(self.redis)
-        spent[0] = sum(float(stats[name]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
+        spent[0] = sum(float(stats[name]) for name in _SCRIPT_TIMES if name in stats)
+
+
+@functools.cache
+def _names_by_sha() -> dict[bytes, str]:
+    return {scripts.script(name).sha.encode(): name for name in scripts.names()}
+
+
+def _script_named(word: bytes) -> str:
+    """Name the script of a call: by its SHA1, by its text, of which the log has the beginning, or by its function."""
+    return _names_by_sha().get(word) or ("eval" if word.startswith(b"#!") else word.decode().rpartition("_")[0])

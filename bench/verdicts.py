@@ -34,7 +34,7 @@ _DIRECTIONS: Final = tuple(
         # Rounds inside of one run, whose median is a figure of its own.
         (r".+\.ratios\.\d+", Better.NOT_COMPARED),
         # Raw Streams: what redis-py does, which no commit changes.
-        (r"(.+\.)?(raw_per_second|p\d+_raw_us)", Better.NOT_COMPARED),
+        (r"(.+\.)?(raw_(per_second|server_us|client_us)|(p\d+|cycle)_raw_us)", Better.NOT_COMPARED),
         # How much was measured.
         (r".+\.(messages|letters|held|outage_s)", Better.NOT_COMPARED),
         (r"idle\..+\.samples", Better.NOT_COMPARED),
@@ -43,7 +43,9 @@ _DIRECTIONS: Final = tuple(
         # Bytes and microseconds under the names of what they are for.
         (r"kinds\.(memory|ahead|filters)\..+", Better.LESS),
         # A latency beside that of raw Streams.
-        (r".+\.p\d+_ratio", Better.LESS),
+        (r".+\.(p\d+|cycle)_ratio", Better.LESS),
+        # The longest call of each verb, ms.
+        (r"calls\..+", Better.LESS),
         # A rate, beside that of raw Streams or a plain queue or not; by the work of the processors, too.
         (r".+[._](per_second|ratio)|.+\.ratio_beside_link", Better.MORE),
         (r"(.+\.)?(server_cpu_us_per_message|source_us_of_the_link|calls_over_10_ms)", Better.LESS),

@@ -7,10 +7,13 @@ import json
 import logging
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from ampsq.bench.verdicts import flattened
+from ampsq.cli.bench_goals import print_comparison
 from ampsq.cli.bench_tables import flat, print_tables
 
 if TYPE_CHECKING:
@@ -34,7 +37,8 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379"
+    epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json > before.json\n"
+    "  ampsq bench --quick --compare before.json\n  ampsq bench --url redis://localhost:6379"
 )
 @click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh Valkey of its own, over TCP.")
 @click.option("--quick", is_flag=True, help="A tenth of the work: seconds instead of a minute.")
@@ -78,12 +82,29 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     callback=lambda _context, _option, text: _numbers_of_instances(text),
     help="Of the part idle: how many instances, each number measured for itself. Default: 1,100.",
 )
-def bench(url: str | None, *, quick: bool, as_json: bool, part: str, instances: tuple[int, ...] | None) -> None:
+@click.option(
+    "--compare",
+    "earlier",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Figures of another run, as --json printed them: beside each figure of this run, what it was.",
+)
+def bench(
+    url: str | None,
+    *,
+    quick: bool,
+    as_json: bool,
+    part: str,
+    instances: tuple[int, ...] | None,
+    earlier: Path | None,
+) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
 
     Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
-    statistics are reset, its other keys are left alone.
+    statistics are reset, its other keys are left alone. After each measurement the queues are checked; where one is
+    not what its logs and journal say, there are no figures.
     """
+    before = _figures_of(earlier, as_json=as_json) if earlier else {}
     if not as_json and importlib.util.find_spec("rich") is None:
         raise click.ClickException("tables need the package rich: pip install 'ampsq[cli]', or say --json")
     # What is wrong with the server is said once in the table's head, not by every client.
@@ -91,22 +112,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str, instances: 
     from ampsq.bench.server import private_server, raise_as_ours
     from ampsq.bench.setup import BenchSettings
 
-    settings = (
-        BenchSettings(
-            messages=5_000,
-            rounds=3,
-            backlog=100_000,
-            many=200,
-            latency=1_000,
-            letters=10_000,
-            outage=10,
-            idle_seconds=10,
-            idle_rounds=2,
-        )
-        if quick
-        else BenchSettings()
-    )
-
+    settings = BenchSettings.small() if quick else BenchSettings()
     if instances is not None:
         if part != "idle":
             raise click.UsageError("--instances goes with --part idle alone")
@@ -133,6 +139,23 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str, instances: 
         click.echo(json.dumps({**(flat(figures) if "publish" in figures else {}), **figures}))
     else:
         print_tables(figures)
+        print_comparison(before, flattened(figures))
+
+
+def _figures_of(file: Path, *, as_json: bool) -> dict[str, float]:
+    """Read the figures of another run, by their dotted names."""
+    if as_json:
+        raise click.UsageError("--compare prints a table; leave --json out")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise click.UsageError(
+            f"--compare {file}: it is no JSON; allowed: what `ampsq bench --json` printed"
+        ) from error
+    figures = flattened(found) if isinstance(found, dict) else {}
+    if not figures:
+        raise click.UsageError(f"--compare {file}: it has no figures; allowed: what `ampsq bench --json` printed")
+    return figures
 
 
 def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[str], None]) -> dict[str, object]:

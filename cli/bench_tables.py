@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 import click
+
+from ampsq.bench.goals import LONGEST_CALL_MS
+from ampsq.cli.bench_goals import print_goals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["flat", "print_tables"]
+
+#: Columns of the widest table where there is no terminal.
+_WIDTH: Final = 132
 
 
 class _Figures:
@@ -30,6 +37,11 @@ class _Figures:
         if not isinstance(found, int | float):
             raise TypeError(f"{name} is no number")
         return found
+
+    @property
+    def all(self) -> Mapping[str, object]:
+        """All of them, as they are."""
+        return self._figures
 
     def text(self, name: str) -> str:
         return str(self._figures[name])
@@ -272,36 +284,14 @@ def _print_beside_raw(figures: _Figures) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    # A file has no width, and the table has ten columns.
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     server = figures.group("server")
     console.print(
         f"{server.text('kind')} {server.text('version')}, appendonly {server.text('appendonly')}, "
         f"appendfsync {server.text('appendfsync')}"
     )
-    speed = Table(
-        title="Beside raw redis-py Streams, same server, same run (rates: more is better; latency: less is better)",
-        title_justify="left",
-    )
-    for column in ("what", "ampsq", "raw", "ratio"):
-        speed.add_column(column, justify="left" if column == "what" else "right")
-    publish, consume = figures.group("publish"), figures.group("consume")
-    rows = [
-        ("publish, 100 a call, messages/s", publish),
-        ("subscribe + ack, backlog 100, messages/s", consume.group("backlog_100")),
-        ("subscribe + ack, backlog 500, messages/s", consume.group("backlog_500")),
-    ]
-    for what, row in rows:
-        speed.add_row(what, f"{row['per_second']:,}", f"{row['raw_per_second']:,}", f"{row['ratio']:.2f}")
-    speed.add_row("publish, messages by the work of client and server", "", "", f"{publish['cpu_ratio']:.2f}")
-    latency = figures.group("latency")
-    for percent in ("p50", "p99"):
-        speed.add_row(
-            f"push latency {percent} at 1,000/s, us",
-            f"{latency[f'{percent}_us']:,}",
-            f"{latency[f'{percent}_raw_us']:,}",
-            f"{latency[f'{percent}_ratio']:.2f}",
-        )
-    console.print(speed)
+    print_goals(figures.all, console)
     growth = Table(title="Server time a message, us", title_justify="left")
     for column in ("beside", "publish", "take + ack"):
         growth.add_column(column, justify="left" if column == "beside" else "right")
@@ -310,9 +300,10 @@ def _print_beside_raw(figures: _Figures) -> None:
         label = f"{int(number):,} {what.replace('_', ' ')}" if number.isdigit() else name
         growth.add_row(label, f"{costs['publish_us']:.2f}", f"{costs['take_and_ack_us']:.2f}")
     console.print(growth)
-    memory = figures.group("memory")
-    console.print(
-        f"Memory beyond the log: {memory['bytes_per_queued']} bytes a queued message, "
-        f"{memory['bytes_per_leased']} a leased one. "
-        f"Server CPU: {figures['server_cpu_us_per_message']} us a message, subscribe + ack."
-    )
+    _print_calls(figures.group("calls"))
+    console.print(f"Server CPU: {figures['server_cpu_us_per_message']} us a message, subscribe + ack.")
+
+
+def _print_calls(calls: _Figures) -> None:
+    cells = [f"{name} {milliseconds:.2f}" for name, milliseconds in calls.numbers()]
+    click.echo(f"Longest call of each verb, ms (at most {LONGEST_CALL_MS:g}): {', '.join(cells)}")

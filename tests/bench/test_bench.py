@@ -13,14 +13,19 @@ import redis
 from click.testing import CliRunner
 
 from ampsq.bench import hostile
+from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
+from ampsq.bench.consuming import work_out_of_order
+from ampsq.bench.goals import GOALS, Goal, Reached, reached
 from ampsq.bench.idle import IdleBenchmark
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
-from ampsq.bench.setup import BenchSettings
+from ampsq.bench.setup import BenchSettings, NotAsRecorded, Stage
 from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import bench, measure
+from ampsq.cli.bench_goals import print_comparison
 from ampsq.cli.bench_tables import flat, print_tables
+from ampsq.definitions.queue import Queue
 
 KEYS = {
     "publish.ratio",
@@ -73,7 +78,10 @@ def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
         print_tables(measured)
 
     figures = json.loads(json.dumps({**flat(measured), **measured}))
-    assert "Memory beyond the log" in printed.getvalue()
+    # Each row that has a goal was measured, and is in the table.
+    assert [row.goal for row in reached(flattened(measured))] == list(GOALS)
+    assert "bytes of a message leased in a run" in " ".join(printed.getvalue().split())
+    assert measured["calls"].keys() >= {"publish", "take", "settle", "sweep", "subscribe", "unsubscribe"}
     assert figures.keys() >= KEYS
     assert [name for name in flattened(figures) if direction(name) is None] == []
     assert figures["redrive"]["letters"] == 1_000
@@ -200,3 +208,99 @@ def test_wrong_numbers_of_instances_are_refused_with_what_is_allowed(wrong):
 
     assert done.exit_code == 2
     assert "allowed: numbers from 1 to 2,000 with commas" in done.output
+
+
+def test_ratios_say_how_much_faster_and_how_much_less_work_ours_is():
+    rounds = [(Spent(10, 2, 3), Spent(20, 3, 7)), (Spent(10, 2, 3), Spent(30, 3, 7)), (Spent(10, 2, 3), Spent(5, 1, 1))]
+
+    figures = compared(rounds)
+
+    assert (figures["ratio"], figures["ratios"], figures["cpu_ratio"]) == (2, [2, 3, 0.5], 2)
+    assert (figures["per_second"], figures["raw_per_second"]) == (100_000, 50_000)
+    assert (figures["server_us"], figures["raw_server_us"], figures["client_us"]) == (2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("figures", "holds"),
+    [
+        # By time nine tenths of the floor are enough.
+        ({"cpu_ratio": 2.0, "ratio": 1.8}, True),
+        ({"cpu_ratio": 1.9, "ratio": 2.5}, False),
+        ({"cpu_ratio": 2.5, "ratio": 1.7}, False),
+    ],
+)
+def test_a_floor_of_a_rate_is_one_of_the_work_and_of_the_time(figures, holds):
+    goal = Goal("x", "publish", "cpu_ratio", 2.0, 3.0)
+
+    row = Reached(goal, 1, 1, figures["ratio"], figures["cpu_ratio"])
+
+    assert row.holds is holds
+
+
+def test_a_floor_of_a_latency_is_the_most_it_may_be_and_a_row_without_one_only_tells():
+    goal = Goal("x", "latency", "p50", 1.3, 0.8, is_less_better=True)
+
+    assert Reached(goal, 100, 80, 1.3).holds is True
+    assert Reached(goal, 100, 80, 1.4).holds is False
+    assert Reached(Goal("x", "latency_many", "p50", None, None), 100, 80, 1.4).holds is None
+
+
+def test_eight_handlers_end_out_of_order_and_a_slow_one_keeps_its_place():
+    numbers, done, ahead = iter(range(5_000)), [], []
+
+    def following():
+        number = next(numbers)
+        ahead.append(number - len(done))
+        return number
+
+    work_out_of_order(5_000, following, done.append, has_slow=True)
+
+    assert sorted(done) == list(range(5_000))
+    assert done != sorted(done)
+    assert max(ahead) == 7
+
+
+def test_another_run_is_put_beside_this_one_whichever_way_a_figure_is_better():
+    with redirect_stdout(io.StringIO()) as printed:
+        print_comparison(
+            {"publish.per_second": 100, "latency.p50_us": 100, "gone_us": 1},
+            {
+                "publish.per_second": 200,
+                "latency.p50_us": 200,
+                "publish.raw_per_second": 1,
+                "come_us": 1,
+            },
+        )
+
+    lines = [line.replace("\u2502", " ").split() for line in printed.getvalue().splitlines() if "." in line]
+    assert lines == [["publish.per_second", "100", "200", "2.00"], ["latency.p50_us", "100", "200", "0.50"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("{", "it is no JSON"), ("[]", "it has no figures"), ('{"a": "b"}', "it has no figures")]
+)
+def test_a_file_without_figures_is_refused_before_anything_is_measured(tmp_path, text, wrong):
+    file = tmp_path / "before.json"
+    file.write_text(text)
+
+    done = CliRunner().invoke(bench, ["--compare", str(file)])
+
+    assert done.exit_code == 2
+    assert wrong in done.output
+
+
+def test_a_queue_that_is_not_right_after_it_was_measured_is_told_and_kept():
+    # Given a message that is held, and whose lease is lost
+    with private_server() as url, redis.Redis.from_url(url) as server:
+        stage = Stage(url, LITTLE, nothing)
+        client = stage.client()
+        client.apply(Queue(name="work"))
+        client.publish("work", b"x")
+        with client.subscribe("work") as messages:
+            messages.get(60)
+            server.delete("{" + client.instance + "}:q:work:leases")
+
+            # When, then
+            with pytest.raises(NotAsRecorded, match="is not right"):
+                stage.remove(client)
+        assert server.exists("{" + client.instance + "}:log:work")
