@@ -26,6 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs" / "tour.md").read_text()
 
 
 def run(arguments, folder, *, timeout=240, **environment):
@@ -46,8 +47,8 @@ def test_the_first_queues_that_a_newcomer_meets_have_room_for_a_worker():
     room = re.search(r"max_per_subscription_backlog=(\d+)", ten_lines[: ten_lines.index("with client.subscribe(")])
     assert room is not None
     assert int(room[1]) > 1
-    # The worker that the README starts with a concurrency, and the file that defines its queue.
-    name, concurrency = re.search(r"ampsq worker \S+ --queue (\w+) --concurrency (\d+)", README).groups()
+    # The worker that the tour starts with a concurrency, and the file that defines its queue.
+    name, concurrency = re.search(r"ampsq worker \S+ --queue (\w+) --concurrency (\d+)", TOUR).groups()
     (queue,) = [
         each for each in load(ROOT / "examples" / "queues.yaml") if isinstance(each, Queue) and each.name == name
     ]
@@ -76,8 +77,35 @@ def test_the_ten_lines_of_the_readme_do_what_they_say(tmp_path):
     assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
 
 
-def test_what_the_readme_chooses_to_deliver_runs(tmp_path):
-    done = run([sys.executable, "-c", fenced("python")[1]], tmp_path, AMPSQ_URL="")
+def test_the_worker_of_the_readme_handles_what_is_published(tmp_path):
+    # Given its lines in a file, as it says
+    (tmp_path / "tasks.py").write_text(fenced("python")[1])
+    with acquire(tmp_path / "d") as server:
+        environment = {**os.environ, "AMPSQ_URL": server.url}
+        # When its commands run
+        published = re.search(r"`(ampsq publish orders .*?)`", README)[1]
+        called(tmp_path, server.url, shlex.split(published)[1:])
+        with subprocess.Popen(
+            [sys.executable, "-m", "ampsq.cli", "worker", "tasks:app"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as worker:
+            try:
+                # Then the message comes
+                assert worker.stdout.readline() == "order 1\n"
+            finally:
+                worker.terminate()
+                worker.wait(timeout=60)
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 180
+
+
+def test_what_the_tour_chooses_to_deliver_runs(tmp_path):
+    done = run([sys.executable, "-c", blocks("tour.md", "python")[0]], tmp_path, AMPSQ_URL="")
 
     assert done.returncode == 0, done.stderr
     *results, sentence = done.stdout.splitlines()
@@ -97,8 +125,8 @@ def test_the_asyncio_example_does_the_same(tmp_path):
     ]
 
 
-def test_the_commands_of_the_readme_work_in_their_order(tmp_path):
-    commands = [line.split("#")[0].strip() for line in fenced("console")[1].splitlines() if line.strip()]
+def test_the_commands_of_the_tour_work_in_their_order(tmp_path):
+    commands = [line.split("#")[0].strip() for line in blocks("tour.md", "console")[0].splitlines() if line.strip()]
     assert commands[0] == "ampsq up"
 
     with acquire(tmp_path / "d") as server:
