@@ -7,20 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ampsq.base.message_types import JSON
-from ampsq.catalog.read_definitions import read_definitions
-from ampsq.catalog.remove import remove
-from ampsq.operations.actions import actions, drop_failed, failed_events, retry_action
-from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.protocol.calls import ownership as ownership_calls
-from ampsq.publishing.publishers import publishers
-from ampsq.publishing.sync_state import sync_states
-from ampsq.queues.explain import explain
-from ampsq.queues.history import history
-from ampsq.replication.destinations import read_destinations, remove_destination
-from ampsq.replication.downgrade import downgrade, upgrade
-from ampsq.replication.incarnations import end_connections, new_incarnation
-from ampsq.replication.recovery import recover_without, resume_recovered
-from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -101,6 +87,8 @@ class Admin:
 
         What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
         """
+        from ampsq.catalog.read_definitions import read_definitions
+
         return self._store.run(read_definitions())
 
     def remove(self, *definitions: Definition) -> None:
@@ -114,6 +102,8 @@ class Admin:
             DefinitionError: an action or a view that is left needs one of them.
             QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
         """
+        from ampsq.catalog.remove import remove
+
         self._store.run(remove(list(definitions)))
 
     def pause_queue(self, queue: str) -> bool:
@@ -146,10 +136,14 @@ class Admin:
 
     def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""
+        from ampsq.publishing.publishers import publishers
+
         return self._store.run(publishers(self._session.instance))
 
     def replication(self) -> ReplicationReport:
         """Read how replication stands: each link with its lag, each shared queue with who owns what."""
+        from ampsq.replication.report import read_replication
+
         return self._store.run(read_replication(self._session.instance))
 
     def enable_proxied_transfer(self, queue: str) -> None:
@@ -162,6 +156,8 @@ class Admin:
         Raises:
             UnknownQueue: there is none of that name.
         """
+        from ampsq.protocol.calls import ownership as ownership_calls
+
         self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=True))
 
     def disable_proxied_transfer(self, queue: str) -> None:
@@ -170,6 +166,8 @@ class Admin:
         Raises:
             UnknownQueue: there is none of that name.
         """
+        from ampsq.protocol.calls import ownership as ownership_calls
+
         self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=False))
 
     def dead_letters(
@@ -274,6 +272,8 @@ class Admin:
         Raises:
             UnknownQueue: there is none of that name. DefinitionError: it is no bookmark.
         """
+        from ampsq.queues.explain import explain
+
         return self._store.run(explain(self._session, queue, bookmark))
 
     def history(self, bookmark: Bookmark | str) -> History:
@@ -282,6 +282,8 @@ class Admin:
         Raises:
             DefinitionError: it is no bookmark, or one of another origin.
         """
+        from ampsq.queues.history import history
+
         return self._store.run(history(self._session, bookmark))
 
     def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
@@ -297,6 +299,8 @@ class Admin:
         Raises:
             UnknownQueue: no queue has this name. Rebuilding: somebody else began to rebuild it meanwhile.
         """
+        from ampsq.operations.check.queue import check
+
         return self._store.run(check(self._session, queues, repair=repair))
 
     def rebuild(self, queue: str) -> Rebuilt:
@@ -307,6 +311,8 @@ class Admin:
         Raises:
             UnknownQueue: no queue has this name. Rebuilding: somebody else rebuilds it.
         """
+        from ampsq.operations.check.queue import rebuild_queue
+
         return self._store.run(rebuild_queue(self._session, queue))
 
     def queue_stats(self, queue: str) -> QueueStats:
@@ -327,6 +333,8 @@ class Admin:
 
     def destinations(self) -> dict[str, Destination]:
         """Read the definitions of all destinations, by name."""
+        from ampsq.replication.destinations import read_destinations
+
         return self._store.run(read_destinations())
 
     def remove_destination(self, name: str) -> bool:
@@ -340,10 +348,14 @@ class Admin:
         Raises:
             DefinitionError: the text is no name.
         """
+        from ampsq.replication.destinations import remove_destination
+
         return self._store.run(remove_destination(name))
 
     def sync_states(self) -> dict[str, SyncState]:
         """Read whether publishers wait for each destination of `sync_type` ``sync``, and how far behind it is."""
+        from ampsq.publishing.sync_state import sync_states
+
         return self._store.run(sync_states(self._session.instance))
 
     def downgrade_replication(self, destination: str) -> bool:
@@ -357,6 +369,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such destination, or it is configured as async.
         """
+        from ampsq.replication.downgrade import downgrade
+
         return self._store.run(downgrade(destination))
 
     def upgrade_replication(self, destination: str) -> bool:
@@ -368,6 +382,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such destination, or it is configured as async.
         """
+        from ampsq.replication.downgrade import upgrade
+
         return self._store.run(upgrade(destination))
 
     def begin_incarnation(self) -> str:
@@ -380,6 +396,9 @@ class Admin:
         Returns:
             The new origin, as bookmarks have it from now on.
         """
+        from ampsq.replication.incarnations import end_connections, new_incarnation
+        from ampsq.replication.recovery import resume_recovered
+
         origin = self._store.run(new_incarnation())
         self._session.origin = origin
         self._store.route.logged_on(origin)
@@ -402,6 +421,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such destination.
         """
+        from ampsq.replication.recovery import recover_without
+
         return self._store.run(recover_without(self._session.instance, destination))
 
     def views(self) -> dict[str, View]:
@@ -410,6 +431,8 @@ class Admin:
 
     def actions(self) -> dict[str, ActionState]:
         """Read all actions, by name, with how far they have come and how many of their events failed."""
+        from ampsq.operations.actions import actions
+
         return self._store.run(actions(self._session.instance))
 
     def failed_events(self, action: str) -> list[FailedEvent]:
@@ -418,6 +441,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import failed_events
+
         return self._store.run(failed_events(self._session.instance, action))
 
     def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
@@ -433,6 +458,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import retry_action
+
         return self._store.run(retry_action(self._session.instance, action, events))
 
     def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
@@ -448,6 +475,8 @@ class Admin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import drop_failed
+
         return self._store.run(drop_failed(self._session.instance, action, events))
 
     def topics(self) -> dict[str, TopicState]:

@@ -9,20 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ampsq.base.message_types import JSON
-from ampsq.catalog.read_definitions import read_definitions
-from ampsq.catalog.remove import remove
-from ampsq.operations.actions import actions, drop_failed, failed_events, retry_action
-from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.protocol.calls import ownership as ownership_calls
-from ampsq.publishing.publishers import publishers
-from ampsq.publishing.sync_state import sync_states
-from ampsq.queues.explain import explain
-from ampsq.queues.history import history
-from ampsq.replication.destinations import read_destinations, remove_destination
-from ampsq.replication.downgrade import downgrade, upgrade
-from ampsq.replication.incarnations import end_connections, new_incarnation
-from ampsq.replication.recovery import recover_without, resume_recovered
-from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -103,6 +89,8 @@ class AsyncAdmin:
 
         What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
         """
+        from ampsq.catalog.read_definitions import read_definitions
+
         return await self._store.run(read_definitions())
 
     async def remove(self, *definitions: Definition) -> None:
@@ -116,6 +104,8 @@ class AsyncAdmin:
             DefinitionError: an action or a view that is left needs one of them.
             QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
         """
+        from ampsq.catalog.remove import remove
+
         await self._store.run(remove(list(definitions)))
 
     async def pause_queue(self, queue: str) -> bool:
@@ -148,10 +138,14 @@ class AsyncAdmin:
 
     async def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""
+        from ampsq.publishing.publishers import publishers
+
         return await self._store.run(publishers(self._session.instance))
 
     async def replication(self) -> ReplicationReport:
         """Read how replication stands: each link with its lag, each shared queue with who owns what."""
+        from ampsq.replication.report import read_replication
+
         return await self._store.run(read_replication(self._session.instance))
 
     async def enable_proxied_transfer(self, queue: str) -> None:
@@ -164,6 +158,8 @@ class AsyncAdmin:
         Raises:
             UnknownQueue: there is none of that name.
         """
+        from ampsq.protocol.calls import ownership as ownership_calls
+
         await self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=True))
 
     async def disable_proxied_transfer(self, queue: str) -> None:
@@ -172,6 +168,8 @@ class AsyncAdmin:
         Raises:
             UnknownQueue: there is none of that name.
         """
+        from ampsq.protocol.calls import ownership as ownership_calls
+
         await self._store.call(ownership_calls.set_proxied_transfer(queue, enabled=False))
 
     async def dead_letters(
@@ -276,6 +274,8 @@ class AsyncAdmin:
         Raises:
             UnknownQueue: there is none of that name. DefinitionError: it is no bookmark.
         """
+        from ampsq.queues.explain import explain
+
         return await self._store.run(explain(self._session, queue, bookmark))
 
     async def history(self, bookmark: Bookmark | str) -> History:
@@ -284,6 +284,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: it is no bookmark, or one of another origin.
         """
+        from ampsq.queues.history import history
+
         return await self._store.run(history(self._session, bookmark))
 
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
@@ -299,6 +301,8 @@ class AsyncAdmin:
         Raises:
             UnknownQueue: no queue has this name. Rebuilding: somebody else began to rebuild it meanwhile.
         """
+        from ampsq.operations.check.queue import check
+
         return await self._store.run(check(self._session, queues, repair=repair))
 
     async def rebuild(self, queue: str) -> Rebuilt:
@@ -309,6 +313,8 @@ class AsyncAdmin:
         Raises:
             UnknownQueue: no queue has this name. Rebuilding: somebody else rebuilds it.
         """
+        from ampsq.operations.check.queue import rebuild_queue
+
         return await self._store.run(rebuild_queue(self._session, queue))
 
     async def queue_stats(self, queue: str) -> QueueStats:
@@ -329,6 +335,8 @@ class AsyncAdmin:
 
     async def destinations(self) -> dict[str, Destination]:
         """Read the definitions of all destinations, by name."""
+        from ampsq.replication.destinations import read_destinations
+
         return await self._store.run(read_destinations())
 
     async def remove_destination(self, name: str) -> bool:
@@ -342,10 +350,14 @@ class AsyncAdmin:
         Raises:
             DefinitionError: the text is no name.
         """
+        from ampsq.replication.destinations import remove_destination
+
         return await self._store.run(remove_destination(name))
 
     async def sync_states(self) -> dict[str, SyncState]:
         """Read whether publishers wait for each destination of `sync_type` ``sync``, and how far behind it is."""
+        from ampsq.publishing.sync_state import sync_states
+
         return await self._store.run(sync_states(self._session.instance))
 
     async def downgrade_replication(self, destination: str) -> bool:
@@ -359,6 +371,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such destination, or it is configured as async.
         """
+        from ampsq.replication.downgrade import downgrade
+
         return await self._store.run(downgrade(destination))
 
     async def upgrade_replication(self, destination: str) -> bool:
@@ -370,6 +384,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such destination, or it is configured as async.
         """
+        from ampsq.replication.downgrade import upgrade
+
         return await self._store.run(upgrade(destination))
 
     async def begin_incarnation(self) -> str:
@@ -382,6 +398,9 @@ class AsyncAdmin:
         Returns:
             The new origin, as bookmarks have it from now on.
         """
+        from ampsq.replication.incarnations import end_connections, new_incarnation
+        from ampsq.replication.recovery import resume_recovered
+
         origin = await self._store.run(new_incarnation())
         self._session.origin = origin
         self._store.route.logged_on(origin)
@@ -404,6 +423,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such destination.
         """
+        from ampsq.replication.recovery import recover_without
+
         return await self._store.run(recover_without(self._session.instance, destination))
 
     async def views(self) -> dict[str, View]:
@@ -412,6 +433,8 @@ class AsyncAdmin:
 
     async def actions(self) -> dict[str, ActionState]:
         """Read all actions, by name, with how far they have come and how many of their events failed."""
+        from ampsq.operations.actions import actions
+
         return await self._store.run(actions(self._session.instance))
 
     async def failed_events(self, action: str) -> list[FailedEvent]:
@@ -420,6 +443,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import failed_events
+
         return await self._store.run(failed_events(self._session.instance, action))
 
     async def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
@@ -435,6 +460,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import retry_action
+
         return await self._store.run(retry_action(self._session.instance, action, events))
 
     async def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
@@ -450,6 +477,8 @@ class AsyncAdmin:
         Raises:
             DefinitionError: there is no such action.
         """
+        from ampsq.operations.actions import drop_failed
+
         return await self._store.run(drop_failed(self._session.instance, action, events))
 
     async def topics(self) -> dict[str, TopicState]:
