@@ -105,7 +105,7 @@ class LostClients:
         gone: set[str] = set()
         for first in range(0, len(known), _BATCH):
             some = [client for client in known[first : first + _BATCH] if client not in there]
-            counts = store.call(count_listeners(store.instance, some))
+            counts = store.run(count_listeners(store.instance, some))
             gone |= {client for client, number in zip(some, counts, strict=True) if not number}
         for client in gone & self._left:
             store.call(action_calls.emit_event("disconnect", client))
@@ -134,7 +134,7 @@ class LostClients:
         absent: list[str] = []
         for first in range(0, len(subscriptions), _BATCH):
             some = subscriptions[first : first + _BATCH]
-            counts = store.call(count_listeners(store.instance, [self._client(store, name) for name in some]))
+            counts = store.run(count_listeners(store.instance, [self._client(store, name) for name in some]))
             absent += [name for name, number in zip(some, counts, strict=True) if not number]
         return absent
 

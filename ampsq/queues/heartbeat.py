@@ -69,8 +69,10 @@ class Keepalive:
         self._server: ServerAddress | None = None
         # Where it was shown before, and is to be left.
         self._former: SharedKeepalive | None = None
-        # The server is to be asked before life is shown there: it was lost, refused something, or moved the instance.
-        self._is_doubtful = False
+        # The server is to be asked whether all is known there: before life is shown, where that may be another one.
+        self._is_doubtful = self._asks_first = False
+        # Life is shown, and that is not told yet.
+        self._is_new = False
         self._was_attached, self._returning = False, False
         self._stopped = threading.Event()
         self._started = False
@@ -86,6 +88,7 @@ class Keepalive:
                 return
             try:
                 self._attach()
+                self._look_after_subscriptions()
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The thread tries again; who subscribes meanwhile is told that there is no server.
                 _log.debug("keepalive: %s", error)
@@ -149,7 +152,7 @@ class Keepalive:
     def moved(self, shared: SharedKeepalive) -> None:
         """Look where the instance is now."""
         if self._shared is shared:
-            self._is_doubtful = True
+            self._asks_first = True
             self._detach()
             self._wake()
 
@@ -158,7 +161,6 @@ class Keepalive:
         server = self._server
         if self._shared is not shared or server is None:
             return
-        self._is_doubtful = True
         self._detach()
         if isinstance(error, Unavailable):
             self._route.failed(server, error)
@@ -172,18 +174,16 @@ class Keepalive:
         Raises:
             AmpsqError, RedisError, OSError: that is not possible now.
         """
-        if self._is_doubtful or not self._route.is_up:
-            self._look_after_subscriptions()
+        if self._asks_first:
+            self._ask()
         server = self._route.current or self._route.find()
         self._leave()
+        # Only where that works: what a cluster moved is elsewhere, and what was lost may be, too.
+        self._is_doubtful = self._asks_first = True
         try:
             shared = SharedKeepalive.join(server.url, self._route.heartbeat, self)
         except Unavailable as error:
             self._route.failed(server, error, connecting=True)
-            self._is_doubtful = True
-            raise
-        except BaseException:
-            self._is_doubtful = True
             raise
         with self._changing:
             is_stopped = self._stopped.is_set()
@@ -194,11 +194,12 @@ class Keepalive:
             return
         if not shared.shows(self):
             # Over before it could be told here; the call that is made first then says why.
-            self._is_doubtful = True
             self._detach()
+            self._wake()
             return
+        # A server that was not greeted yet is, by a call, once others cannot take this client for gone.
+        self._is_doubtful, self._asks_first, self._is_new = not self._route.is_up, False, True
         self._returning, self._was_attached = self._was_attached and bool(self._subscriptions), True
-        self._route.tell(server, ConnectionState.HEARTBEAT_INITIATED)
 
     def _detach(self) -> None:
         with self._changing:
@@ -211,18 +212,28 @@ class Keepalive:
         if former is not None:
             former.leave(self)
 
-    def _look_after_subscriptions(self) -> None:
-        """Show the server life by a call, by which its address is found, and see whether all is known there."""
+    def _ask(self) -> list[str]:
+        """Show life by a call, which finds the server; gives the subscriptions that are gone there."""
         gone: list[str] = []
         if ids := self.subscription_ids():
             gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids))
         else:
             # It may be a publisher's, whose user may send no signs of life.
             self._store.call(is_opened(self.instance))
-        self._is_doubtful = False
+        self._is_doubtful = self._asks_first = False
+        return gone
+
+    def _look_after_subscriptions(self) -> None:
+        """See whether all is known to a server where life was not shown before, and tell what was reached."""
+        gone = self._ask() if self._is_doubtful or self._returning else []
         server = self._server
+        if server is None:
+            return
+        if self._is_new:
+            self._is_new = False
+            self._route.tell(server, ConnectionState.HEARTBEAT_INITIATED)
         # Whoever reads a subscription that is gone makes it again; that is looked at soon.
-        if self._returning and not gone and server is not None:
+        if self._returning and not gone:
             self._returning = False
             self._route.tell(server, ConnectionState.RESUBSCRIBED)
 
@@ -287,7 +298,7 @@ class Keepalive:
             self._detach()
         if self._shared is None:
             self._attach()
-        if self._is_doubtful or self._returning:
+        if self._is_doubtful or self._returning or self._is_new:
             self._look_after_subscriptions()
         self._leave()
         self._unsubscribe_closed()

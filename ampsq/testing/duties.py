@@ -105,7 +105,7 @@ class HeldDuties:
         store = self._store
         names = list(store.call(subscription_deadlines(store.instance)))
         owners = [store.call(subscription_client(store.instance, name)).rpartition("/")[0] for name in names]
-        counts = store.call(count_listeners(store.instance, owners)) if names else []
+        counts = store.run(count_listeners(store.instance, owners)) if names else []
         alive = [name for name, number in zip(names, counts, strict=True) if number]
         if alive:
             store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, alive))

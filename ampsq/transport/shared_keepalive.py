@@ -15,6 +15,7 @@ import importlib.util
 import logging
 import os
 import selectors
+import socket
 import threading
 import time
 from collections import deque
@@ -32,7 +33,6 @@ from ampsq.transport.errors import translate_connect_error, translate_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from _typeshed import HasFileno
     from redis.connection import Connection as RawConnection
     from redis.typing import EncodableT
 
@@ -125,6 +125,7 @@ class SharedKeepalive:
     def __init__(self, url: str, heartbeat: float) -> None:
         self._url, self._heartbeat = url, heartbeat
         self._raw: RawConnection | None = None
+        self._link: socket.socket | None = None
         self._clients: dict[str, LiveClient] = {}
         self._unanswered: deque[_Asked] = deque()
         #: How many have joined or are about to.
@@ -165,8 +166,7 @@ class SharedKeepalive:
                 self._forget()
         if not self._using.acquire(timeout=_LEAVES_WITHIN):
             # The server takes nothing in: the thread finds that the connection is lost, and tells the others.
-            self._has_ended = True
-            self._disconnect()
+            self._hang_up()
             return
         try:
             channel = self._channel(client)
@@ -176,8 +176,7 @@ class SharedKeepalive:
                     with contextlib.suppress(redis.RedisError, OSError):
                         self._subscribe(detach(client.instance, client.client), client)
             if is_last:
-                self._has_ended = True
-                self._disconnect()
+                self._hang_up()
         finally:
             self._using.release()
 
@@ -210,9 +209,9 @@ class SharedKeepalive:
                         self._forget()
                 else:
                     self._next_heartbeat = time.monotonic() + self._heartbeat
-                    # Nothing else waits for it without reading it.
-                    link = (self._raw._sock,)  # noqa: SLF001
-                    threading.Thread(target=self._run, args=link, name="ampsq-keepalive-shared", daemon=True).start()
+                    # Nothing of redis-py waits for what comes without reading it.
+                    self._link = self._raw._sock  # noqa: SLF001
+                    threading.Thread(target=self._run, name="ampsq-keepalive-shared", daemon=True).start()
         if self._not_connected is not None:
             raise translate_connect_error(self._not_connected, self._url) from self._not_connected
 
@@ -273,10 +272,10 @@ class SharedKeepalive:
 
     # -- the thread
 
-    def _run(self, link: HasFileno) -> None:
+    def _run(self) -> None:
         try:
             with selectors.DefaultSelector() as selector:
-                selector.register(link, selectors.EVENT_READ)
+                selector.register(self._link, selectors.EVENT_READ)  # type: ignore[arg-type]  # it is connected
                 while not self._has_ended:
                     self._work(is_readable=bool(selector.select(_TICK)))
         except (redis.RedisError, OSError) as error:
@@ -364,9 +363,15 @@ class SharedKeepalive:
                     asked.joining.end(self._lost_by)
             self._unanswered.clear()
             clients, self._clients = list(self._clients.values()), {}
-        ours = translate_error(self._lost_by, None, self._url)
         for client in clients:
-            client.lost(self, ours)
+            client.lost(self, translate_error(self._lost_by, None, self._url))
+
+    def _hang_up(self) -> None:
+        """End the connection; the thread learns of it, as the server does, and closes it."""
+        self._has_ended = True
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)
 
     def _disconnect(self) -> None:
         if self._raw is not None:

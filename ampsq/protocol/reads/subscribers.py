@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.errors import NotPermitted
 from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.replies import names, pairs, text
 from ampsq.protocol.request import command
@@ -32,6 +33,9 @@ __all__ = [
     "subscription_names",
 ]
 
+#: What counts the listeners of plain channels, and of sharded ones.
+_PLAIN: Final = "NUMSUB"
+_SHARDED: Final = "SHARDNUMSUB"
 _FACTS: Final = ("client", "queues", "max", "leased", "tree")
 
 
@@ -125,16 +129,29 @@ def known_clients(instance: str) -> Call[list[str]]:
     return command(["HKEYS", key(instance, "clients")], names)
 
 
-def count_listeners(instance: str, clients: Sequence[str]) -> Call[list[int]]:
-    """Count for each client who listens on its keepalive channel: nobody where it is gone."""
-    return count_channel_listeners([keepalive_channel(instance, client) for client in clients])
+async def count_listeners(instance: str, clients: Sequence[str]) -> list[int]:
+    """Count for each client who listens on its keepalive channel, plain or sharded: nobody where it is gone."""
+    channels = [keepalive_channel(instance, client) for client in clients]
+    counts = await count_channel_listeners(channels)
+    missing = [channel for channel, number in zip(channels, counts, strict=True) if not number]
+    if not missing:
+        return counts
+    try:
+        sharded = dict(zip(missing, await _count_listeners(_SHARDED, missing), strict=True))
+    except NotPermitted:
+        # Of a user whose rules an older release made, as are the clients that it knows.
+        return counts
+    return [number or sharded[channel] for channel, number in zip(channels, counts, strict=True)]
 
 
 def count_channel_listeners(channels: Sequence[str]) -> Call[list[int]]:
-    """Count for each keepalive channel, of whatever instance, who listens on it."""
+    """Count for each keepalive channel, of whatever instance, who listens on the plain one; clients listen on both."""
+    return _count_listeners(_PLAIN, channels)
 
+
+def _count_listeners(kind: str, channels: Sequence[str]) -> Call[list[int]]:
     def read(reply: RawHash) -> list[int]:
         counts = {name: int(number) for name, number in pairs(reply)}
         return [counts.get(channel.encode(), 0) for channel in channels]
 
-    return command(["PUBSUB", "NUMSUB", *channels], read)
+    return command(["PUBSUB", kind, *channels], read)
