@@ -56,7 +56,7 @@ _RETRY_TIMEOUT: Final = 2.0
 def top(
     settings: CommandSettings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool
 ) -> None:
-    """Watch queues, subscriptions, handlers' progress and links live: what waits, what comes in and goes out.
+    """Watch queues, subscriptions, progress and links live: what waits, what comes in and goes out.
 
     A refresh is two round trips, however many queues there are. Ends with q or Ctrl-C. With --json, and where the
     output is no terminal, each refresh is printed below the last one.
