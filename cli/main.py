@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "queues": "List the queues with their figures, or show one.",
     "explain": "Say why a message is where it is.",
     "history": "Tell a message's life as a timeline.",
-    "top": "Watch queues, subscriptions and links live: what waits, what comes in and goes out.",
+    "top": "Watch queues, subscriptions, progress and links live: what waits, what comes in and goes out.",
     "doctor": "Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.",
     "check": "Compare queues with what log and journal say, and mend what is wrong.",
     "sow": "Look at the available messages of a queue, the rows of a view, or the records of a topic with a key.",

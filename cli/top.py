@@ -33,6 +33,7 @@ Queues:
   ready    may be delivered, or wait behind what may; leased: delivered; delayed: come later
   in/s     messages that came in, and out/s that were settled, a second, since the last refresh
   oldest   for how long the oldest message that is not settled has been there
+Progress, where handlers report it: how much of a leased message is done, what its holder said, and how long ago
 Keys: q ends it, s goes on to the next order, r goes back to the last one.
 
 \b
@@ -55,7 +56,7 @@ _RETRY_TIMEOUT: Final = 2.0
 def top(
     settings: CommandSettings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool
 ) -> None:
-    """Watch queues, subscriptions and links live: what waits, what comes in and goes out.
+    """Watch queues, subscriptions, progress and links live: what waits, what comes in and goes out.
 
     A refresh is two round trips, however many queues there are. Ends with q or Ctrl-C. With --json, and where the
     output is no terminal, each refresh is printed below the last one.

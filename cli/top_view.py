@@ -24,17 +24,18 @@ Cell: TypeAlias = "str | float | list[str] | None"
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "queues": ("queue", "ready", "leased", "delayed", "in_per_second", "out_per_second", "oldest", "subscriptions"),
     "subscriptions": ("subscription", "client", "queues", "leased", "max_backlog"),
+    "progress": ("queue", "topic", "id", "done", "said", "seconds_ago"),
     "links": ("link", "state", "ack", "behind", "seconds_behind", "messages_per_second"),
 }
 #: What people read above them.
 HEADS: Final[Mapping[str, str]] = {
     "in_per_second": "in/s", "out_per_second": "out/s", "messages_per_second": "messages/s", "subscriptions": "subs",
-    "max_backlog": "max", "seconds_behind": "by",
+    "max_backlog": "max", "seconds_behind": "by", "seconds_ago": "ago",
 }  # fmt: skip
 #: Key of the order -> what it goes by; all but names from the most on.
 SORTS: Final[Sequence[str]] = ("depth", "ready", "leased", "delayed", "in", "out", "oldest", "subscriptions", "name")
 #: Columns of a screen that those with few columns do without, and how many those have at most.
-_SPARED: Final = frozenset(("delayed", "subscriptions", "client", "ack", "messages_per_second"))
+_SPARED: Final = frozenset(("delayed", "subscriptions", "client", "ack", "messages_per_second", "topic", "seconds_ago"))
 _NARROW: Final = 60
 #: Lines beside the rows of the queues: head, foot, blanks.
 _BESIDE: Final = 5
@@ -124,6 +125,7 @@ def tables(view: TopView) -> dict[str, list[dict[str, Cell]]]:
     rows: dict[str, list[list[Cell]]] = {
         "queues": queues,
         "subscriptions": [_subscription(each) for each in shown[: view.top]],
+        "progress": _progress(view, survey)[: view.top],
         "links": links,
     }
     return {name: [dict(zip(COLUMNS[name], row, strict=True)) for row in rows[name]] for name in COLUMNS}
@@ -139,6 +141,16 @@ def _subscription(each: SurveyedSubscription) -> list[Cell]:
     return [each.subscription, each.client, list(each.queues), each.leased, each.max_backlog]
 
 
+def _progress(view: TopView, survey: Survey) -> list[list[Cell]]:
+    """How far messages are, those first of which something was heard last."""
+    reports = sorted(survey.reports, key=lambda each: -each.report.at)
+    return [
+        [each.queue, each.topic, each.id, each.report.done, each.report.text,
+         round(max(survey.at - each.report.at, 0) / 1000, 3)]
+        for each in reports if view.filter is None or view.filter.search(each.queue)
+    ]  # fmt: skip
+
+
 def screen(view: TopView, title: str, width: int, height: int) -> RenderableType:
     """Draw the tables so that they fit; queues get what the others leave."""
     from rich.console import Group
@@ -149,16 +161,29 @@ def screen(view: TopView, title: str, width: int, height: int) -> RenderableType
     room = max(height - _BESIDE - 2 * (len(found) - 1), _LEAST * len(found))
     links = min(len(found.get("links", ())), room // 4)
     subscriptions = min(len(found.get("subscriptions", ())), max(room // 3, _LEAST))
-    rooms = {"links": links, "subscriptions": subscriptions, "queues": room - links - subscriptions}
+    progress = min(len(found.get("progress", ())), room // 4)
+    rooms = {"links": links, "subscriptions": subscriptions, "progress": progress}
+    rooms["queues"] = room - sum(rooms.values())
     parts: list[RenderableType] = [Text(title, style="bold", no_wrap=True, overflow="ellipsis")]
     for name, rows in found.items():
         drawn = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse", width=width)
         columns = [column for column in COLUMNS[name] if width > _NARROW or column not in _SPARED]
         for number, column in enumerate(columns):
-            is_text = column in {"queue", "subscription", "client", "queues", "link", "state", "ack"}
+            is_text = column in {
+                "queue",
+                "subscription",
+                "client",
+                "queues",
+                "link",
+                "state",
+                "ack",
+                "topic",
+                "id",
+                "said",
+            }
             drawn.add_column(
                 HEADS.get(column, column), justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis",
-                ratio=1 if number == 0 or column == "queues" else None, min_width=4,
+                ratio=1 if number == 0 or column in {"queues", "said"} else None, min_width=4,
             )  # fmt: skip
         for row in rows[: rooms[name]]:
             drawn.add_row(*(Text(cell(column, row[column])) for column in columns))
@@ -170,7 +195,9 @@ def cell(column: str, value: Cell) -> str:
     """Write a value as people read it."""
     if value is None:
         return "-"
-    if column in {"oldest", "seconds_behind"} and isinstance(value, int | float):
+    if column == "done" and isinstance(value, int | float):
+        return f"{value:.0%}"
+    if column in {"oldest", "seconds_behind", "seconds_ago"} and isinstance(value, int | float):
         return span_text(int(value * 1000))
     if isinstance(value, list):
         return " ".join(value)

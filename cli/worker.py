@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypedDict, Unpack
 
 import click
 from click.core import ParameterSource
@@ -50,10 +53,13 @@ Examples:
   ampsq worker tasks:handle --queue work --concurrency 20 --processes 4
   ampsq worker tasks:handle --queue work --filter "/symbol = 'IBM'"
   ampsq worker tasks:app
+  ampsq worker tasks:app --reload
 """
 _log = logging.getLogger("ampsq.worker")
 #: Seconds in which the connections of a worker that was stopped are closed.
 _CLOSES_WITHIN: Final = 1.0
+#: Milliseconds after which a worker that is to be stopped, or has ended, is noticed while no file is changed.
+_LOOKS: Final = 250
 #: Options that an app says for each of its handlers.
 _OF_ONE_HANDLER: Final = (
     "queue", "filter", "concurrency", "max_backlog", "cancel_delay", "on_invalid", "time_limit",
@@ -114,6 +120,11 @@ class _WorkerOptions(TypedDict):
     help="What becomes of a message that does not fit the type that the function asks for.",
 )
 @click.option("--time-limit", type=INTERVAL, help="How long a handler may take; default no limit.")
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: start again when a Python file in the current folder or below is changed.",
+)
 @click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @click.option("--advised", is_flag=True, hidden=True)
@@ -126,6 +137,7 @@ def worker(
     queue: str | None,
     processes: int | None,
     *,
+    reload: bool,
     trace: bool,
     verbose: bool,
     advised: bool,
@@ -141,6 +153,8 @@ def worker(
     queue at once. Leases are renewed while a handler runs.
     """
     log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True, form=log_format)
+    if reload:
+        _reload()
     handler = find_handler(function)
     _check_options(function, handler, queue)
     if isinstance(handler, ampsq.App):
@@ -159,6 +173,26 @@ def worker(
             wrap=wrap,
             is_advised=advised,
         )
+
+
+def _reload() -> NoReturn:
+    """Run this command without --reload again and again; what it imports is imported there, anew each time."""
+    from ampsq.server.processes import run_reloading
+
+    try:
+        from watchfiles import PythonFilter, watch
+    except ModuleNotFoundError as error:
+        raise click.ClickException("--reload needs watchfiles: pip install 'ampsq[reload]'") from error
+    folder = Path.cwd()
+    found = watch(
+        folder, watch_filter=PythonFilter(), rust_timeout=_LOOKS, yield_on_timeout=True, raise_interrupt=False
+    )
+    # Closed where this process is, so that no thread watches on.
+    with contextlib.closing(found):
+        changes = ({os.path.relpath(path, folder) for _, path in each} for each in found)
+        arguments = [each for each in sys.argv[1:] if each != "--reload"]
+        code = run_reloading(["-m", "ampsq.cli", *arguments], changes)
+    sys.exit(code)
 
 
 def _check_options(function: str, handler: _Handler | ampsq.App, queue: str | None) -> None:

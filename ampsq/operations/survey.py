@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import AmpsqError
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
@@ -17,8 +18,14 @@ from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.instance import catalog_version
-from ampsq.protocol.reads.subscribers import count_subscriptions, subscription_facts, subscription_names
+from ampsq.protocol.reads.subscribers import (
+    count_subscriptions,
+    holder_reports,
+    subscription_facts,
+    subscription_names,
+)
 from ampsq.protocol.request import Collect, Post
+from ampsq.queues.returns import read_report
 from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
@@ -29,14 +36,17 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queue_stats import QueueCounts
     from ampsq.protocol.reads.subscribers import StoredSubscription
     from ampsq.protocol.request import Call
+    from ampsq.queues.returns import HolderReport
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["SUBSCRIPTIONS", "Survey", "SurveyedSubscription", "Surveyor"]
+__all__ = ["REPORTS", "SUBSCRIPTIONS", "Survey", "SurveyedReport", "SurveyedSubscription", "Surveyor"]
 
 T = TypeVar("T")
 #: Subscriptions that are read of an instance, however many it has.
 SUBSCRIPTIONS: Final = 500
+#: Progress reports that are read of a queue, about.
+REPORTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,23 @@ class SurveyedSubscription:
 
 
 @dataclass(frozen=True, slots=True)
+class SurveyedReport:
+    """How far the holder of a message is, as it said last.
+
+    Attributes:
+        queue: the queue.
+        topic: the message's topic.
+        id: its ID in the log of this instance.
+        report: what it said, and when.
+    """
+
+    queue: str
+    topic: str
+    id: str
+    report: HolderReport
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What was read.
 
@@ -69,6 +96,7 @@ class Survey:
         subscriptions: those to queues, `SUBSCRIPTIONS` at most.
         number: how many there are.
         links: to other instances and from them.
+        reports: of holders of messages, in the queues that were asked for, about `REPORTS` of each at most.
     """
 
     at: int
@@ -77,6 +105,7 @@ class Survey:
     subscriptions: Sequence[SurveyedSubscription]
     number: int
     links: Sequence[LinkStatus]
+    reports: Sequence[SurveyedReport]
 
 
 class Surveyor:
@@ -103,7 +132,8 @@ class Surveyor:
         version, at, names, number, figures = await self._read_figures(pipeline, catalog.queues)
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
-        ages, found = await self._read_more(pipeline, wanted, names)
+        reporting = [name for name in wanted if queues[name].leased]
+        ages, found, reports = await self._read_more(pipeline, wanted, names, reporting)
         links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
@@ -113,7 +143,7 @@ class Surveyor:
             for each in found
             if each is not None
         ]
-        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
+        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links, reports)
 
     async def _read_figures(
         self, pipeline: Pipeline, queues: Iterable[str]
@@ -133,13 +163,22 @@ class Surveyor:
             )
 
     async def _read_more(
-        self, pipeline: Pipeline, queues: Iterable[str], subscriptions: Iterable[str]
-    ) -> tuple[list[Ages], list[StoredSubscription | None]]:
-        """The ages of queues, and what is known of subscriptions."""
+        self, pipeline: Pipeline, queues: Iterable[str], subscriptions: Iterable[str], reporting: Iterable[str]
+    ) -> tuple[list[Ages], list[StoredSubscription | None], list[SurveyedReport]]:
+        """The ages of queues, what is known of subscriptions, and the reports of holders."""
         with _closed_on_failure(pipeline):
             ages = [await _sent(pipeline, measure_ages(queue)) for queue in queues]
             facts = [await _sent(pipeline, subscription_facts(self._instance, name)) for name in subscriptions]
-            return [await _reply(pipeline, each) for each in ages], [await _reply(pipeline, each) for each in facts]
+            told = [(name, await _sent(pipeline, holder_reports(self._instance, name, REPORTS))) for name in reporting]
+            return (
+                [await _reply(pipeline, each) for each in ages],
+                [await _reply(pipeline, each) for each in facts],
+                [
+                    SurveyedReport(name, *parse_ref(ref), read_report(report))
+                    for name, each in told
+                    for ref, report in (await _reply(pipeline, each)).items()
+                ],
+            )
 
 
 @contextlib.contextmanager

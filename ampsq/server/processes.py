@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.shutdown import StopRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-__all__ = ["REPLACE_ME", "run_processes", "stop_with_parent"]
+__all__ = ["REPLACE_ME", "run_processes", "run_reloading", "stop_with_parent"]
 
 _log = logging.getLogger("ampsq.worker")
 _PARENT: Final = "AMPSQ_PARENT_PROCESS"
@@ -39,8 +39,7 @@ class _Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._started = time.monotonic()
-        environment = {**os.environ, _PARENT: str(os.getpid())}
-        return subprocess.Popen([sys.executable, *self._arguments], env=environment)
+        return _start(self._arguments)
 
     def tend(self) -> None:
         """Start a process that failed again, later each time that it fails soon."""
@@ -66,7 +65,7 @@ class _Child:
 
 
 def run_processes(arguments: Sequence[str], processes: int) -> int:
-    """Run worker processes until they end; SIGTERM and SIGINT are passed on.
+    """Run worker processes until they end; SIGTERM and SIGINT are passed on, as SIGTERM.
 
     One that failed is started again, later each time that it fails soon; one that ends with `REPLACE_ME` at once.
 
@@ -77,30 +76,71 @@ def run_processes(arguments: Sequence[str], processes: int) -> int:
     Returns:
         0 when all ended well, else the exit code of one that did not.
     """
-    stopping = StopRequest()
-    wanted: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        wanted.append(number)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    stopping = _stop_on_signals()
+    stop_with_parent(stopping.set)
     children = [_Child(arguments) for _ in range(processes)]
     while not stopping.is_set() and any(child.process.poll() != 0 for child in children):
         for child in children:
             child.tend()
         stopping.wait(_STEP)
     for child in children:
+        # Not SIGINT: a terminal has sent that to all of them, and a second one ends a worker at once.
         if child.process.poll() is None:
-            child.process.send_signal(wanted[0] if wanted else signal.SIGTERM)
+            child.process.terminate()
     # Each has a stop deadline of its own.
     codes = (child.process.wait() for child in children)
     return max((0 if code == REPLACE_ME else abs(code) for code in codes), default=0)
 
 
+def run_reloading(arguments: Sequence[str], changes: Iterable[Collection[str]]) -> int:
+    """Run a worker process, and another one after each change, until SIGTERM or SIGINT.
+
+    The running one may let its handlers end. One that ends by itself, as with an error in what it imports, is started
+    again with the next change; one that ends with `REPLACE_ME` at once.
+
+    Args:
+        arguments: what follows the Python interpreter.
+        changes: gives the names of files that were changed, or nothing, each second or more often.
+
+    Returns:
+        0.
+    """
+    stopping = _stop_on_signals()
+    process = _start(arguments)
+    is_ended = False
+    for changed in changes:
+        if stopping.is_set():
+            break
+        if changed:
+            _log.info("changed: %s; starting another worker", ", ".join(sorted(changed)))
+            process.terminate()
+            process.wait()
+        elif process.poll() is not None and process.returncode != REPLACE_ME:
+            if not is_ended:
+                _log.warning("the worker ended with %s; a change starts another one", process.returncode)
+            is_ended = True
+        if changed or process.poll() == REPLACE_ME:
+            process, is_ended = _start(arguments), False
+    if process.poll() is None:
+        process.terminate()
+    process.wait()
+    return 0
+
+
+def _stop_on_signals() -> StopRequest:
+    stopping = StopRequest()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    return stopping
+
+
+def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, _PARENT: str(os.getpid())}
+    return subprocess.Popen([sys.executable, *arguments], env=environment)
+
+
 def stop_with_parent(stop: Callable[[], None]) -> bool:
-    """In a process that `run_processes` started: call `stop` when the starter is gone, however it ended.
+    """Call `stop` when the process is gone that started this one by `run_processes` or `run_reloading`.
 
     Returns:
         Whether this is such a process.

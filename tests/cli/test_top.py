@@ -44,6 +44,34 @@ def test_one_refresh_shows_queues_and_who_holds_what(defined):
     assert text.splitlines()[1].split() == ["queue", "ready", "leased", "delayed", "in/s", "out/s", "oldest", "subs"]
 
 
+def test_how_far_handlers_are_is_shown_the_last_report_first(defined):
+    # Given two messages that are held, and whose holder says how far they are, and one of which nothing is said
+    bookmarks = defined.publish(*range(3))
+    with defined.client() as client, client.subscribe("work", max_backlog=3) as messages:
+        held = [messages.get(timeout="30s") for _ in range(3)]
+        held[0].report(0.4, "page 40 of 100")
+        held[1].report(0.125)
+
+        # When one looks, once with a filter that leaves the queue out
+        (found,) = defined("top", *ONCE, "--json").json
+        text = defined("top", *ONCE).out
+        (other,) = defined("top", *ONCE, "--json", "--filter", "other").json
+        held[1].ack(wait=True)
+        (behind,) = defined("top", *ONCE, "--json").json
+
+    # Then both are there
+    second, first = found["progress"]
+    assert (first["queue"], first["topic"], first["done"], first["said"]) == ("work", "orders", 0.4, "page 40 of 100")
+    assert bookmarks[0].endswith(f"~{first['id']}")
+    assert (second["done"], second["said"]) == (0.125, "")
+    assert 0 <= first["seconds_ago"] < 60
+    assert " 40% " in text
+    assert "page 40 of 100" in text
+    # And not what is settled, nor what is not asked for
+    assert other["progress"] == []
+    assert [each["done"] for each in behind["progress"]] == [0.4]
+
+
 def test_a_narrow_screen_does_without_some_columns_and_cuts_no_head_of_the_others(defined):
     defined.publish(*range(5))
     view = TopView("name", 10, None)

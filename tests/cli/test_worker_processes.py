@@ -1,11 +1,14 @@
-"""ampsq worker --processes: a process whose handler runs longer than its time limit is replaced."""
+"""ampsq worker --processes and --reload: processes that are replaced, and that are started again with what changed."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 
 import pytest
 from observing import eventually
+from programs import PROGRAM
 
 from ampsq import Queue
 
@@ -33,6 +36,9 @@ def take(message):
     if message.data == "first stuck" and message.delivery == 1:
         time.sleep(600)
     if message.data == "short":
+        time.sleep(1)
+    if message.data == "told":
+        print("begun", flush=True)
         time.sleep(1)
     print(message.data, os.getpid(), flush=True)
 """
@@ -115,3 +121,45 @@ def test_a_worker_of_one_process_goes_on_with_a_slot_less(tasks):
     assert done.code == 0
     assert "a thread cannot be ended" in done.err
     assert "is replaced" not in done.err
+
+
+def test_ctrl_c_lets_the_handlers_of_all_processes_end(tasks):
+    # Given what a terminal does: it interrupts all processes of a group
+    with tasks.client() as client:
+        client.apply(Queue(name="work", max_per_subscription_backlog=4))
+    command = [*PROGRAM, "worker", "tasks:take", "--queue", "work", "--processes", "2", "--max-backlog", "1"]
+    options = {"cwd": tasks.folder, "env": tasks.environment, "text": True, "start_new_session": True}
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    with tasks.client() as client:
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 2, within=60.0)
+        client.publish_many("work", ["told", "told"])
+        assert [worker.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
+        os.killpg(worker.pid, signal.SIGINT)
+        out, err = worker.communicate(timeout=60)
+        assert client.admin.queue_stats("work").depth == 0
+    assert (worker.returncode, out.count("told ")) == (0, 2), err
+    assert err.count("stopped: ") == 2
+
+
+def test_a_change_starts_a_worker_again_with_it_and_one_that_is_broken_waits_for_the_next(tasks):
+    # Given a worker that is reloaded
+    file = tasks.folder / "tasks.py"
+    with tasks.client() as client:
+        client.apply(Queue(name="work", max_per_subscription_backlog=4))
+    worker = tasks.start("worker", "tasks:take", "--queue", "work", "--reload")
+    with tasks.client() as client:
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == 1, within=60.0)
+        client.publish("work", 1)
+        assert worker.stdout.readline().split()[0] == "1"
+        # When its file is broken
+        file.write_text("no python")
+        while "a change starts another one" not in (line := worker.stderr.readline()):
+            assert line
+        assert client.admin.queue_stats("work").subscriptions == 0
+        # And mended
+        file.write_text("def take(message):\n    print('new', message.data, flush=True)\n")
+        client.publish("work", 2)
+        assert worker.stdout.readline() == "new 2\n"
+    done = tasks.end(worker)
+    assert done.code == 0
+    assert "changed: tasks.py; starting another worker" in done.err

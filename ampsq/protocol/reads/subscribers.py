@@ -23,6 +23,7 @@ __all__ = [
     "count_listeners",
     "count_subscriptions",
     "has_subscription",
+    "holder_reports",
     "inbox_deliveries",
     "known_clients",
     "queue_members",
@@ -122,6 +123,16 @@ def inbox_deliveries(instance: str, name: str) -> Call[int]:
 def _count_leased(reply: Sequence[bytes]) -> int:
     # Heads and bodies in turn; a head's third word is the delivery, 0 of a barrier, which has no lease.
     return sum(head.split(b" ", 3)[2] != b"0" for head in reply[::2])
+
+
+def holder_reports(instance: str, queue: str, most: int) -> Call[dict[str, str]]:
+    """Read how far the holders of a queue's messages are, of about so many, by refs: when, ms, 0 to 1, their words."""
+
+    def read(reply: tuple[bytes, RawHash]) -> dict[str, str]:
+        found = pairs(reply[1])
+        return {ref.decode(): value.decode(errors="replace").partition(" ")[2] for ref, value in found}
+
+    return command(["HSCAN", key(instance, "progress", queue), 0, "COUNT", most], read)
 
 
 def known_clients(instance: str) -> Call[list[str]]:
