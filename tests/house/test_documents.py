@@ -538,7 +538,7 @@ def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
 
 
 def test_every_link_of_the_documents_leads_somewhere():
-    for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -561,3 +561,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert (tmp_path / "files" / "examples" / "order_worker.py").exists()
     # Every page can be found
     assert "not included in the" not in done.stderr
+
+
+def test_every_decision_is_listed():
+    pages = {path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    listed = re.findall(r"\]\((0[^)]+)\)", (ROOT / "docs" / "decisions" / "index.md").read_text())
+    assert sorted(pages) == listed
