@@ -145,6 +145,8 @@ class SharedKeepalive:
         Raises:
             AmpsqError: no connection could be made. RedisError, OSError: it was lost, or the server refused.
         """
+        # The same server, whether a client named it itself or a cluster did.
+        url = url.removesuffix("/")
         with cls._changing:
             shared = cls._open.get((url, heartbeat))
             if shared is None:
