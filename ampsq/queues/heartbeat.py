@@ -252,7 +252,7 @@ class Keepalive:
         if self._server is not self._route.current:
             return True
         for subscription in list(self._subscriptions):
-            if subscription.leases.acks_waiting() >= self._ack_timeout:
+            if subscription.leases.acks and subscription.leases.acks_waiting() >= self._ack_timeout:
                 return True
             if subscription.renewal is not None and any(list(subscription.leases.held.values())):
                 return True
@@ -280,7 +280,6 @@ class Keepalive:
             with contextlib.suppress(AmpsqError, redis.RedisError, OSError):
                 self._unsubscribe_closed()
                 self._unsubscribe_unanswered()
-        self._store.disconnect()
 
     def _is_over(self, until: float) -> bool:
         """Whether the thread ends; whoever finds it gone then starts another one."""
@@ -289,6 +288,8 @@ class Keepalive:
         with self._changing:
             if time.monotonic() < until or self._has_work():
                 return False
+            # No other thread has begun to use it.
+            self._store.disconnect()
             self._thread = None
             return True
 

@@ -145,6 +145,8 @@ class SharedKeepalive:
         Raises:
             AmpsqError: no connection could be made. RedisError, OSError: it was lost, or the server refused.
         """
+        # The same server, whether a client named it itself or a cluster did.
+        url = url.removesuffix("/")
         with cls._changing:
             shared = cls._open.get((url, heartbeat))
             if shared is None:
@@ -247,7 +249,9 @@ class SharedKeepalive:
     ) -> None:
         now = time.monotonic()
         asked = [_Asked(words[0].lower(), now, client, joining) for words in commands]
-        self._send(b"".join(map(_packed, commands)), asked)
+        # Its answer comes behind theirs, of which one that ends a sharded subscription tells nothing by itself.
+        asked.append(_Asked("ping", now))
+        self._send(b"".join(map(_packed, (*commands, HEARTBEAT))), asked)
 
     def _ask_heartbeats(self, clients: Sequence[LiveClient], *, whole: bool = False) -> None:
         """Send the signs of life of all in one packet; `whole`: with the script's text."""
@@ -319,6 +323,9 @@ class SharedKeepalive:
     def _answered(self, reply: object) -> Callable[[SharedKeepalive], None] | None:
         """Take in the answer to the oldest command; gives what is to be called."""
         asked = self._unanswered.popleft()
+        if asked.kind == "sunsubscribe" and not isinstance(reply, Exception):
+            # That was answered by a push, and this is the answer to what was sent behind it.
+            asked = self._unanswered.popleft()
         if asked.client is None or not isinstance(reply, Exception):
             return None
         if asked.kind == "heartbeat":
@@ -337,7 +344,9 @@ class SharedKeepalive:
         kind, channel = (word.decode(errors="replace") if isinstance(word, bytes) else "" for word in push[:2])
         head = self._unanswered[0] if self._unanswered else None
         if head is not None and head.client is not None and (head.kind, self._channel(head.client)) == (kind, channel):
-            self._unanswered.popleft()
+            # Of one that ends a sharded subscription: or its slot was moved, which an error then says.
+            if kind != "sunsubscribe":
+                self._unanswered.popleft()
             if head.joining is not None and kind == "ssubscribe":
                 head.joining.end()
         elif kind == "sunsubscribe" and (client := self._clients.pop(channel, None)) is not None:
@@ -386,6 +395,7 @@ class SharedKeepalive:
             shared._using, shared._connecting = threading.Lock(), threading.Lock()  # noqa: SLF001  (ours)
             shared._has_ended = True  # noqa: SLF001  (ours)
             shared._disconnect()  # noqa: SLF001  (ours)
+            shared._link = None  # noqa: SLF001  (ours)
         cls._open.clear()
 
 

@@ -17,6 +17,7 @@ from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import Unavailable
 from ampsq.protocol import limits
 from ampsq.protocol.calls.publish import publish
+from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.schema import key
 from ampsq.transport.discovery import slot_of
 
@@ -106,6 +107,26 @@ def recorded_by(client):
 @pytest.fixture
 def cluster(kind, start_node):
     return Cluster(lambda **options: start_node(kind=kind, **options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_that_calls_nothing_shows_life_where_its_slot_was_moved_at_once(cluster, instance):
+    slot = slot_of(instance)
+    # Given a consumer that asks for nothing, and whose next sign of life is 10 s away
+    with Client(cluster.owner(slot).url, instance=instance, heartbeat="10s", retry_timeout="20s") as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        client.subscribe("work")
+        channel = keepalive_channel(instance, client._session.client)
+        for _ in range(3):
+            source = cluster.owner(slot)
+            target = next(each for each in cluster.primaries() if each is not source)
+            # When its slot is moved
+            cluster.move_by_keys(slot, target)
+            # Then it is subscribed at the target, plain and sharded, long before that
+            eventually(lambda: target.ask("PUBSUB", "SHARDNUMSUB", channel)[1] == 1, within=5.0)  # noqa: B023
+            eventually(lambda: target.ask("PUBSUB", "NUMSUB", channel)[1] == 1, within=5.0)  # noqa: B023
+            # And no longer at the source
+            eventually(lambda: source.ask("PUBSUB", "NUMSUB", channel)[1] == 0, within=5.0)  # noqa: B023
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,7 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue
+from ampsq.base.errors import Unavailable
 from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.keepalive import keepalive_channel
@@ -150,6 +151,28 @@ def test_a_connection_that_is_cut_is_made_again_before_anybody_is_taken_for_lost
         # Then all subscriptions are there
         assert all(deadline(own_store, each) for each in messages)
         assert [each.id for each in messages] == ids
+
+
+def test_a_client_whose_own_connection_was_lost_joins_again_once(node, own_store, instance):
+    def joined():
+        return own_store.redis.info("commandstats")["cmdstat_ssubscribe"]["calls"]
+
+    with contextlib.ExitStack() as stack:
+        (client, other), _ = opened(stack, node, instance, 2)
+        assert joined() == 2
+        for number in range(1, 4):
+            # When another of its connections is lost, and made again
+            route = client._connection.parts.route
+            route.failed(route.current, Unavailable("the connection was lost"))
+            client.publish("orders", 1)
+            # Then it shows life there, which is the same connection, and does not do so again
+            eventually(lambda: client._connection.parts.keepalive._server is route.current)  # noqa: B023
+            time.sleep(0.5)  # five looks
+            assert joined() == 2 + number
+            assert listeners(own_store, client) == listeners(own_store, other) == 1
+            assert len(subscribed(own_store)) == 1
+        # And its thread ends
+        eventually(lambda: client._connection.parts.keepalive._thread is None)
 
 
 def test_a_client_that_is_held_up_delays_no_other_ones_signs_of_life(node, own_store, instance):
