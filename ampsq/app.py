@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ampsq.base.errors import DefinitionError, NotPermitted
 from ampsq.base.shutdown import StopRequest
-from ampsq.base.values import shown
+from ampsq.base.values import is_name, shown
 from ampsq.client.client import Client
+from ampsq.definitions.action import Action
 from ampsq.definitions.queue import Definition, Queue
 from ampsq.worker import Worker
 
@@ -87,6 +88,7 @@ class App:
         self._url = url
         self._given = definitions
         self._queues: list[Queue] = []
+        self._dead_letters: list[Queue | Action] = []
         self._handlers: list[_Registered] = []
         self._stopping = StopRequest()
 
@@ -96,6 +98,7 @@ class App:
         *,
         retries: int | None = None,
         backoff: str | None = None,
+        dead_letters: str | None = None,
         concurrency: int = 1,
         time_limit: timedelta | float | str | None = None,
         on_invalid: OnInvalid = "cancel",
@@ -105,7 +108,8 @@ class App:
 
         With `retries` or `backoff` the app defines the queue, whole, as every definition is: elements that another
         definition gave it go back to their defaults. It has room for twice the concurrency. With neither, the queue
-        stays as it is defined in the app or elsewhere.
+        stays as it is defined in the app or elsewhere. With `dead_letters` the app defines where messages go that are
+        given up.
 
         Args:
             queue: its name, or a regular expression of queues that are defined elsewhere.
@@ -114,6 +118,9 @@ class App:
             backoff: how long a message that failed waits until it comes again: ``5s``, or from the first to the longest
                 as in ``1s..5m``, doubled each time: the queue's `redelivery_delay`, `redelivery_delay_multiplier` and
                 `max_redelivery_delay`. Default: not at all.
+            dead_letters: the name of a queue to which messages go that are given up, as when there are no retries left:
+                the app defines the queue, unless it has it, and an action. Several handlers may share it. Default: such
+                messages stay in the log of their topic alone.
             concurrency: messages handled at the same time, as of `Worker`.
             time_limit: how long the handler may take, as of `Worker`.
             on_invalid: what becomes of a message that does not fit the type that it asks for, as of `Worker`.
@@ -128,13 +135,18 @@ class App:
             raise DefinitionError(
                 f"{_decorated(queue)}: concurrency={shown(concurrency)}: allowed is a whole number from 1 on"
             )
+        made: Queue | None = None
         if retries is not None or backoff is not None:
             if any(isinstance(each, Queue) and each.name == queue for each in self._given):
                 raise DefinitionError(
                     f"{_decorated(queue)}: the app has a definition of this queue; say retries and backoff there, as "
                     "max_deliveries and redelivery_delay, or leave it out"
                 )
-            self._queues.append(_queue(queue, retries, backoff, concurrency))
+            made = _queue(queue, retries, backoff, concurrency)
+        if dead_letters is not None:
+            self._define_dead_letters(queue, dead_letters)
+        if made is not None:
+            self._queues.append(made)
         options: _HandlerOptions = {
             "concurrency": concurrency,
             "time_limit": time_limit,
@@ -148,10 +160,27 @@ class App:
 
         return register
 
+    def _define_dead_letters(self, queue: str, name: str) -> None:
+        if not is_name(queue):
+            raise DefinitionError(
+                f"{_decorated(queue)}: dead_letters={shown(name)}: allowed for a queue's name, not for a regular "
+                "expression; give the app an Action.dead_letter for each queue"
+            )
+        if name == queue:
+            raise DefinitionError(
+                f"{_decorated(queue)}: dead_letters={shown(name)}: allowed is another queue than its own"
+            )
+        try:
+            made: list[Queue | Action] = [Queue(name=name), Action.dead_letter(queue, name)]
+        except DefinitionError as error:
+            raise DefinitionError(f"{_decorated(queue)}: dead_letters={shown(name)}: {error}") from error
+        there = {each.name for each in self.definitions if isinstance(each, Queue)}
+        self._dead_letters += [each for each in made if isinstance(each, Action) or name not in there]
+
     @property
     def definitions(self) -> list[Definition]:
-        """The definitions of the app: those that it was given, and the queues of its handlers."""
-        return [*self._given, *self._queues]
+        """The definitions of the app: those that it was given, the queues of its handlers, and of dead letters."""
+        return [*self._given, *self._queues, *self._dead_letters]
 
     @property
     def queues(self) -> list[str]:
@@ -244,6 +273,11 @@ class AppWorkers:
     def rejected(self) -> int:
         """Messages so far whose handler raised `Reject`."""
         return sum(each.rejected for each in self.workers)
+
+    @property
+    def invalid(self) -> int:
+        """Messages so far that did not fit the type that their handler asks for."""
+        return sum(each.invalid for each in self.workers)
 
     def stop(self) -> None:
         """Ask all to stop, from a signal's handler too."""

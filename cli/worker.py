@@ -268,9 +268,10 @@ def _run(
         if is_told() or code:
             # Handlers have ended, or never do; nothing else is worth a wait for a server that does not answer.
             end_process_within(_CLOSES_WITHIN, code)
-    _log.info("stopped: %d processed, %d failed, %d rejected", made.processed, made.failed, made.rejected)
+    counts = {name: getattr(made, name) for name in ("processed", "failed", "rejected", "invalid")}
+    _log.info("stopped: %s", ", ".join(f"{number} {name}" for name, number in counts.items()))
     if settings.json:
-        json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
+        json_line(counts)
     if code:
         click.get_current_context().exit(code)
 

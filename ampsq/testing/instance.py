@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Self
 
+from ampsq.app import AppWorkers, apply_definitions
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import UnknownQueue
-from ampsq.base.values import Interval
+from ampsq.base.values import Interval, is_name, pattern_of, shown
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.client import Client
 from ampsq.protocol.calls import catalog as catalog_calls
@@ -25,9 +27,22 @@ from ampsq.transport.store import Store
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from ampsq.app import App
+    from ampsq.protocol.calls.queue_stats import QueueStats
+
 __all__ = ["HeldInstance"]
 
 _PAGE: Final = 500
+#: Seconds between two looks at whether handlers have something to do.
+_LOOKS: Final = 0.01
+
+
+def _is_meant(queue: str, named: str) -> bool:
+    return queue == named if is_name(named) else bool(pattern_of(named).search(queue))
+
+
+def _is_busy(stats: QueueStats) -> bool:
+    return bool(stats.waiting or stats.ready or stats.leased)
 
 
 class HeldInstance:
@@ -100,6 +115,60 @@ class HeldInstance:
         milliseconds = int(Interval.parse(period))
         with self._moving:
             self._duties.advance_to(self._clock.milliseconds + milliseconds)
+
+    def handle(self, app: App, timeout: timedelta | float | str = "30s") -> None:
+        """Run an app's handlers until none of their queues has a message that may be delivered now.
+
+        What failed and is delayed comes with `advance`. The app's definitions are applied, as its worker does it.
+
+        Args:
+            app: the app.
+            timeout: how long that may take, by the machine's time.
+
+        Raises:
+            TimeoutError: messages are still there, with their queues; a handler may hang.
+            AmpsqError: a queue is unknown, or a definition is refused. DefinitionError: as of `App.run`.
+        """
+        until = time.monotonic() + Interval.parse(timeout) / 1000
+        apply_definitions(self._client, app)
+        with self._moving:
+            self._duties.work()
+        # What the threads need is imported here: pytest's imports cannot take place in several threads at once.
+        with self._client.subscribe("^$"):
+            workers = AppWorkers(app, self._client, "5s")
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                workers.run()
+            except BaseException as error:  # noqa: BLE001  (raised again below)
+                failures.append(error)
+
+        thread = threading.Thread(target=run, name="ampsq-testing-app", daemon=True)
+        thread.start()
+        try:
+            left = self._wait_for(workers, thread, until)
+        finally:
+            workers.stop()
+            thread.join()
+        if failures:
+            raise failures[0]
+        with self._moving:
+            self._duties.work()
+        if left:
+            raise TimeoutError(f"after {shown(timeout)} messages are still in {', '.join(left)}; does a handler hang?")
+
+    def _wait_for(self, workers: AppWorkers, thread: threading.Thread, until: float) -> list[str]:
+        """Wait until the workers have nothing to do, or one takes no more; gives the queues that are not done."""
+        names = [each.queue for each in workers.workers]
+        left = names
+        while left and thread.is_alive() and time.monotonic() < until:
+            if all(each.halted for each in workers.workers):
+                return []
+            time.sleep(_LOOKS)
+            queues = [name for name in self._client.admin.queues() if any(_is_meant(name, each) for each in names)]
+            left = [name for name in queues if _is_busy(self._client.admin.queue_stats(name))]
+        return left
 
     def settled(self, queue: str) -> list[tuple[str, object]]:
         """List what a queue has settled, in that order: how, and the message's data.

@@ -135,10 +135,10 @@ def test_a_worker_handles_messages_until_it_is_stopped(tasks, number):
     process.send_signal(number)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0
-    assert json.loads(out) == {"processed": 2, "failed": 1, "rejected": 1}
+    assert json.loads(out) == {"processed": 2, "failed": 1, "rejected": 1, "invalid": 0}
     assert "tasks:handle handles 'work': concurrency 1, max_backlog 2" in err
     assert "is cancelled" in err
-    assert "stopped: 2 processed, 1 failed, 1 rejected" in err
+    assert "stopped: 2 processed, 1 failed, 1 rejected, 0 invalid" in err
 
 
 def test_several_processes_of_a_coroutine_function(tasks):

@@ -165,3 +165,39 @@ def test_where_its_user_may_not_define_the_app_says_what_differs_and_handles_mes
     assert "this user may not define" in caplog.text
     assert "max_deliveries 0 -> 4" in caplog.text
     assert client.admin.queues()["work"].max_deliveries == 0
+
+
+def test_an_app_defines_where_the_messages_go_that_a_handler_gives_up():
+    app = App(Queue(name="given"))
+    app.handler("orders", retries=1, dead_letters="dead")(print)
+    app.handler("letters", dead_letters="dead")(print)
+    app.handler("others", dead_letters="given")(print)
+
+    assert [(type(each).__name__, each.name) for each in app.definitions] == [
+        ("Queue", "given"),
+        ("Queue", "orders"),
+        ("Queue", "dead"),
+        ("Action", "dead-letter-orders"),
+        ("Action", "dead-letter-letters"),
+        ("Action", "dead-letter-others"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queue", "dead_letters", "text"),
+    [
+        ("orders", "orders", "allowed is another queue than its own"),
+        ("orders.*", "dead", "not for a regular expression; give the app an Action.dead_letter for each queue"),
+        ("orders", "a b", "@app.handler('orders'): dead_letters='a b': "),
+        ("orders", 3, "@app.handler('orders'): dead_letters=3: "),
+        ("orders", "", "@app.handler('orders'): dead_letters='': "),
+    ],
+)
+def test_dead_letters_that_cannot_be_are_explained(queue, dead_letters, text):
+    app = App()
+
+    with pytest.raises(DefinitionError) as refused:
+        app.handler(queue, retries=1 if queue == "orders" else None, dead_letters=dead_letters)
+
+    assert text in str(refused.value)
+    assert app.definitions == []

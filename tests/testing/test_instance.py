@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from ampsq import Action, AsyncClient, Client, Do, On, Queue, Topic, View
+from ampsq import Action, App, AsyncClient, Client, Do, On, Queue, Topic, View
 from ampsq.base.errors import AlreadyAcked, DefinitionError, StaleLease, UnknownQueue
 from ampsq.testing import Instance, message
 
@@ -235,3 +235,54 @@ def test_what_a_holder_reports_is_shown_until_its_lease_lapses(held):
             with pytest.raises(StaleLease):
                 message.report(0.9)
             assert "progress" not in client.admin.explain("work", bookmark).facts.get("lease", {})
+
+
+# -- an app's handlers
+
+
+def test_handle_runs_an_app_until_nothing_may_be_delivered_and_retries_come_with_the_time(held):
+    # Given an app, one of whose messages fails, and one fails at first
+    app = App()
+
+    @app.handler("orders", retries=2, backoff="10s", dead_letters="dead", concurrency=2)
+    def handle(message):
+        if message.data == "bad" or (message.data == "late" and message.delivery == 1):
+            raise ValueError(message.data)
+
+    held.client.apply(*app.definitions)
+    held.client.publish_many("orders", ["good", "bad", "late"])
+
+    # When it runs, and again once the delay is over
+    held.handle(app)
+    first = held.settled("orders")
+    held.handle(app)
+    again = held.settled("orders")
+    held.advance("10s")
+    held.handle(app)
+    second = held.settled("orders")
+    held.advance("10s")
+    held.handle(app)
+
+    # Then each was handled when it was due, and the bad one is a dead letter
+    assert first == again == [("acknowledged", "good")]
+    assert second == [("acknowledged", "good"), ("acknowledged", "late")]
+    assert held.dead_letters("dead") == [("max_deliveries", "bad")]
+
+
+def test_handle_says_which_queue_has_messages_left_and_raises_what_a_worker_does(held):
+    app, go_on = App(), threading.Event()
+    app.handler("orders", retries=2)(lambda _: go_on.wait(60))
+    held.client.apply(*app.definitions)
+    held.client.publish("orders", 1)
+
+    try:
+        with pytest.raises(TimeoutError, match="after '300ms' messages are still in orders; does"):
+            held.handle(app, timeout="300ms")
+    finally:
+        go_on.set()
+    with pytest.raises(DefinitionError, match="the app has no handler"):
+        held.handle(App())
+    unknown = App()
+    unknown.handler("nowhere")(print)
+    with pytest.raises(UnknownQueue, match="nowhere"):
+        held.handle(unknown)
