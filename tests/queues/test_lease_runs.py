@@ -1,4 +1,4 @@
-"""What a client is given in lease runs: handled in any order, by any verb, by many, after faults; see lua/queues/lib/lease_runs."""
+"""What a client is given in lease runs: handled in any order, by any verb, by many, after faults."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_all_messages_come_once_in_order_and_are_acknowledged(client):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_message_is_settled_once_whatever_happens_to_others_of_its_run(client, seed):
-    dice = random.Random(seed)
+    dice = random.Random(seed)  # noqa: S311  (a test's dice)
     deliveries, done = {}, set()
     with client.subscribe("work", max_backlog=60) as messages:
         at_work = []
