@@ -480,6 +480,18 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:leases", "hash", "ref -> subscription, deadline, token, delivery, length in ms",
             "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
+        "runs": Key(
+            ":q:<queue>:runs", "zset",
+            "leases of neighbours in a log that a subscription was given: topic, order of the first, its token, "
+            "how many, subscription, deadline, length in ms; score 0; see lua/queues/lib/lease_runs",
+            "take", "settle, sweep", "nothing: a lost lease is a message that is ready again",
+        ),
+        "run_refs": Key(
+            ":q:<queue>:run_refs", "hash",
+            "first token of a run -> its refs, padded to one width; `<token> m` -> a character each, 1 where it is not "
+            "leased in the run any more",
+            "take, settle", "settle, sweep", "nothing: without it a run is of no use",
+        ),
         "progress": Key(
             ":q:<queue>:progress", "hash",
             "ref of a leased message -> token, ms, 0 to 1 and perhaps a text: how far its holder is, as it said last; "
@@ -626,6 +638,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
         "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
         "recorded": "recorded", "progress": "progress",
+        # how many messages are leased in runs
+        "in_runs": "in_runs",
         "paused": "paused", "rebuild": "rebuild",
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
@@ -760,6 +774,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
+        "run_over": "run_over",
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,
         "lost_cycle": LOST_CYCLE,

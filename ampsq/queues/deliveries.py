@@ -28,7 +28,7 @@ from ampsq.queues.takes_ahead import TakesAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ampsq.protocol.calls.queues import MessagesByQueue, Parts
+    from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts
     from ampsq.publishing.settlements import SettlementKeeper, Settlements
     from ampsq.queues.registration import Registration
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -64,6 +64,7 @@ class LeaseTable:
     Attributes:
         registration, origin: these.
         held: queue -> token -> ref of everything leased to us, as far as we know.
+        in_runs: token -> the run in which a message was delivered.
         acks: acknowledgements collected and not sent.
         late: those that came too late.
         settlements: keeps acknowledgements until they are answered, if somebody asked for that.
@@ -74,6 +75,7 @@ class LeaseTable:
     def __init__(self, registration: Registration, origin: str) -> None:
         self.registration, self.origin = registration, origin
         self.held: dict[bytes, dict[bytes, bytes]] = {}
+        self.in_runs: dict[bytes, LeaseRun] = {}
         self.acks: deque[Parts] = deque()
         self.late = LateAcknowledgements(registration)
         self.settlements: Settlements | None = None
@@ -140,11 +142,18 @@ class LeaseTable:
             try:
                 left = self.drain()
                 for queue in list(left):
-                    refs, tokens = [parts[5] for parts in left[queue]], [parts[1] for parts in left[queue]]
-                    call = calls.settle("acknowledged", queue, refs, tokens, by=self.registration.id)
+                    us, some, refused = self.registration.id, left[queue], list[tuple[bytes, str]]()
+                    if self.in_runs:
+                        groups = calls.acknowledgement_groups({queue: some}, self.in_runs)
+                        sent = [calls.acknowledge_group(group, us) for group in groups]
+                    else:
+                        refs, tokens = [parts[5] for parts in some], [parts[1] for parts in some]
+                        sent = [calls.settle("acknowledged", queue, refs, tokens, by=us)]
                     started = time.monotonic()
-                    refused = await call
-                    await self.answered({queue: left.pop(queue)}, refused, since=started if call.repeated else None)
+                    for call in sent:
+                        refused += await call
+                    since = started if any(call.repeated for call in sent) else None
+                    await self.answered({queue: left.pop(queue)}, refused, since=since)
             except BaseException:
                 self.collect_again(left, may_have_run=True)
                 raise
@@ -172,6 +181,8 @@ class LeaseTable:
             refused: ref and code of what was refused.
             since: when the call was sent first, if it was sent again.
         """
+        if refused:
+            refused = self._spell_out(acks, refused, may_have_run=since is not None)
         try:
             if refused:
                 await self.late.note(acks, refused, since=since)
@@ -180,11 +191,28 @@ class LeaseTable:
                 self.settlements.answered([*chain(*acks.values())])
             if self.late.unanswered:
                 self.late.forget(acks)
+            in_runs = self.in_runs
             for queue, some in acks.items():
-                held = self.held.get(queue)
-                if held:
-                    for parts in some:
-                        held.pop(parts[1], None)
+                held = self.held.get(queue, {})
+                for parts in some:
+                    held.pop(parts[1], None)
+                    in_runs.pop(parts[1], None)
+
+    def _spell_out(
+        self, acks: MessagesByQueue, refused: list[tuple[bytes, str]], *, may_have_run: bool
+    ) -> list[tuple[bytes, str]]:
+        """Collect again what was acknowledged of runs that are over, to be named one by one; gives the others."""
+        over = {int(token) for token, code in refused if code == calls.RUN_OVER}
+        if not over:
+            return refused
+        for queue, some in list(acks.items()):
+            runs = [self.in_runs.get(parts[1]) for parts in some]
+            again = [parts for parts, run in zip(some, runs, strict=True) if run is not None and run.first in over]
+            for parts in again:
+                del self.in_runs[parts[1]]
+            acks[queue] = [parts for parts in some if parts not in again]
+            self.collect_again({queue: again}, may_have_run=may_have_run)
+        return [each for each in refused if each[1] != calls.RUN_OVER]
 
     def drop(self, messages: MessagesByQueue) -> None:
         """Hold these leases no more: nobody renews them."""
@@ -192,6 +220,7 @@ class LeaseTable:
         for queue, some in messages.items():
             for parts in some:
                 self.held.get(queue, {}).pop(parts[1], None)
+                self.in_runs.pop(parts[1], None)
 
     def abandon_acks(self) -> None:
         """Leave what was acknowledged and not answered to who keeps it, if anybody does."""
@@ -292,7 +321,7 @@ class Inbox:
         """One round trip; gives the number of messages."""
         self._is_free = False
         acks = self._leases.drain()
-        call = calls.take(self._registration.id, wanted, acks)
+        call = calls.take(self._registration.id, wanted, acks, self._leases.in_runs)
         started = time.monotonic()
         try:
             taken = await call
@@ -303,23 +332,29 @@ class Inbox:
         except BaseException:
             self.ahead.note_unknown(acks)
             raise
-        self._keep(taken.elements)
+        got = self._keep(taken.elements)
         self._unfinished = taken.unfinished
         await self._leases.answered(acks, taken.refused, since=started if call.repeated else None)
         if call.repeated:
             await self._resume()
-        return len(taken.elements) // 2
+        return got
 
-    def _keep(self, elements: list[bytes]) -> None:
+    def _keep(self, elements: list[bytes]) -> int:
+        """Gives the number of messages."""
         held, queue, replacement = self._leases.held, b"", self.replacement
         tokens: dict[bytes, bytes] = {}
-        for i in range(0, len(elements), 2):
+        i, number, end = 0, 0, len(elements)
+        while i < end:
             parts = elements[i].split(b" ", 5)
+            if b"\n" in parts[5]:
+                parts[5:] = parts[5].split(b"\n", 1)
+            elif b" " in parts[5]:
+                count = self._keep_run(parts, elements, i + 1)
+                i, number = i + 1 + count, number + count
+                continue
             if parts[0] != queue:
                 queue = parts[0]
                 tokens = held.setdefault(queue, {})
-            if b"\n" in parts[5]:
-                parts[5:] = parts[5].split(b"\n", 1)
             if parts[2] == b"0":
                 # A barrier: no lease. Its token is remembered, so that a resume does not push it again.
                 self._barriers.append((parts[0], parts[1]))
@@ -329,21 +364,46 @@ class Inbox:
                 self.buffer.append((parts, elements[i + 1]))
             elif parts[2] != b"0":
                 self.unwanted.append(parts)
+            i, number = i + 2, number + 1
         if elements:
-            self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
+            self._reply_limit = max(_REPLY_BYTES // (len(elements[1]) + 96), 1)
+        return number
+
+    def _keep_run(self, head: Parts, elements: list[bytes], at: int) -> int:
+        """Keep a run whose bodies begin at an element; gives the number of messages."""
+        queue, token, delivery, deadline, kind, text = head
+        refs, first, leases = text.split(), int(token), self._leases
+        count = len(refs)
+        tokens = [b"%d" % number for number in range(first, first + count)]
+        run = calls.LeaseRun(queue, first, refs[0], count)
+        leases.held.setdefault(queue, {}).update(zip(tokens, refs, strict=True))
+        leases.in_runs.update(dict.fromkeys(tokens, run))
+        found = [
+            ([queue, each, delivery, deadline, kind, ref], body)
+            for each, ref, body in zip(tokens, refs, elements[at : at + count], strict=True)
+        ]
+        if not self.replacement.former:
+            self.buffer.extend(found)
+            return count
+        for parts, body in found:
+            if self.replacement.wants(parts, body):
+                self.buffer.append((parts, body))
+            else:
+                self.unwanted.append(parts)
+        return count
 
     async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
         acks = self._leases.drain()
-        await self.ahead.post(pipeline, calls.take(self._registration.id, wanted, acks), acks)
+        await self.ahead.post(pipeline, calls.take(self._registration.id, wanted, acks, self._leases.in_runs), acks)
 
     async def _collect(self, pipeline: Pipeline | AsyncPipeline) -> int:
         found = await self.ahead.collect(pipeline)
         if found is None:
             return 0
-        self._keep(found.taken.elements)
+        got = self._keep(found.taken.elements)
         self._unfinished = found.taken.unfinished
         await self._leases.answered(found.acks, found.taken.refused, since=found.since)
-        return len(found.taken.elements) // 2
+        return got
 
     async def collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Read the replies of all that was sent ahead, and get what was delivered and never arrived."""
@@ -453,5 +513,6 @@ class Inbox:
         self.buffer.clear()
         self.unwanted.clear()
         self._leases.held.clear()
+        self._leases.in_runs.clear()
         self.ahead.outcome_unknown = self._is_free = False
         await us.register()

@@ -2,7 +2,7 @@
 --- ARGV now, queue_name, repair, topics...
 --- GIVES {word, how many, ...} of what is wrong
 --- FLAGS allow-oom
---- @include clock, fail, queue, ref, timetable
+--- @include clock, fail, queue, ref, timetable, lease_runs
 -- topics: some of those that feed it. With repair 1 what can be mended at once is; the first three words need more.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -39,7 +39,7 @@ if call('HEXISTS', K.leases(queue_name), V.anchor) == 0 then
   count('anchor_missing')
   if repair == '1' then call('HSET', K.leases(queue_name), V.anchor, '') end
 end
-if queue.lease > 0 and call('HLEN', K.leases(queue_name)) > 1 and not call('ZSCORE', K.due(), 'leases ' .. queue_name) then
+if queue.lease > 0 and number_leased(queue_name) > 0 and not call('ZSCORE', K.due(), 'leases ' .. queue_name) then
   count('pass_missing')
   if repair == '1' then add_due(ms, 'leases ' .. queue_name) end
 end

@@ -3,9 +3,9 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {cursor of the next part or '0', number of leases of nobody, refs to be verified, refs noted ahead without an entry, holders, bytes}
 --- FLAGS allow-oom
---- @include clock, fail, message_places, queue_history, message_life, timetable
+--- @include clock, fail, message_places, queue_history, message_life, timetable, lease_runs
 -- count: about how many; bodies come along, so ask for the fewer the larger they are.
--- source: `ready`, `sorted`, `held`, `remote`, `leases`, `ahead`; `attempts`, `lives` or `owners`, of which all refs are given. holders: in turn, one name a lease. Leases of nobody: their subscription does not
+-- source: `ready`, `sorted`, `held`, `remote`, `leases`, `runs`, `ahead`; `attempts`, `lives` or `owners`, of which all refs are given. holders: in turn, one name a lease. Leases of nobody: their subscription does not
 -- exist and no pass is due that would find them; with repair 1 it is.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -17,7 +17,15 @@ local keys = {
 }
 local is_hash = source == 'leases' or source == 'ahead' or source == 'attempts' or source == 'owners'
 local is_whole = source == 'attempts' or source == 'lives' or source == 'owners'
-local scanned = call(is_hash and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', count)
+
+-- Of `runs` a part is one run, and the cursor the one behind which it goes on.
+local function next_run()
+  local run = runs_behind(queue_name, cursor == '0' and '' or cursor, 1)[1]
+  return {run and run.member or '0', run and leases_in_run(queue_name, run) or {}}
+end
+
+local scanned = source == 'runs' and next_run() or call(is_hash and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', count)
+local are_leases = source == 'leases' or source == 'runs'
 local refs, gone, holders, unheld, known, present, bytes = {}, 0, {}, 0, {}, {}, 0
 local pass = tonumber(call('ZSCORE', K.due(), 'leases ' .. queue_name) or ms + 1)
 
@@ -28,7 +36,7 @@ end
 
 -- On the side of what is owned elsewhere, or of what is not.
 local function is_astray(ref, fields)
-  return queue.owner and source ~= 'leases' and is_remote(queue, ref, fields) ~= (source == 'remote')
+  return queue.owner and not are_leases and is_remote(queue, ref, fields) ~= (source == 'remote')
 end
 
 for i = 1, #scanned[2], 2 do
@@ -47,7 +55,7 @@ for i = 1, #scanned[2], 2 do
     else
       local is_wrong = not entry or not read or is_before_start(queue_name, topic, id)
       if is_wrong or is_astray(ref, entry[2]) then refs[#refs + 1] = ref end
-      if source == 'leases' then
+      if are_leases then
         holders[#holders + 1] = string.match(scanned[2][i + 1], '^%d+ (%S+)')
         if pass > ms and not is_there(holders[#holders]) then unheld = unheld + 1 end
       end

@@ -2,7 +2,7 @@
 --- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
 --- GIVES the version of the catalog with it
---- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery, journal_start, timetable
+--- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery, journal_start, timetable, lease_runs
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
@@ -30,7 +30,7 @@ local life_changed = (former_policy or '') ~= policy
 define_ring(name, ring, not former)
 define_sorting(name, entry, priority, barrier, life_changed)
 if life_changed then expire_anew(load_queue(name)) end
-if former and former ~= compiled and call('HLEN', K.leases(name)) > 1 then
+if former and former ~= compiled and number_leased(name) > 0 then
   -- A pass that is under way, and the next one's time, were reckoned with the former lease period.
   call('HDEL', K.queue(name), F.passing)
   add_due(ms, 'leases ' .. name)

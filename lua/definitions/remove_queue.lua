@@ -3,12 +3,12 @@
 --- FAIL CATALOG_CHANGED, QUEUE_IN_USE
 --- GIVES 1, or 0 when there was none
 --- FLAGS allow-oom
---- @include fail, catalog, route
+--- @include fail, catalog, route, lease_runs
 check_catalog(version)
 if call('HEXISTS', K.queues(), name) == 0 then return 0 end
 local delayed, scheduled = unpack(call('HMGET', K.queue(name), F.delayed, F.scheduled))
 local uses = {
-  subscriptions = call('SCARD', K.members(name)), leased = call('HLEN', K.leases(name)) - 1,
+  subscriptions = call('SCARD', K.members(name)), leased = number_leased(name),
   -- They stand in the timetable, where they would be taken for those of a later queue of this name.
   delayed = tonumber(delayed or 0) + tonumber(scheduled or 0), rebuilds = call('ZSCORE', K.rebuilding(), name) and 1 or 0,
 }
@@ -39,7 +39,7 @@ end
 call('UNLINK', K.queue(name), K.cursors(name), K.behind(name), K.ahead(name), K.ready(name), K.filters(name),
   K.places(name), K.lives(name), K.held(name), K.events(name), K.leases(name), K.attempts(name), K.remote(name),
   K.owners(name), K.asked(name), K.granted(name), K.journal(name), K.definitions(name), K.rebuilt(name), K.deliveries(name),
-  K.progress(name))
+  K.progress(name), K.runs(name), K.run_refs(name))
 for _, kind in ipairs({'leases', 'dispatch', 'expiry', 'read', 'watch'}) do
   call('ZREM', K.due(), kind .. ' ' .. name)
 end

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_SUBSCRIPTION, UNKNOWN_QUEUE
 --- GIVES the cursor of the next step, '0' after the last
 --- FLAGS allow-oom
---- @include clock, fail, inbox
+--- @include clock, fail, inbox, lease_runs
 -- tokens: what the client holds of this queue. Same lease, same token, same delivery: nothing is counted.
 if call('EXISTS', K.subscription(subscription_id)) == 0 then
   fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id})
@@ -16,12 +16,29 @@ for i = 1, #inbox, 2 do
   local element = parse_element_head(inbox[i])
   if element.queue == queue_name then held[element.token] = true end
 end
-local scanned = call('HSCAN', K.leases(queue_name), cursor, 'COUNT', V.batch)
+-- What is leased in runs comes behind all other leases: cursor is `run`, and the one behind which it goes on.
+local function next_leases()
+  local behind = string.match(cursor, '^run ?(.*)$')
+  if not behind then
+    local scanned = call('HSCAN', K.leases(queue_name), cursor, 'COUNT', V.batch)
+    return scanned[1] == '0' and load_queue(queue_name).in_runs and 'run' or scanned[1], scanned[2]
+  end
+  local runs, values = runs_behind(queue_name, behind, V.batch), {}
+  for i, run in ipairs(runs) do
+    if run.holder == subscription_id then
+      for _, text in ipairs(leases_in_run(queue_name, run)) do values[#values + 1] = text end
+    end
+    if #values >= 2 * V.batch or i == V.batch then return 'run ' .. run.member, values end
+  end
+  return '0', values
+end
+
+local following, values = next_leases()
 local lost = {}
-for i = 1, #scanned[2], 2 do
-  local lease = scanned[2][i] ~= V.anchor and parse_lease(scanned[2][i + 1])
+for i = 1, #values, 2 do
+  local lease = values[i] ~= V.anchor and parse_lease(values[i + 1])
   if lease and lease.holder == subscription_id and not held[lease.token] then
-    lost[#lost + 1] = {ref = scanned[2][i], lease = lease}
+    lost[#lost + 1] = {ref = values[i], lease = lease}
   end
 end
 for _, text in ipairs(cursor == '0' and call('LRANGE', K.barriers(subscription_id), 0, -1) or {}) do
@@ -35,4 +52,4 @@ for _, item in ipairs(lost) do
   call('RPUSH', K.inbox(subscription_id), queue_name .. ' ' .. item.lease.token .. ' ' .. item.lease.delivery .. ' '
     .. item.lease.deadline .. ' r ' .. item.ref, '')
 end
-return scanned[1]
+return following

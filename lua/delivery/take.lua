@@ -3,21 +3,26 @@
 --- FAIL UNKNOWN_SUBSCRIPTION
 --- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}
 --- FLAGS allow-oom
---- @include clock, fail, settlement_groups, settlement, dispatch, inbox
--- acks: groups of queue, number, that many refs, that many tokens. Nothing yet: messages are still to be judged by filters
+--- @include clock, fail, settlement_groups, settlement, dispatch, inbox, run_settlement
+-- acks: groups as settlement_groups has them. wanted: how many; behind it ` run` where a head may stand for a run: many refs with a
+-- space between them, the tokens from the first one's on, as many bodies. Nothing yet: messages are still to be judged by filters
 -- or priorities, and each call does a bounded part of that.
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
 local refused, freed, groups, at = {}, {}, {}, acks_from
 while at < #ARGV do
-  local queue, refs, tokens, after = read_group(at)
-  groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens}
+  local queue, refs, tokens, after, run = read_group(at)
+  groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens, run = run}
   at = after
 end
 for _, group in ipairs(groups) do
-  local answers = group.queue
-    and settle_messages(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed) or {}
+  local answers = {}
+  if group.queue and group.run then
+    answers = acknowledge_in_run(group.queue, ms, group.run, subscription_id, freed)
+  elseif group.queue then
+    answers = settle_messages(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed)
+  end
   for _, text in ipairs(answers) do refused[#refused + 1] = text end
 end
 
@@ -27,16 +32,20 @@ local function is_large(texts)
   return bytes >= V.bytes
 end
 
-local elements, full = take_inbox(subscription_id, tonumber(wanted), freed)
+local most, form = string.match(wanted, '^(%d+) ?(.*)$')
+subscription.takes_runs = form == 'run'
+local elements, full = take_inbox(subscription_id, tonumber(most), freed)
+local got = #elements / 2
 free_room(freed, ms, '', subscription)
 local unfinished, several = false, string.find(subscription.queues, ' ', 1, true)
 for name in string.gmatch(queues_in_turn(subscription), '%S+') do
   -- What is left in the inbox comes first, and a reply has its size.
   full = full or #elements > 0 and several and is_large(elements)
-  local left = full and 0 or wanted - #elements / 2
+  local left = full and 0 or most - got
   if left > 0 then
     local given, more = dispatch_or_defer(name, ms, left, subscription)
     unfinished = unfinished or more
+    got = got + (given.run or #given / 2)
     if #elements == 0 then
       elements = given
     else

@@ -3,9 +3,9 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {ms now; ms of the oldest message that may be delivered; of the oldest leased one; since when the oldest lease is: each '' where there is none; told of and not here; 1 if proxied else 0}
 --- FLAGS no-writes, allow-oom
---- @include clock, fail, explain_subscriptions
+--- @include clock, fail, explain_subscriptions, lease_runs
 -- Bounded: of a queue with priorities the next hundred are looked at, and the oldest of the least priority, which waits longest;
--- of more than a thousand leases, a thousand by chance.
+-- of more than a thousand leases, a thousand by chance; of runs of leases the first hundred.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
@@ -42,6 +42,12 @@ local function oldest_leased()
       local begun = lease.deadline > 0 and lease.deadline - lease.length
       if begun and (not since or begun < since) then since = begun end
     end
+  end
+  local runs = queue.in_runs and runs_behind(queue_name, '', 100) or {}
+  if runs[1] then message = older(message, leases_in_run(queue_name, runs[1])[1]) end
+  for _, run in ipairs(runs) do
+    local begun = run.deadline > 0 and run.deadline - run.length
+    if begun and (not since or begun < since) then since = begun end
   end
   return ms_of(message), since and string.format('%.0f', since) or ''
 end

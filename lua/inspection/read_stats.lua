@@ -3,10 +3,10 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {fields, leased, ready, subscriptions, ahead, sorted, held, remote, topic, unread, cursor, last ID, ...}
 --- FLAGS no-writes, allow-oom
---- @include fail
+--- @include fail, lease_runs
 if call('EXISTS', K.queue(queue_name)) == 0 then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local out = {
-  call('HGETALL', K.queue(queue_name)), math.max(call('HLEN', K.leases(queue_name)) - 1, 0),
+  call('HGETALL', K.queue(queue_name)), number_leased(queue_name),
   call('ZCARD', K.ready(queue_name)), call('SCARD', K.members(queue_name)), call('HLEN', K.ahead(queue_name)),
   call('ZCARD', K.sorted(queue_name, V.none)), call('ZCARD', K.held(queue_name)), call('ZCARD', K.remote(queue_name)),
 }

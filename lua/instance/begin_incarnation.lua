@@ -2,7 +2,7 @@
 --- ARGV now, incarnation
 --- GIVES {origin, 1 while leases of the last incarnation are left: call again, else 0}
 --- FLAGS allow-oom
---- @include clock, fail, recovery, ref, lease_return, dispatch, journal_start
+--- @include clock, fail, recovery, ref, lease_return, dispatch, journal_start, lease_runs
 -- Nothing is written anew: the last ID tells whose an entry without a source is. Leases are void, a part of them with each call;
 -- queues that share their messages are held (instance/lib/recovery). Called again with the same word it begins nothing.
 local ms = clock_ms(now)
@@ -30,17 +30,27 @@ end
 
 -- What nobody was told of its holders counts for nothing; at most once it is over.
 local function void_leases(queue)
-  local refs, leases, freed, cursor = {}, {}, {}, '0'
+  local refs, leases, freed, cursor, behind = {}, {}, {}, '0', ''
+
+  local function add_void(values)
+    for i = 1, #values, 2 do
+      local lease = values[i] ~= V.anchor and parse_lease(values[i + 1])
+      if lease and tonumber(lease.token) <= tonumber(queue.recovering) then
+        refs[#refs + 1], leases[#leases + 1] = values[i], lease
+      end
+    end
+  end
+
   repeat
     local scanned = call('HSCAN', K.leases(queue.name), cursor, 'COUNT', V.batch)
     cursor = scanned[1]
-    for i = 1, #scanned[2], 2 do
-      local lease = scanned[2][i] ~= V.anchor and parse_lease(scanned[2][i + 1])
-      if lease and tonumber(lease.token) <= tonumber(queue.recovering) then
-        refs[#refs + 1], leases[#leases + 1] = scanned[2][i], lease
-      end
-    end
+    add_void(scanned[2])
   until cursor == '0' or #refs >= V.batch
+  while #refs < V.batch and behind do
+    local run = runs_behind(queue.name, behind, 1)[1]
+    behind = run and run.member
+    if run and run.token <= tonumber(queue.recovering) then add_void(leases_in_run(queue.name, run)) end
+  end
   return_leased(queue, queue.once and V.disconnected or V.given_back, refs, leases, freed, ms, 0)
   free_room(freed, ms, queue.name)
   return #refs >= V.batch and 1 or 0

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lease_runs import expanded, without_runs
+
 from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
+from ampsq.protocol.calls.queues import LEASE_RUNS
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import LEASES_ANCHOR, POLICY
 
@@ -89,6 +92,8 @@ class World:
         self.run("open", self.now, "i", "one")
         self.store.redis.hset(self.key(":instance"), "catalog", _VERSION)
         self.before, self.requests = {}, 0
+        # Whether messages are taken in runs.
+        self.runs = LEASE_RUNS
 
     def key(self, suffix):
         return "{" + self.store.instance + "}" + suffix
@@ -100,7 +105,7 @@ class World:
         return decoded(self.store.redis.hget(self.key(":instance"), "catalog"))
 
     def state(self):
-        """Every key; journals without their IDs, which are the server's time; leases without the anchor."""
+        """Every key; journals without their IDs, which are the server's time; leases spelled out, no anchor."""
         state = {}
         for suffix, value in self._snapshot(self.store).items():
             kept = value
@@ -110,7 +115,7 @@ class World:
                 kept = {name: lease for name, lease in value.items() if name != LEASES_ANCHOR}
             if kept:
                 state[suffix] = kept
-        return state
+        return without_runs(state)
 
     def mark(self):
         """Remember the state, for `changes`."""
@@ -237,7 +242,9 @@ class World:
         return out
 
     def take_whole(self, subscription, wanted=1, acks=()):
-        elements, refused, _ = self.run("take", self.now, subscription, wanted, *self.groups(acks))
+        asked = f"{wanted} run" if self.runs else wanted
+        elements, refused, _ = self.run("take", self.now, subscription, asked, *self.groups(acks))
+        elements = expanded(elements)
         messages = [read_element(elements[i], elements[i + 1]) for i in range(0, len(elements), 2)]
         return messages, dict(zip(refused[::2], refused[1::2], strict=True))
 
@@ -269,6 +276,5 @@ class World:
 
     def holders(self, queue):
         """Who holds what: ref -> subscription."""
-        leases = self.store.redis.hgetall(self.key(f":q:{queue}:leases"))
-        held = {decoded(place): decoded(lease) for place, lease in leases.items()}
-        return {place: lease.split(" ")[1] for place, lease in held.items() if place != LEASES_ANCHOR}
+        leases = self.state().get(f":q:{queue}:leases", {})
+        return {place: lease.split(" ")[1] for place, lease in leases.items()}

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from lease_runs import expanded, in_runs, runs_of, spelled_out
 from queue_model import FAIRNESS, Model, Queue, Sub
 from real import Real, decoded, flat, grouped, messages_of, pairs_of, texts
 
@@ -68,6 +69,7 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = Store(self.url, f"model-{os.getpid()}-{next(_instances)}")
         self.real, self.published, self.seen, self.past = Real(self.store), [], [], {}
+        self.takes = 0
 
     def teardown(self):
         keys = list(self.store.redis.scan_iter(match=self.real.tag + ":*", count=1000))
@@ -152,12 +154,23 @@ class QueueMachine(RuleBasedStateMachine):
 
     def take_of(self, sub, acks, wanted=50):
         groups = grouped(acks)
-        elements, refused, _ = self.run("take", sub.id, wanted, *flat(groups))
+        self.takes += 1
+        # One take in three asks for no runs, and names what it acknowledges one by one, as another release's.
+        asked, sent = (wanted, flat(groups)) if self.takes % 3 == 0 else (f"{wanted} run", self.in_runs(groups, sub))
+        elements, refused, _ = self.run("take", sub.id, asked, *sent)
+        elements = expanded(elements)
         taken, expected = self.model.take(sub, wanted, groups)
         assert messages_of(elements) == taken
         self.check_heads(elements)
-        assert pairs_of(refused) == expected
+        assert sorted(pairs_of(refused)) == sorted(expected)
         self.seen += taken
+
+    def in_runs(self, groups, sub):
+        found = {}
+        for name in groups:
+            members, refs = self.real.read(("ZRANGE", f":q:{name}:runs", 0, -1), ("HGETALL", f":q:{name}:run_refs"))
+            found[name] = runs_of(decoded(members), texts(refs))
+        return in_runs(groups, sub.id, found)
 
     def check_heads(self, elements):
         """What a worker is told of each message is what the lease says; a barrier has none."""
@@ -282,13 +295,17 @@ class QueueMachine(RuleBasedStateMachine):
     def look(self, queue):
         """What the server holds of a queue; refs in the order of its structures."""
         at = f":q:{queue.name}"
-        fields, leases, ready, attempts, cursors, ahead, journal, *logs = self.real.read(
-            ("HGETALL", at), ("HGETALL", at + ":leases"), ("ZRANGE", at + ":ready", 0, -1),
+        fields, leases, runs, run_refs, ready, attempts, cursors, ahead, journal, *logs = self.real.read(
+            ("HGETALL", at), ("HGETALL", at + ":leases"), ("ZRANGE", at + ":runs", 0, -1),
+            ("HGETALL", at + ":run_refs"), ("ZRANGE", at + ":ready", 0, -1),
             ("HGETALL", at + ":attempts"), ("HGETALL", at + ":cursors"), ("HKEYS", at + ":ahead"),
             ("XRANGE", at + ":journal", "-", "+"), *(("XRANGE", f":log:{t}", "-", "+") for t in queue.topics),
         )  # fmt: skip
         leases, cursors = texts(leases), texts(cursors)
         assert leases.pop(LEASES_ANCHOR) == ""
+        single = len(leases)
+        leases = spelled_out(leases, decoded(runs), texts(run_refs))
+        assert int(texts(fields).get("in_runs", 0)) == len(leases) - single
         read, unread = set(), set()
         for topic, log in zip(queue.topics, logs, strict=True):
             entries = [ref_of(topic, entry.decode()) for entry, _ in log]

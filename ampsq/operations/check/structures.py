@@ -25,7 +25,7 @@ _LOOKS: Final = 3
 _FIRST: Final = 8
 _MOST: Final = 60
 _BYTES: Final = 500_000
-_SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "ahead", "owners")
+_SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "runs", "ahead", "owners")
 
 
 @dataclass(slots=True)

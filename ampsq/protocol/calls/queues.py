@@ -5,24 +5,30 @@ Every module here has such typed calls, one a script: arguments in, a `Call` out
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.protocol import schema
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.scripts import script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redis.typing import EncodableT
 
 __all__ = [
+    "LEASE_RUNS",
+    "RUN_OVER",
+    "LeaseRun",
     "MessagesByQueue",
     "Parts",
     "RedriveReply",
     "TakeReply",
     "Verb",
+    "acknowledge_group",
+    "acknowledgement_groups",
     "redrive",
     "resume",
     "settle",
@@ -30,6 +36,10 @@ __all__ = [
     "wait_for_push",
 ]
 
+#: The code of a refusal that says that nothing of a run is leased in it any more.
+RUN_OVER: Final = str(schema.VALUES["run_over"])
+#: Whether this process asks for runs. The release before does not know them: its scripts would not see these leases.
+LEASE_RUNS: Final = os.environ.get("AMPSQ_LEASE_RUNS", "") == "1"
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
 #: The parts of a delivered message's head: queue, token, delivery, deadline, kind, ref, other fields if any.
 Parts: TypeAlias = list[bytes]
@@ -37,10 +47,44 @@ Parts: TypeAlias = list[bytes]
 MessagesByQueue: TypeAlias = dict[bytes, list[Parts]]
 
 
+class LeaseRun:
+    """Messages of one queue that were leased in one record: neighbours in a log, delivered for the first time.
+
+    Args:
+        queue: theirs.
+        token: of the first one; each has the one behind that of the one before.
+        ref: of the first one.
+        count: how many they were.
+    """
+
+    __slots__ = ("count", "first", "name", "queue")
+
+    def __init__(self, queue: bytes, token: int, ref: bytes, count: int) -> None:
+        self.queue, self.first, self.count = queue, token, count
+        self.name = b"%b %d" % (ref, token)
+
+    def part_of(self, messages: Sequence[Parts]) -> bytes:
+        """Name some of them, as the scripts take them to be acknowledged; those that follow each other in one go."""
+        if len(messages) == self.count:
+            return self.name
+        places = sorted(int(parts[1]) - self.first + 1 for parts in messages)
+        texts, first, last = [self.name], places[0], places[0]
+        for place in places[1:]:
+            if place > last + 1:
+                texts.append(b"%d %d" % (first, last))
+                first = place
+            last = place
+        texts.append(b"%d %d" % (first, last))
+        return b" ".join(texts)
+
+
 @dataclass(frozen=True, slots=True)
 class TakeReply:
-    """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code.
+    """What was picked up, and the acknowledgements refused: ref, code.
 
+    `elements`: heads and bodies in turn; a head with several refs, a space between them, is that of a run: their tokens
+    follow each other from the head's on, and as many bodies follow. A refusal `RUN_OVER` has the token of a run instead
+    of a ref: what was acknowledged of it is to be acknowledged one by one.
     `unfinished`: nothing yet, but messages are still being judged by filters or priorities; ask again at once.
     """
 
@@ -79,17 +123,54 @@ def redrive(
     )
 
 
-def take(subscription: str, wanted: int, acks: MessagesByQueue) -> Call[TakeReply]:
-    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `push_again`."""
-    arguments: list[EncodableT] = ["", subscription, wanted]
-    for queue, some in acks.items():
-        arguments += [queue, len(some), *[parts[5] for parts in some], *[parts[1] for parts in some]]
+def take(
+    subscription: str, wanted: int, acks: MessagesByQueue, in_runs: Mapping[bytes, LeaseRun] | None = None
+) -> Call[TakeReply]:
+    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `push_again`.
+
+    `in_runs`: token -> the run in which a message was delivered; None: runs are not understood.
+    """
+    arguments: list[EncodableT] = ["", subscription, f"{wanted} run" if LEASE_RUNS and in_runs is not None else wanted]
+    if in_runs:
+        for group in acknowledgement_groups(acks, in_runs):
+            arguments += group
+    else:
+        for queue, some in acks.items():
+            arguments += [queue, len(some), *[parts[5] for parts in some], *[parts[1] for parts in some]]
     return Call(
         script("take"),
         arguments,
         lambda reply: TakeReply(reply[0], _refusals(reply[1]), bool(reply[2])),
         repeatable=True,
     )
+
+
+def acknowledgement_groups(acks: MessagesByQueue, in_runs: Mapping[bytes, LeaseRun]) -> list[list[EncodableT]]:
+    """Spell acknowledgements as the scripts take them: one group a run, and one a queue of all others.
+
+    `in_runs`: token -> the run in which a message was delivered.
+    """
+    groups: list[list[EncodableT]] = []
+    for queue, some in acks.items():
+        of_runs: dict[LeaseRun, list[Parts]] = {}
+        others = []
+        for parts in some:
+            run = in_runs.get(parts[1])
+            if run is None or run.queue != queue:
+                others.append(parts)
+            elif run in of_runs:
+                of_runs[run].append(parts)
+            else:
+                of_runs[run] = [parts]
+        groups += [[queue, "run", run.part_of(messages)] for run, messages in of_runs.items()]
+        if others:
+            groups.append([queue, len(others), *[parts[5] for parts in others], *[parts[1] for parts in others]])
+    return groups
+
+
+def acknowledge_group(group: Sequence[EncodableT], by: str) -> Call[list[tuple[bytes, str]]]:
+    """Acknowledge one of `acknowledgement_groups`; gives ref and code of those refused, as `TakeReply` has them."""
+    return Call(script("settle"), ["", "acknowledged", 0, by, *group], _refusals, repeatable=True)
 
 
 def settle(

@@ -1,5 +1,5 @@
 --- message_places: where many messages of a queue are at once, from the structures that are the truth about it.
---- @include index_places, ref
+--- @include index_places, ref, lease_runs
 
 -- What a command says of each of many fields; mostly the key is not there, which is one look.
 local function ask_each(command, key, fields)
@@ -25,7 +25,7 @@ end
 -- `a` if it is noted ahead. The lease and what is noted come as second and third value.
 local function places_of(queue, refs)
   local name, sorted = queue.name, queue.sorted
-  local leases, ready = ask_each('HMGET', K.leases(name), refs), ask_each('ZMSCORE', K.ready(name), refs)
+  local leases, ready = #refs > 0 and lease_values(queue, refs) or {}, ask_each('ZMSCORE', K.ready(name), refs)
   local placed = sorted and ask_each('ZMSCORE', K.sorted(name, V.none), members_of(queue, refs)) or {}
   local held = sorted and ask_each('ZMSCORE', K.held(name), refs) or {}
   local remote = queue.owner and ask_each('ZMSCORE', K.remote(name), refs) or {}

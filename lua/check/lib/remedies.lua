@@ -5,9 +5,8 @@
 local function remove_from_place(look, ref, place)
   local queue, name = look.queue, look.queue.name
   if place == 'l' then
-    local lease = call('HGET', K.leases(name), ref)
-    local holder = string.match(lease, '^%d+ (%S+)')
-    call('HDEL', K.leases(name), ref)
+    local holder = string.match(lease_values(queue, {ref})[1], '^%d+ (%S+)')
+    remove_leases(queue, {ref})
     forget_progress(queue, {ref})
     look.freed[holder] = (look.freed[holder] or 0) + 1
   elseif place == 'r' then

@@ -1,4 +1,5 @@
 --- queue_emptiness: whether a queue has no message at all, read or not.
+--- @include lease_runs
 
 -- Entries that it has not read count as its messages, though it might keep them out.
 local function has_unread(name)
@@ -21,6 +22,5 @@ local function is_queue_empty(name)
     + call('ZCARD', K.remote(name))
   -- One that is being rebuilt finds its messages again.
   if fields[3] or waiting + (fields[1] or 0) + (fields[2] or 0) > 0 then return false end
-  -- The anchor is no lease.
-  return call('HLEN', K.leases(name)) <= 1 and not has_unread(name)
+  return number_leased(name) == 0 and not has_unread(name)
 end

@@ -1,5 +1,5 @@
 --- inbox: what was pushed to a subscription; only barriers and what is still leased under its token are handed out.
---- @include leases, ref, delivery_element, settlement
+--- @include leases, ref, delivery_element, settlement, lease_runs
 
 local function parse_element_head(head)
   local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%w+) ([^\n]+)')
@@ -8,7 +8,8 @@ end
 
 -- The lease's value, nil when it ended or the message is held under a newer token.
 local function lease_of_element(element)
-  local value = call('HGET', K.leases(element.queue), element.ref)
+  local queue = load_queue(element.queue)
+  local value = queue and lease_values(queue, {element.ref})[1]
   return value and string.match(value, '^%d+') == element.token and value or nil
 end
 

@@ -1,16 +1,17 @@
 --- lease_pass: one bounded step of reading through a queue's leases; lapsed ones and those of absent holders go back.
---- @include uncollected_leases, dispatch, timetable
+--- @include uncollected_leases, dispatch, timetable, lease_runs
 
-local function sort_lease(found, ref, lease, ms, present)
+-- lease: of a message, or a run. nil: it lasts.
+local function cause_of_end(lease, ms, present)
   if present[lease.holder] == nil then
     present[lease.holder] = call('EXISTS', K.subscription(lease.holder)) == 1
   end
-  local cause
-  if not present[lease.holder] then
-    cause = V.disconnected
-  elseif lease.deadline > 0 and lease.deadline <= ms then
-    cause = V.lapsed
-  end
+  if not present[lease.holder] then return V.disconnected end
+  return lease.deadline > 0 and lease.deadline <= ms and V.lapsed or nil
+end
+
+local function sort_lease(found, ref, lease, ms, present)
+  local cause = cause_of_end(lease, ms, present)
   if cause then
     local list = found[cause]
     list.refs[#list.refs + 1] = ref
@@ -19,18 +20,34 @@ local function sort_lease(found, ref, lease, ms, present)
   return cause
 end
 
--- The clock went back: no deadline may lie further ahead than its own length.
+-- The clock went back: no deadline may lie further ahead than its own length. What was leased in a run gets a lease of its own.
 local function clamp_deadline(queue, ref, lease, ms)
   lease.deadline = ms + lease.length
+  leave_runs(queue, {ref})
   call('HSET', K.leases(queue.name), ref, lease_value(lease, lease.deadline, lease.length))
+end
+
+-- Refs and values in turn of the leases of some runs behind one that end or are to be clamped, about a batch; the run behind
+-- which it goes on, '' at the end; the earliest deadline of those that last.
+local function ending_in_runs(queue, behind, ms, present, earliest)
+  local found, runs = {}, queue.in_runs and runs_behind(queue.name, behind, V.batch) or {}
+  for _, run in ipairs(runs) do
+    if run.deadline > ms + run.length or cause_of_end(run, ms, present) then
+      for _, text in ipairs(leases_in_run(queue.name, run)) do found[#found + 1] = text end
+      if #found >= 2 * V.batch then return found, run.member, earliest end
+    elseif run.deadline > 0 and (earliest == 0 or run.deadline < earliest) then
+      earliest = run.deadline
+    end
+  end
+  return found, #runs == V.batch and runs[#runs].member or '', earliest
 end
 
 -- The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
 -- after its start.
-local function schedule_lease_pass(queue, ms, cursor, earliest, started)
+local function schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
   local member = 'leases ' .. queue.name
-  if cursor ~= '0' then
-    call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started)
+  if cursor ~= '0' or behind ~= '' then
+    call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started .. ' ' .. behind)
     add_due(ms, member)
     return
   end
@@ -39,7 +56,7 @@ local function schedule_lease_pass(queue, ms, cursor, earliest, started)
   -- Without a lease period only the absence of a holder ends a lease, and the scan may have missed some: a server that
   -- restarts in the middle of a pass orders its tables anew. So a pass follows while there are any.
   if earliest == 0 then earliest = ms + V.pass_again end
-  if call('HLEN', K.leases(queue.name)) > 1 then
+  if number_leased(queue.name) > 0 then
     add_due(math.max(earliest, ms + V.due_period), member)
   else
     call('ZREM', K.due(), member)
@@ -48,15 +65,22 @@ end
 
 local function pass_leases(name, ms)
   local queue = load_queue(name)
-  local state = call('HGET', K.queue(name), F.passing) or '0 0 ' .. ms
-  local cursor, earliest, started = string.match(state, '^(%d+) (%d+) (%d+)$')
+  local state = call('HGET', K.queue(name), F.passing) or '0 0 ' .. ms .. ' '
+  -- behind: up to which run they are read; runs come before all other leases.
+  local cursor, earliest, started, behind = string.match(state, '^(%d+) (%d+) (%d+) (.*)$')
   earliest, started = tonumber(earliest), tonumber(started)
   local found = {[V.disconnected] = {refs = {}, leases = {}}, [V.lapsed] = {refs = {}, leases = {}}}
-  local present, scanned = {}, call('HSCAN', K.leases(name), cursor, 'COUNT', V.batch)
-  for i = 1, #scanned[2], 2 do
-    local ref = scanned[2][i]
+  local present, values = {}, {}
+  if cursor == '0' then values, behind, earliest = ending_in_runs(queue, behind, ms, present, earliest) end
+  if behind == '' then
+    local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', V.batch)
+    cursor = scanned[1]
+    for _, text in ipairs(scanned[2]) do values[#values + 1] = text end
+  end
+  for i = 1, #values, 2 do
+    local ref = values[i]
     if ref ~= V.anchor then
-      local lease = parse_lease(scanned[2][i + 1])
+      local lease = parse_lease(values[i + 1])
       if lease.deadline > ms + lease.length then clamp_deadline(queue, ref, lease, ms) end
       local ends = sort_lease(found, ref, lease, ms, present)
       if not ends and lease.deadline > 0 and (earliest == 0 or lease.deadline < earliest) then
@@ -68,7 +92,7 @@ local function pass_leases(name, ms)
   for _, list in pairs(found) do sort_out_uncollected(queue, list, given_back) end
   for cause, list in pairs(found) do return_leased(queue, cause, list.refs, list.leases, freed, ms, nil) end
   return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
-  schedule_lease_pass(queue, ms, scanned[1], earliest, started)
+  schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
   free_room(freed, ms, name)
   dispatch_or_defer(name, ms, V.batch)
 end

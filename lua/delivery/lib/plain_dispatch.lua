@@ -26,8 +26,12 @@ local function dispatch_plain(queue, now, limit, own)
     local mine = subscription == own
     local out = mine and given or pushes[subscription.id] or {}
     if not mine then pushes[subscription.id] = out end
-    hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
-      leases, out)
+    if run == count and mine and can_be_run(queue, messages, count, own) then
+      hand_over_run(queue, messages, count, own, token, deadline, out)
+    else
+      hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
+        leases, out)
+    end
     token, at = token + run, at + run
     give_to_best(room, queue, subscription, run, token)
   end

@@ -1,5 +1,5 @@
 --- browse_step: messages of one source of a queue, judged by a filter, in steps that are bounded like a dispatch.
---- @include judging_plan, next_messages, message_place, set_rank, message_life
+--- @include judging_plan, next_messages, message_place, set_rank, message_life, lease_runs
 
 local function open_browse(queue, filter)
   local browse = {queue = queue, plan = load_plan(queue), available = 0, found = {}, filtered = filter ~= ''}
@@ -61,21 +61,41 @@ local function browse_zset(browse, key, after, now)
   return after
 end
 
+local function add_leased(browse, ref, value, now)
+  local topic, id = parse_ref(ref)
+  local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
+  if entry then add_browsed(browse, ref, entry[2], string.match(value, '^%d+ (%S+)'), '0', ref, now) end
+end
+
 -- A scan cannot stop inside a page, so its pages are of few messages, which may be large.
-local function browse_leases(browse, cursor, now)
+local function browse_scan(browse, cursor, now)
   if cursor == '' then cursor = '0' end
   repeat
     local scanned = call('HSCAN', K.leases(browse.queue.name), cursor, 'COUNT', 1)
-    for i = 1, #scanned[2], 2 do
-      local ref = scanned[2][i]
-      local topic, id = parse_ref(ref)
-      local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
-      if entry then add_browsed(browse, ref, entry[2], string.match(scanned[2][i + 1], '^%d+ (%S+)'), '0', ref, now) end
-    end
+    for i = 1, #scanned[2], 2 do add_leased(browse, scanned[2][i], scanned[2][i + 1], now) end
     charge_missing(browse)
     cursor = scanned[1]
   until cursor == '0' or is_browse_over(browse)
-  return cursor == '0' and '' or cursor
+  return cursor == '0' and 'run 0 ' or cursor
+end
+
+-- What is leased in runs comes behind all other leases: `run`, how far in the next one, the one before it.
+local function browse_leases(browse, cursor, now)
+  local at, behind = string.match(cursor, '^run (%d+) (.*)$')
+  if not at then return browse_scan(browse, cursor, now) end
+  at = tonumber(at)
+  while not is_browse_over(browse) do
+    local run = runs_behind(browse.queue.name, behind, 1)[1]
+    if not run then return '' end
+    local leases = leases_in_run(browse.queue.name, run)
+    while 2 * at < #leases and not is_browse_over(browse) do
+      add_leased(browse, leases[2 * at + 1], leases[2 * at + 2], now)
+      charge_missing(browse)
+      at = at + 1
+    end
+    if 2 * at >= #leases then at, behind = 0, run.member end
+  end
+  return 'run ' .. at .. ' ' .. behind
 end
 
 -- What was unread when the walk began, and is still available: unread, or read and in its place.

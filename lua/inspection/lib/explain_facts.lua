@@ -1,5 +1,5 @@
 --- explain_facts: facts about a queue and one message of it, in one bounded look.
---- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner()
+--- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner(), lease_runs
 
 local function open_look(queue, ms)
   return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
@@ -41,7 +41,7 @@ local function add_queue_facts(look)
   add_fact(look, 'delayed', call('HGET', K.queue(name), F.delayed) or 0)
   add_fact(look, 'scheduled', call('HGET', K.queue(name), F.scheduled) or 0)
   add_fact(look, 'filtered', call('HGET', K.queue(name), F.filtered) or 0)
-  add_fact(look, 'leased', math.max(call('HLEN', K.leases(name)) - 1, 0))
+  add_fact(look, 'leased', number_leased(name))
   add_fact(look, 'ready', call('ZCARD', K.ready(name)))
   add_fact(look, 'sorted', call('ZCARD', K.sorted(name, V.none)))
   add_fact(look, 'held', call('ZCARD', K.held(name)))

@@ -1,5 +1,5 @@
 --- explain_subscriptions: what a queue's head is, who could get a message, who holds others; at most a hundred of each are named.
---- @include explain_facts
+--- @include explain_facts, lease_runs
 
 -- The first message that another instance delivers; nil when there is none.
 local function first_remote(look)
@@ -60,6 +60,9 @@ local function add_holder_facts(look)
   for i = 1, math.min(#seen, 202), 2 do
     local lease = seen[i] ~= V.anchor and parse_lease(seen[i + 1])
     if lease then counts[lease.holder] = (counts[lease.holder] or 0) + 1 end
+  end
+  for _, run in ipairs(look.queue.in_runs and runs_behind(look.queue.name, '', 100) or {}) do
+    counts[run.holder] = (counts[run.holder] or 0) + #leases_in_run(look.queue.name, run) / 2
   end
   for id, count in pairs(counts) do
     add_fact(look, 'holder', id .. ' ' .. count .. ' ' .. (call('HGET', K.subscription(id), F.client) or ''))

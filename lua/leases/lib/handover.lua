@@ -1,11 +1,11 @@
 --- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
---- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries, timetable
+--- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries, timetable, lease_runs
 
--- The whole queue's limit; the anchor field is no lease. A paused queue has none left.
+-- The whole queue's limit. A paused queue has none left.
 local function backlog_left(queue)
   if queue.backlog == V.no_room then return 0 end
   if queue.backlog == 0 then return V.batch end
-  return queue.backlog - math.max(call('HLEN', K.leases(queue.name)) - 1, 0)
+  return queue.backlog - number_leased(queue.name)
 end
 
 local function write_leases(queue, now, leases, refs)
@@ -29,6 +29,25 @@ local function hand_over(queue, messages, from, to, subscription, token, deadlin
     out[number + 1], out[number + 2] = make(queue, text, delivery, deadline, ref, fields[i])
     number = number + 2
   end
+end
+
+-- Whether the whole of a dispatch is the subscription's that asks for it, and can be one lease: plain neighbours of one log.
+local function can_be_run(queue, messages, count, subscription)
+  if not subscription.takes_runs or count < 2 or messages.returned > 0 or messages.ends or queue.topic == '' then return false end
+  if queue.once or queue.recorded then return false end
+  local fields = messages.fields
+  for i = 1, count do
+    if #fields[i] ~= 2 or fields[i][1] ~= F.body then return false end
+  end
+  return true
+end
+
+local function hand_over_run(queue, messages, count, subscription, token, deadline, out)
+  local refs, fields = messages.refs, messages.fields
+  out[1] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind
+    .. add_run(queue, refs, subscription.id, token + 1, deadline)
+  for i = 1, count do out[i + 1] = fields[i][2] end
+  out.run = count
 end
 
 local function deadline_of(queue, now)

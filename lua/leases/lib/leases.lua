@@ -1,6 +1,6 @@
 --- leases: reading them, and the one place where leased messages are settled.
 -- Callers check everything first; from here on there are only writes.
---- @include subscription, journal, batch, watchers
+--- @include subscription, journal, batch, watchers, lease_runs
 
 -- `<token> <holder> <delivery> <deadline> <length>`, then, if its life ends, `<ms when>`; numbers that never rise are last,
 -- so a prefix identifies.
@@ -27,7 +27,7 @@ local function forget_progress(queue, refs)
 end
 
 local function end_leases(queue, refs, leases, freed)
-  call_in_batches('HDEL', K.leases(queue.name), refs)
+  remove_leases(queue, refs)
   forget_progress(queue, refs)
   for i = 1, #refs do
     local holder = leases[i].holder

@@ -35,14 +35,15 @@ local function extend_leases(queue, refs, leases, now, period, progress)
     values[#values + 1] = lease_value(leases[i], deadline, length)
     if deadline > 0 then earliest = math.min(earliest, deadline) end
   end
+  leave_runs(queue, refs)
   call_in_batches('HSET', K.leases(queue.name), values)
   if progress then keep_progress(queue, refs, leases, now, progress) end
   if earliest == math.huge then return end
   add_due(earliest, 'leases ' .. queue.name, 'LT')
   -- A pass that is half done may have read the old deadlines.
-  local cursor, found, started = string.match(call('HGET', K.queue(queue.name), F.passing) or '', '^(%d+) (%d+) (%d+)$')
+  local cursor, found, rest = string.match(call('HGET', K.queue(queue.name), F.passing) or '', '^(%d+) (%d+) (.*)$')
   if cursor and (found == '0' or earliest < tonumber(found)) then
-    call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started)
+    call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. rest)
   end
 end
 
@@ -54,7 +55,7 @@ local function acknowledge_first_deliveries(queue, refs, tokens, values, by, fre
     if not value or seen[ref] or find(value, tokens[i] .. first_time, 1, true) ~= 1 then return false end
     seen[ref] = true
   end
-  call_in_batches('HDEL', K.leases(queue.name), refs)
+  remove_leases(queue, refs)
   forget_progress(queue, refs)
   if not queue.once then write_journal(queue.name, V.acknowledged, '', refs, by) end
   freed[by] = (freed[by] or 0) + #refs
@@ -67,7 +68,7 @@ local function settle_messages(queue, now, verb, period, refs, tokens, by, freed
   local refused, seen = {}, {}
   if #refs == 0 then return refused end
   local ends = verb == V.acknowledged or verb == V.expired
-  local values = call('HMGET', K.leases(queue.name), unpack(refs))
+  local values = lease_values(queue, refs)
   if verb == V.acknowledged and not consumer_reason and acknowledge_first_deliveries(queue, refs, tokens, values, by, freed) then return refused end
   local done, leases, found = {}, {}, {}
   for i = 1, #refs do

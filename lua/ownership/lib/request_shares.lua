@@ -1,5 +1,5 @@
 --- request_shares: for how many messages of a queue somebody here is free, and how that is divided among the owners that are asked.
---- @include free_subscriptions, judging_plan, sort_step, received_positions, incarnations, message_owner()
+--- @include free_subscriptions, judging_plan, sort_step, received_positions, incarnations, message_owner(), lease_runs
 
 local function waiting_here(queue)
   return call('ZCARD', K.ready(queue.name)) + (queue.sorted and call('ZCARD', K.sorted(queue.name, V.none)) or 0)
@@ -26,7 +26,7 @@ end
 local function settling_pace(queue, answered, now)
   local since, count, takes = string.match(answered or '', '^%S+ %d+ (%d+) (%d+) (%d+)$')
   if not since then return 0 end
-  local held = math.max(call('HLEN', K.leases(queue.name)) - 1, 0) + waiting_here(queue)
+  local held = number_leased(queue.name) + waiting_here(queue)
   local settled = math.max(count - held, 0)
   return math.min(2 * settled, math.floor(settled * takes / math.max(now - since, 1)))
 end

@@ -7,6 +7,17 @@ local function forget_owners(queue, how, refs)
   call_in_batches('HDEL', K.owners(queue), refs)
 end
 
+-- The same with the refs as one text, of messages that were acknowledged.
+local function write_acknowledged(queue, text, count, by)
+  call('XADD', K.journal(queue), '*', F.how, V.acknowledged, F.reason, '', F.refs, text, F.by, by)
+  wake_followers()
+  call('HINCRBY', K.queue(queue), V.acknowledged, count)
+  if call('EXISTS', K.owners(queue)) == 0 then return end
+  local refs = {}
+  for ref in string.gmatch(text, '%S+') do refs[#refs + 1] = ref end
+  call_in_batches('HDEL', K.owners(queue), refs)
+end
+
 -- by: the subscription that did it, '' where nobody is named. attempts: of messages that expired, `<deliveries>:<cancels>`
 -- each; returns: how each came back before, `-` where it did not; consumer_reason: why, as whoever settled them says. All nil or false where
 -- there is nothing to tell.

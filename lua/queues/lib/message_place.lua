@@ -1,5 +1,5 @@
 --- message_place: where a message of a queue is, from the structures that are the truth about it.
---- @include index_places, ref
+--- @include index_places, ref, lease_runs
 
 -- One of the words below and what is known there; nil where the queue never heard of its topic. `waiting` is unread,
 -- `settled` is whatever was read, or noted ahead, and is nowhere else. While a queue is rebuilt its cursors say nothing:
@@ -8,7 +8,7 @@ local function where_is(queue, ref)
   local topic, id = parse_ref(ref)
   local cursor = topic and call('HGET', K.cursors(queue.name), topic)
   if not cursor then return nil end
-  local lease = call('HGET', K.leases(queue.name), ref)
+  local lease = lease_values(queue, {ref})[1]
   if lease then return 'leased', lease end
   if call('ZSCORE', K.ready(queue.name), ref) then return 'ready' end
   if queue.sorted and call('ZSCORE', K.sorted(queue.name, V.none), member_of(queue, ref)) then return 'sorted' end

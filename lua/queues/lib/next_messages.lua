@@ -1,13 +1,13 @@
 --- next_messages: the next messages of a queue in order: first what is ready, then straight from the logs.
 -- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log; special:
 -- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor.
---- @include topic_merge, journal, watchers
+--- @include topic_merge, journal, watchers, lease_runs
 
 -- How many more messages may become active. Without a target depth there is no limit to look at.
 local function places_below_target_depth(queue)
   local active = call('ZCARD', K.ready(queue.name)) + call('ZCARD', K.sorted(queue.name, V.none))
     + (call('HGET', K.queue(queue.name), F.delayed) or 0)
-  if not queue.once then active = active + call('HLEN', K.leases(queue.name)) - 1 end
+  if not queue.once then active = active + number_leased(queue.name) end
   return math.max(queue.depth - active, 0)
 end
 

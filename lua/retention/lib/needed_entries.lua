@@ -1,5 +1,5 @@
 --- needed_entries: which entries of a log queues still need. `where_is` (message_place) says it of one message; this, of a stretch.
---- @include index_places, timetable_index
+--- @include index_places, timetable_index, lease_runs
 
 local function mark_found(needed, found, queue, state)
   for i = 1, #found do
@@ -34,7 +34,8 @@ end
 local function busy_queues(queues)
   local busy = {}
   for _, queue in ipairs(queues) do
-    queue.leased = call('HLEN', K.leases(queue.name)) > 1
+    queue.leased = number_leased(queue.name) > 0
+    queue.in_runs = call('EXISTS', K.runs(queue.name)) == 1
     queue.returned = call('EXISTS', K.ready(queue.name)) == 1
     queue.remote = call('EXISTS', K.remote(queue.name)) == 1
     if queue.leased or queue.returned or queue.remote or queue.sorted or may_be_in_timetable(queue) then busy[#busy + 1] = queue end
@@ -45,7 +46,7 @@ end
 -- needed: index -> `queue <queue> <state>`. The queue has read all of them: what it has not read, it needs.
 local function mark_needed(queue, refs, needed)
   local name = queue.name
-  if queue.leased then mark_found(needed, call('HMGET', K.leases(name), unpack(refs)), queue, 'leased') end
+  if queue.leased then mark_found(needed, lease_values(queue, refs), queue, 'leased') end
   if queue.returned then mark_found(needed, call('ZMSCORE', K.ready(name), unpack(refs)), queue, 'ready') end
   if queue.remote then mark_found(needed, call('ZMSCORE', K.remote(name), unpack(refs)), queue, V.remote) end
   if queue.sorted then mark_sorted(queue, refs, needed) end

@@ -1,11 +1,11 @@
 --- barrier_delivery: a message that goes to all subscriptions at once, when everything before it is settled.
---- @include sort_step, delivery_element, index_places, watchers, deliverable, delivery_tokens
+--- @include sort_step, delivery_element, index_places, watchers, deliverable, delivery_tokens, lease_runs
 
 -- Something has its place, is leased or delayed, so that a barrier behind it has to wait. before: a ref, nil: any place counts.
 local function something_placed(queue, plan, before)
   if plan.fresh.indexes[V.none][1] then return true end
   local first = call('ZRANGE', K.sorted(queue.name, V.none), 0, 0)[1]
-  if first and not (before and before < first) or call('HLEN', K.leases(queue.name)) > 1 then return true end
+  if first and not (before and before < first) or number_leased(queue.name) > 0 then return true end
   return tonumber(call('HGET', K.queue(queue.name), F.delayed) or 0) > 0
 end
 

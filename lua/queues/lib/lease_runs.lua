@@ -1,0 +1,180 @@
+--- lease_runs: leases of neighbours in one log that a subscription was given at once: one record for all of them.
+-- A run is a member of `runs`, and its refs are one text, padded to one width, so that the i-th is a part of it. Which of them are
+-- leased in it no more says a mask, a character each, 1 for those; where there is none, all are. Its i-th message has the token of its
+-- first one + i - 1, and is delivered for the first time. A message that is extended gets a lease of its own.
+--- @include batch, queue
+
+local loaded_lease_runs = {}
+
+local function read_run(member)
+  local run = loaded_lease_runs[member]
+  if run then return run end
+  local topic, order, token, count, holder, deadline, length =
+    string.match(member, '^(%S+) (%S+) (%d+) (%d+) (%S+) (%d+) (%d+)$')
+  run = {
+    member = member, first = order .. '/' .. topic, token = tonumber(token), name = token, count = tonumber(count), holder = holder,
+    deadline = tonumber(deadline), length = tonumber(length), ending = ' ' .. holder .. ' 1 ' .. deadline .. ' ' .. length, at = 1,
+  }
+  loaded_lease_runs[member] = run
+  return run
+end
+
+local function load_run_refs(queue_name, run)
+  if run.refs then return end
+  local found = call('HMGET', K.run_refs(queue_name), run.name, run.name .. ' m')
+  run.refs, run.mask = found[1], found[2] or string.rep('0', run.count)
+  run.width = (#run.refs + 1) / run.count
+  run.padded = string.find(run.refs, '  ', 1, true) or string.byte(run.refs, -1) == 32
+  run.last = string.match(string.sub(run.refs, (run.count - 1) * run.width + 1), '^%S+')
+end
+
+local function ref_in_run(run, i)
+  local ref = string.sub(run.refs, (i - 1) * run.width + 1, i * run.width - 1)
+  return string.byte(ref, -1) == 32 and string.match(ref, '^%S+') or ref
+end
+
+local function is_in_run(run, i)
+  return string.byte(run.mask, i) == 48
+end
+
+local function value_in_run(run, i)
+  return string.format('%.0f', run.token + i - 1) .. run.ending
+end
+
+-- The refs from one to another of them, as a journal has them.
+local function text_of_refs(run, first, last)
+  local text = string.sub(run.refs, (first - 1) * run.width + 1, last * run.width - 1)
+  if not run.padded then return text end
+  return (string.gsub(string.match(text, '^(.-) *$'), '  +', ' '))
+end
+
+-- Where a ref is in a run: mostly behind the one that was asked for before.
+local function find_in_run(run, ref)
+  if ref_in_run(run, run.at) == ref then return run.at end
+  local low, high = 1, run.count
+  while low <= high do
+    local middle = math.floor((low + high) / 2)
+    local found = ref_in_run(run, middle)
+    if found == ref then return middle end
+    if found < ref then low = middle + 1 else high = middle - 1 end
+  end
+  return nil
+end
+
+-- The run that holds a message, and where in it; nil: none does. Runs of one topic follow each other in its order.
+local function run_of(queue, ref)
+  if not queue.in_runs then return nil end
+  local run = queue.last_run
+  local i = run and ref >= run.first and ref <= run.last and find_in_run(run, ref)
+  if not i then
+    local order, topic = string.match(ref, '^(%l%d+%l%d+)/(.*)$')
+    if not order then return nil end
+    local member = call('ZRANGE', K.runs(queue.name), '[' .. topic .. ' ' .. order .. '!', '[' .. topic .. ' ', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
+    if not member then return nil end
+    run = read_run(member)
+    load_run_refs(queue.name, run)
+    if ref > run.last then return nil end
+    queue.last_run = run
+    i = find_in_run(run, ref)
+  end
+  if not i or not is_in_run(run, i) then return nil end
+  run.at = math.min(i + 1, run.count)
+  return run, i
+end
+
+-- Of each ref the lease as `parse_lease` reads it, whatever its form, or false.
+local function lease_values(queue, refs)
+  local values = call('HMGET', K.leases(queue.name), unpack(refs))
+  if not queue.in_runs then return values end
+  for i, ref in ipairs(refs) do
+    local run, at
+    if not values[i] then run, at = run_of(queue, ref) end
+    if run then values[i] = value_in_run(run, at) end
+  end
+  return values
+end
+
+-- How many messages of a queue are leased; the anchor is no lease.
+local function number_leased(name)
+  return math.max(call('HLEN', K.leases(name)) - 1, 0) + (call('HGET', K.queue(name), F.in_runs) or 0)
+end
+
+local function count_in_runs(queue, change)
+  local number = call('HINCRBY', K.queue(queue.name), F.in_runs, change)
+  queue.in_runs = number > 0 and number or nil
+end
+
+local function save_run(queue, run)
+  if string.find(run.mask, '0', 1, true) then
+    call('HSET', K.run_refs(queue.name), run.name .. ' m', run.mask)
+  else
+    call('ZREM', K.runs(queue.name), run.member)
+    call('HDEL', K.run_refs(queue.name), run.name, run.name .. ' m')
+  end
+end
+
+-- Those of some refs that are leased in runs are so no more. Returns how many.
+local function leave_runs(queue, refs)
+  local touched, count = {}, 0
+  for _, ref in ipairs(queue.in_runs and refs or {}) do
+    local run, i = run_of(queue, ref)
+    if run then
+      if not run.left then
+        run.left = {string.byte(run.mask, 1, -1)}
+        touched[#touched + 1] = run
+      end
+      if run.left[i] == 48 then run.left[i], count = 49, count + 1 end
+    end
+  end
+  for _, run in ipairs(touched) do
+    local parts = {}
+    for i, byte in ipairs(run.left) do parts[i] = string.char(byte) end
+    run.mask, run.left = table.concat(parts), nil
+    save_run(queue, run)
+  end
+  if count > 0 then count_in_runs(queue, -count) end
+  return count
+end
+
+-- Ends the leases of some refs, whatever their form.
+local function remove_leases(queue, refs)
+  local left = #refs
+  for first = 1, #refs, 1000 do
+    left = left - call('HDEL', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))
+  end
+  if left > 0 then leave_runs(queue, refs) end
+end
+
+-- Returns the refs as one text.
+local function add_run(queue, refs, holder, token, deadline)
+  local width, is_even, name, padded = 0, true, string.format('%.0f', token), {}
+  for _, ref in ipairs(refs) do
+    is_even = is_even and #ref == #refs[1]
+    width = math.max(width, #ref)
+  end
+  for i = 1, is_even and 0 or #refs do padded[i] = refs[i] .. string.rep(' ', width - #refs[i]) end
+  local text = table.concat(is_even and refs or padded, ' ')
+  local order, topic = string.match(refs[1], '^([^/]+)/(.*)$')
+  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. #refs .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
+  call('HSET', K.run_refs(queue.name), name, text)
+  count_in_runs(queue, #refs)
+  return text
+end
+
+-- Some runs behind a member, '' from the first one, at most `most`.
+local function runs_behind(name, member, most)
+  local runs = {}
+  local found = call('ZRANGE', K.runs(name), member == '' and '-' or '(' .. member, '+', 'BYLEX', 'LIMIT', 0, most)
+  for i, each in ipairs(found) do runs[i] = read_run(each) end
+  return runs
+end
+
+-- Refs and values in turn of what is leased in a run, as a scan of leases gives them.
+local function leases_in_run(name, run)
+  load_run_refs(name, run)
+  local found = {}
+  for i = 1, run.count do
+    if is_in_run(run, i) then found[#found + 1], found[#found + 2] = ref_in_run(run, i), value_in_run(run, i) end
+  end
+  return found
+end

@@ -1,0 +1,257 @@
+"""Leases in runs: one record for what a subscription was given at once, whatever becomes of its messages."""
+
+from __future__ import annotations
+
+import pytest
+from world import ref
+
+COUNT = 6
+
+
+@pytest.fixture
+def taken(world):
+    """Six messages that a subscription took in one run; `world.subscription` and `world.messages`."""
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", *map(str, range(COUNT)))
+    world.runs = True
+    world.subscription = world.subscribe("work", asked=COUNT)
+    world.messages = world.take(world.subscription, COUNT)
+    world.mark()
+    return world
+
+
+def kept(world):
+    """What there is of runs: how many, and the masks."""
+    redis = world.store.redis
+    refs = redis.hgetall(world.key(":q:work:run_refs"))
+    masks = [value.decode() for name, value in refs.items() if name.endswith(b" m")]
+    return redis.zcard(world.key(":q:work:runs")), masks
+
+
+def acknowledge(world, parts="", by=None, wanted=0):
+    """Acknowledge messages of the run, `first last` from 1 on; gives what is refused."""
+    first = world.messages[0]
+    text = f"{first.ref} {first.token}{' ' * bool(parts)}{parts}"
+    _, refused, _ = world.run("take", world.now, by or world.subscription, f"{wanted} run", "work", "run", text)
+    return dict(zip(refused[::2], refused[1::2], strict=True))
+
+
+def settled(world):
+    """The refs of the journal."""
+    return [each for entry in world.state().get(":q:work:journal", []) for each in entry["refs"].split(" ")]
+
+
+def test_a_run_is_one_record_and_says_of_each_message_what_a_lease_says(taken):
+    first, *_, last = taken.messages
+    assert first == ("work", "1", 1, 6_000, "b", ref("1000-0"), {}, "0")
+    assert last == ("work", str(COUNT), 1, 6_000, "b", ref(f"1000-{COUNT - 1}"), {}, str(COUNT - 1))
+    assert kept(taken) == (1, [])
+    redis = taken.store.redis
+    assert redis.hlen(taken.key(":q:work:leases")) == 1
+    assert redis.hgetall(taken.key(":q:work:run_refs")) == {b"1": " ".join(m.ref for m in taken.messages).encode()}
+
+
+def test_all_of_it_is_acknowledged_with_one_entry_of_the_journal(taken):
+    assert acknowledge(taken) == {}
+
+    assert kept(taken) == (0, [])
+    changes = taken.changes()
+    assert changes[":q:work:leases"] is None
+    assert changes[":q:work"] == {"acknowledged": str(COUNT)}
+    (entry,) = changes[":q:work:journal"]
+    assert entry["refs"] == " ".join(message.ref for message in taken.messages)
+    assert changes[f":s:{taken.subscription}"] == {"leased": "0"}
+
+
+def test_parts_of_it_are_acknowledged_in_any_order_until_nothing_is_left(taken):
+    assert acknowledge(taken, "5 6 2 2") == {}
+    assert kept(taken) == (1, ["010011"])
+    assert acknowledge(taken, "1 1 3 4") == {}
+    assert kept(taken) == (0, [])
+    assert sorted(settled(taken)) == [message.ref for message in taken.messages]
+
+
+def test_what_was_acknowledged_is_refused_the_second_time_while_the_rest_is_done(taken):
+    acknowledge(taken, "2 3")
+
+    refused = acknowledge(taken, "1 4")
+
+    assert refused == {taken.messages[at].ref: "AMPSQ_ALREADY_ACKED" for at in (1, 2)}
+    assert kept(taken) == (1, ["111100"])
+    assert sorted(settled(taken)) == [message.ref for message in taken.messages[:4]]
+
+
+@pytest.mark.parametrize("parts", ["", "1 6", "3 4"])
+def test_a_run_that_is_over_is_to_be_named_one_by_one_and_nothing_changes(taken, parts):
+    acknowledge(taken)
+    taken.mark()
+
+    assert acknowledge(taken, parts) == {"1": "run_over"}
+
+    assert taken.changes() == {}
+
+
+def test_another_subscription_acknowledges_nothing_of_it(taken):
+    other = taken.subscribe("work")
+    taken.mark()
+
+    assert acknowledge(taken, by=other) == {"1": "run_over"}
+    assert taken.changes() == {}
+    assert set(taken.holders("work").values()) == {taken.subscription}
+
+
+def test_tokens_are_checked_where_messages_are_named_one_by_one(taken):
+    first, second = taken.messages[:2]
+    refused = taken.settle("acknowledged", {"work": [(first.ref, second.token), (second.ref, second.token)]})
+
+    assert refused == {first.ref: "AMPSQ_STALE_LEASE"}
+    assert kept(taken) == (1, ["010000"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [("cancelled", ":q:work:ready"), ("given_back", ":q:work:ready"), ("expired", ":q:work:journal")],
+)
+def test_single_messages_of_it_are_settled_as_any_other(taken, verb, state):
+    taken.settle("extended", [taken.messages[5]], period=60_000)
+    chosen = [taken.messages[1], taken.messages[4]]
+    nobody = taken.subscribe("work", asked=0)
+    assert taken.unsubscribe(nobody) == 0
+    taken.store.redis.hset(taken.key(f":s:{taken.subscription}"), "max", 0)
+    taken.mark()
+
+    assert taken.settle(verb, chosen) == {}
+
+    changes = taken.changes()
+    assert changes[":q:work:leases"] == {message.ref: None for message in chosen}
+    assert str(chosen[0].ref) in str(changes[state])
+    assert kept(taken) == (1, ["010011"])
+
+
+def test_what_is_extended_survives_the_rest_and_is_settled_by_its_token(taken):
+    assert taken.settle("extended", [taken.messages[2]], period=60_000) == {}
+    assert kept(taken) == (1, ["001000"])
+    # The client does not know that: it names the whole run.
+    taken.mark()
+    assert acknowledge(taken) == {}
+    assert sorted(settled(taken)) == [message.ref for message in taken.messages]
+    assert kept(taken) == (0, [])
+
+
+def test_all_are_extended_and_all_are_acknowledged(taken):
+    taken.settle("extended", taken.messages, period=60_000)
+    assert kept(taken) == (0, [])
+    assert taken.holders("work") == {message.ref: taken.subscription for message in taken.messages}
+
+    assert acknowledge(taken) == {"1": "run_over"}
+    assert taken.take(taken.subscription, 0, taken.messages) == []
+    assert taken.holders("work") == {}
+
+
+def test_what_is_left_of_it_lapses_and_what_was_settled_or_extended_does_not(taken):
+    acknowledge(taken, "1 2")
+    taken.settle("extended", [taken.messages[3]], period=60_000)
+    taken.now = 6_000
+    taken.mark()
+    taken.store.redis.hset(taken.key(f":s:{taken.subscription}"), "max", 0)
+
+    taken.sweep_all()
+
+    lapsed = [taken.messages[at].ref for at in (2, 4, 5)]
+    state = taken.state()
+    assert sorted(state[":q:work:ready"]) == lapsed
+    assert sorted(state[":q:work:attempts"]) == lapsed
+    assert list(state[":q:work:leases"]) == [taken.messages[3].ref]
+    assert kept(taken) == (0, [])
+
+
+def test_it_goes_back_when_its_holder_is_gone(taken):
+    taken.unsubscribe(taken.subscription)
+    taken.sweep_all()
+
+    assert sorted(taken.state()[":q:work:ready"]) == [message.ref for message in taken.messages]
+    assert kept(taken) == (0, [])
+    again = taken.take(taken.subscribe("work", asked=COUNT), COUNT)
+    assert [(message.body, message.delivery) for message in again] == [(str(n), 2) for n in range(COUNT)]
+    # What came back has leases of its own.
+    assert kept(taken) == (0, [])
+
+
+def test_thousands_lapse_in_bounded_steps(world):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000, room=5_000)
+    for _ in range(8):
+        world.publish("orders", *["x"] * 400)
+    subscription = world.subscribe("work", asked=3_200)
+    while len(world.holders("work")) < 3_200:
+        world.take(subscription, 400)
+    assert kept(world)[0] == 8
+    world.now = 6_000
+    world.store.redis.hset(world.key(f":s:{subscription}"), "max", 0)
+
+    steps, left = 0, 3_200
+    while left:
+        world.sweep()
+        now = len(world.holders("work"))
+        assert left - now <= 1_500
+        steps, left = steps + 1, now
+        assert steps < 20
+    assert len(world.state()[":q:work:ready"]) == 3_200
+
+
+def test_ids_of_different_lengths_are_kept_and_found(world):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", *map(str, range(12)))
+    subscription = world.subscribe("work", asked=12)
+    messages = world.take(subscription, 12)
+    assert kept(world)[0] == 1
+    world.messages, world.subscription = messages, subscription
+
+    assert world.settle("cancelled", [messages[9], messages[10]], period=900) == {}
+    assert acknowledge(world, "10 12") == {
+        messages[9].ref: "AMPSQ_STALE_LEASE",
+        messages[10].ref: "AMPSQ_STALE_LEASE",
+    }
+    assert acknowledge(world, "1 9") == {}
+    assert sorted(settled(world)) == sorted(message.ref for message in [*messages[:9], messages[11]])
+    assert kept(world) == (0, [])
+
+
+def test_an_administrator_settles_what_is_leased_in_it_by_its_bookmark(taken):
+    assert taken.settle("acknowledged", {"work": [(taken.messages[4].ref, "")]}) == {}
+    assert kept(taken) == (1, ["000010"])
+
+
+def test_after_a_lost_reply_it_is_pushed_again_without_what_is_held(taken):
+    held, cursor = [taken.messages[2].token], "0"
+    while True:
+        cursor = taken.run("push_again", taken.now, taken.subscription, "work", cursor, *held)
+        if cursor == "0":
+            break
+    again = taken.take(taken.subscription, COUNT)
+
+    assert again == [message for message in taken.messages if message.token not in held]
+    assert acknowledge(taken) == {}
+
+
+@pytest.mark.parametrize(("numbers", "taken_in_runs"), [({}, 1), ({"once": 1}, 0)])
+def test_only_what_can_be_a_run_is_one(world, numbers, taken_in_runs):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000, **numbers)
+    world.publish("orders", "one", "two")
+    assert len(world.take(world.subscribe("work", asked=4), 4)) == 2
+    assert kept(world)[0] == taken_in_runs
+
+
+def test_one_message_or_one_with_fields_of_its_own_has_a_lease_of_its_own(world):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", "one")
+    world.store.redis.xadd(world.key(":log:orders"), {"b": "two", "h": "{}"})
+    world.store.redis.xadd(world.key(":log:orders"), {"b": "three"})
+    subscription = world.subscribe("work", asked=1)
+    assert [message.body for message in world.take(subscription, 1)] == ["one"]
+    assert len(world.take(world.subscribe("work", asked=4), 4)) == 2
+    assert kept(world)[0] == 0
+    assert len(world.holders("work")) == 3

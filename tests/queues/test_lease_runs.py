@@ -1,0 +1,122 @@
+"""What a client is given in lease runs: handled in any order, by any verb, by many, after faults."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from observing import eventually
+
+from ampsq import Client, Queue
+from ampsq.protocol.calls import queues as calls
+
+NUMBER = 300
+
+
+@pytest.fixture(autouse=True)
+def in_runs(monkeypatch):
+    monkeypatch.setattr(calls, "LEASE_RUNS", True)
+
+
+@pytest.fixture(params=["valkey", "redis", "memory"])
+def client(request):
+    """A client of a server with a queue, and 300 messages in it."""
+    instance = request.getfixturevalue("instance")
+    if request.param == "memory":
+        url = f"memory://{instance}"
+    else:
+        url = request.getfixturevalue("_session_servers")(request.param).url
+    with Client(url, instance=instance) as client:
+        client.apply(
+            Queue(name="work", underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=100)
+        )
+        client.publish_many("orders", [{"n": n} for n in range(NUMBER)])
+        yield client
+        assert [found.queue for found in client.admin.check() if not found.clean] == []
+
+
+def numbers(client):
+    """How many are acknowledged, leased, and wait."""
+    stats = client.admin.queue_stats("work")
+    return stats.acknowledged, stats.leased, stats.depth
+
+
+def test_all_messages_come_once_in_order_and_are_acknowledged(client):
+    with client.subscribe("work", max_backlog=100) as messages:
+        seen = []
+        for _ in range(NUMBER):
+            message = messages.get(30)
+            assert len(messages._managed.core.leases.in_runs) > 0
+            seen.append((message.data["n"], message.delivery))
+            message.ack()
+        messages.flush()
+        assert numbers(client) == (NUMBER, 0, 0)
+        assert messages.late == []
+    assert seen == [(n, 1) for n in range(NUMBER)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_message_is_settled_once_whatever_happens_to_others_of_its_run(client, seed):
+    dice = random.Random(seed)  # noqa: S311  (a test's dice)
+    deliveries, done = {}, set()
+    with client.subscribe("work", max_backlog=60) as messages:
+        at_work = []
+        while len(done) < NUMBER:
+            if len(at_work) < 8 and len(done) + len(at_work) < NUMBER:
+                message = messages.get(30)
+                assert message is not None
+                n = message.data["n"]
+                assert message.delivery == deliveries.get(n, 0) + 1
+                deliveries[n] = message.delivery
+                at_work.append(message)
+                continue
+            message = at_work.pop(dice.randrange(len(at_work)))
+            chance = dice.random()
+            if chance < 0.1 and message.delivery < 4:
+                message.cancel()
+                continue
+            if chance < 0.2:
+                message.extend("5m")
+            if chance < 0.3:
+                message.expire()
+            else:
+                message.ack(wait=chance < 0.4)
+            done.add(message.data["n"])
+        messages.flush()
+        assert messages.late == []
+    stats = client.admin.queue_stats("work")
+    assert (stats.acknowledged + stats.expired, stats.leased, stats.depth) == (NUMBER, 0, 0)
+
+
+def test_what_is_handed_out_and_not_settled_goes_back_when_the_subscription_is_closed(client):
+    with client.subscribe("work", max_backlog=100) as messages:
+        held = [messages.get(30) for _ in range(20)]
+        for message in held[::2]:
+            message.ack()
+    eventually(lambda: numbers(client) == (10, 0, NUMBER - 10))
+    with client.subscribe("work", max_backlog=100) as messages:
+        first = messages.get(30)
+        assert (first.data["n"], first.delivery) == (1, 2)
+        first.ack()
+
+
+def test_an_acknowledgement_of_a_run_that_is_over_is_late_one_by_one(client):
+    with client.subscribe("work", max_backlog=100) as messages:
+        held = [messages.get(30) for _ in range(3)]
+        # When somebody else settles two of them
+        assert client.ack("work", [message.bookmark for message in held[:2]]) == 2
+        for message in held:
+            message.ack()
+        messages.flush()
+        # Then these are told of, and the third is done
+        assert len(messages.late) == 2
+        assert numbers(client)[0] == 3
+
+
+def test_leased_messages_are_browsed_explained_and_settled_by_filter(client):
+    with client.subscribe("work", max_backlog=100) as messages:
+        held = [messages.get(30) for _ in range(5)]
+        assert client.admin.explain("work", str(held[3].bookmark)).state == "leased"
+        assert client.admin.queue_stats("work").leased >= 5
+        assert client.ack("work", filter="/n = 3") == 1
+        assert client.admin.explain("work", str(held[3].bookmark)).state == "settled"
