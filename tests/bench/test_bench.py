@@ -293,14 +293,14 @@ def test_a_queue_that_is_not_right_after_it_was_measured_is_told_and_kept():
     # Given a message that is held, and whose lease is lost
     with private_server() as url, redis.Redis.from_url(url) as server:
         stage = Stage(url, LITTLE, nothing)
-        client = stage.client()
-        client.apply(Queue(name="work"))
-        client.publish("work", b"x")
-        with client.subscribe("work") as messages:
-            messages.get(60)
-            server.delete("{" + client.instance + "}:q:work:leases")
+        with stage.client() as client:
+            client.apply(Queue(name="work"))
+            client.publish("work", b"x")
+            with client.subscribe("work") as messages:
+                messages.get(60)
+                server.delete("{" + client.instance + "}:q:work:leases")
 
-            # When, then
-            with pytest.raises(NotAsRecorded, match="is not right"):
-                stage.remove(client)
-        assert server.exists("{" + client.instance + "}:log:work")
+                # When, then
+                with pytest.raises(NotAsRecorded, match="is not right"):
+                    stage.remove(client)
+            assert server.exists("{" + client.instance + "}:log:work")
