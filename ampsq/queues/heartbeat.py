@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["Keepalive"]
+__all__ = ["LONGEST_PAUSE", "Keepalive"]
 
 _log = logging.getLogger("ampsq")
 _TICK: Final = 0.1
 #: Seconds before a server that is lost is looked for again: none at first, then these, doubled up to the last.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
 #: Seconds for which the thread stays though there is nothing to do, so that a busy client needs no new one.
 _STAYS: Final = 1.0
 #: Seconds for which `stop` waits for the thread. Where the server hangs, the thread is left, and the coordinator finds
@@ -266,10 +267,10 @@ class Keepalive:
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The next round tries again; until then absence is what others rightly see.
                 _log.debug("keepalive: %s", error)
-                pause = min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+                pause = min(2 * pause, LONGEST_PAUSE) or _FIRST_PAUSE
             except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
                 _log.exception("keepalive failed; trying again")
-                pause = _LONGEST_PAUSE
+                pause = LONGEST_PAUSE
             else:
                 pause = 0.0
             if self._has_work():

@@ -241,8 +241,10 @@ class AsyncConnectionPool:
         moved: Exception | None = None
         for _ in range(REDIRECTS):
             current, used = self.route.current, self.used
-            # Sentinels and cluster nodes are asked in a thread: who asks them waits.
-            server = await asyncio.to_thread(self.route.find) if current is None else current
+            if current is None and not self.route.is_direct:
+                # Sentinels and cluster nodes are asked in a thread: who asks them waits.
+                current = await asyncio.to_thread(self.route.find)
+            server = self.route.find() if current is None else current
             pool = used[1] if used is not None and used[0] is server else await self.pool(server)
             try:
                 return AsyncConnection(server, pool, await pool.get_connection(), self, key)

@@ -133,6 +133,12 @@ class Route:
         return self._up
 
     @property
+    def is_direct(self) -> bool:
+        """Whether nobody is asked where the server is: all addresses are those of servers."""
+        with self._lock:
+            return all(endpoint.kind == "server" for endpoint in self._endpoints)
+
+    @property
     def lost_place(self) -> str:
         """What instances have in common that are lost together: their addresses, or the node of a cluster."""
         with self._lock:

@@ -130,9 +130,11 @@ TWINS = [
             "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
             "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
             "with self.pipeline()": "async with self.pipeline()",
-            "server = self.route.find()": (
-                "# Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"
-                "            server = await asyncio.to_thread(self.route.find)"
+            "server = self.route.find() if current is None else current": (
+                "if current is None and not self.route.is_direct:\n"
+                "                # Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"
+                "                current = await asyncio.to_thread(self.route.find)\n"
+                "            server = self.route.find() if current is None else current"
             ),
             "former[1].disconnect(inuse_connections=False)": (
                 "await run_to_end(former[1].disconnect(inuse_connections=False))"

@@ -25,6 +25,8 @@ from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 from ampsq.transport.store import Store
 
+pytestmark = pytest.mark.default_user(reason="counts the connections of the process, and makes users itself")
+
 WORK = Queue(name="work", underlying_topic="orders")
 #: Subscribes, forks a child that sleeps, and says so.
 FORKING = """
