@@ -15,6 +15,7 @@ from ampsq.base.errors import DefinitionError, NotPermitted
 from ampsq.base.shutdown import StopRequest
 from ampsq.base.values import is_name, shown
 from ampsq.client.client import Client
+from ampsq.client.handler_rules import as_hooks
 from ampsq.definitions.action import Action
 from ampsq.definitions.queue import Definition, Queue
 from ampsq.worker import Worker
@@ -57,11 +58,11 @@ class _Registered:
         self,
         client: Client,
         stop_timeout: timedelta | float | str,
-        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
+        hooks: Sequence[Hooks],
     ) -> Worker:
+        options: _HandlerOptions = {**self.options, "hooks": (*hooks, *as_hooks(self.options["hooks"]))}
         try:
-            handler = self.handler if wrap is None else wrap(self.handler)
-            return Worker(handler, self.queue, client=client, stop_timeout=stop_timeout, **self.options)
+            return Worker(self.handler, self.queue, client=client, stop_timeout=stop_timeout, **options)
         except DefinitionError as error:
             raise DefinitionError(f"{_decorated(self.queue)}: {error}") from error
 
@@ -233,7 +234,7 @@ class AppWorkers:
         app: theirs.
         client: that they share, which stays open.
         stop_timeout: how long running handlers may take to end.
-        wrap: what is to be around each handler.
+        hooks: those of all handlers, around each one's own.
         stopping: a request to stop that others make, too.
 
     Attributes:
@@ -249,13 +250,13 @@ class AppWorkers:
         client: Client,
         stop_timeout: timedelta | float | str,
         *,
-        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+        hooks: Sequence[Hooks] = (),
         stopping: StopRequest | None = None,
     ) -> None:
         handlers = app._handlers  # noqa: SLF001  (its other half)
         if not handlers:
             raise DefinitionError("the app has no handler; @app.handler('orders') before a function registers one")
-        self.workers = [each.worker(client, stop_timeout, wrap) for each in handlers]
+        self.workers = [each.worker(client, stop_timeout, hooks) for each in handlers]
         self._stopping = StopRequest() if stopping is None else stopping
         self._failures: list[BaseException] = []
 

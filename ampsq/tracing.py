@@ -1,8 +1,9 @@
 """Spans of OpenTelemetry from publish through delivery to handler; needs the extra ``tracing``.
 
 `TracedClient` and `TracedAsyncClient` publish in a span and put its context into the message's headers, as
-``traceparent``. `processing` and `traced` open a span around what is done with a message, whose parent is the span that
-published it; `traced` is for a worker's handler and for `on_message`.
+``traceparent``. `TRACING` are the hooks of a worker: a span of each message, whose parent is the span that published
+it, and figures. `processing` and `traced` open such a span around what is done with a message elsewhere; `traced` is
+for `on_message`.
 Names and attributes are those of OpenTelemetry's conventions for messaging; without an SDK that is set up, nothing is
 recorded. A client that is not traced does none of this.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from opentelemetry import propagate, trace
+from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.client import Client
+from ampsq.client.handler_rules import Hooks
 from ampsq.client.publisher import Publisher
 from ampsq.client.typed_handlers import as_handler
 
@@ -33,7 +36,15 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription import Message
     from ampsq.topics.subscription import TopicMessage
 
-__all__ = ["TracedAsyncClient", "TracedAsyncPublisher", "TracedClient", "TracedPublisher", "processing", "traced"]
+__all__ = [
+    "TRACING",
+    "TracedAsyncClient",
+    "TracedAsyncPublisher",
+    "TracedClient",
+    "TracedPublisher",
+    "processing",
+    "traced",
+]
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
@@ -194,10 +205,21 @@ def processing(message: Message | TopicMessage) -> Iterator[Span]:
     Its parent is the span that published the message; where another span is open already, that one, with a link to the
     publisher's. An exception is recorded, and goes on.
     """
+    span = _started(message)
+    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield span
+        except Exception as error:
+            _note_error(span, error)
+            raise
+
+
+def _started(message: Message | TopicMessage) -> Span:
+    """Start the span of a message that is processed."""
     published = propagate.extract(message.headers)
     creator = trace.get_current_span(published).get_span_context()
     is_open = trace.get_current_span().get_span_context().is_valid
-    queue = getattr(message, "queue", "") or message.topic
+    queue = _source(message)
     attributes: dict[str, str | int] = {
         "messaging.system": _SYSTEM,
         "messaging.operation.name": "process",
@@ -208,22 +230,68 @@ def processing(message: Message | TopicMessage) -> Iterator[Span]:
         "ampsq.topic": message.topic,
         "ampsq.delivery": getattr(message, "delivery", 1),
     }
-    with _tracer().start_as_current_span(
+    return _tracer().start_span(
         f"process {queue}",
         context=None if is_open else published,
         kind=SpanKind.CONSUMER,
         attributes=attributes,
         links=[Link(creator)] if is_open and creator.is_valid else [],
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except Exception as error:
-            span.record_exception(error)
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
-            raise
+    )
+
+
+def _source(message: Message | TopicMessage) -> str:
+    return getattr(message, "queue", "") or message.topic
+
+
+def _note_error(span: Span, error: BaseException) -> None:
+    span.record_exception(error)
+    span.set_attribute("error.type", type(error).__qualname__)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
+
+
+class _Processing:
+    """The spans of messages whose handlers run, and figures of those that ended; for the hooks of any worker."""
+
+    def __init__(self) -> None:
+        # By the message itself: of a thread that runs too long, the end is told by another one.
+        self._running: dict[int, tuple[Span, float]] = {}
+        meter = metrics.get_meter("ampsq")
+        self._durations = meter.create_histogram(
+            "messaging.process.duration", unit="s", description="How long handlers took."
+        )
+        self._messages = meter.create_counter(
+            "messaging.client.consumed.messages", unit="{message}", description="Messages that handlers were given."
+        )
+
+    def begin(self, message: Message) -> None:
+        span = _started(message)
+        self._running[id(message)] = span, time.monotonic()
+        # Hooks and handler have a context of their own, which ends with them: nothing has to be detached.
+        context.attach(trace.set_span_in_context(span))
+
+    def end(self, message: Message, error: BaseException | None = None) -> None:
+        running = self._running.pop(id(message), None)
+        if running is None:
+            # It could not be begun, which is logged.
+            return
+        span, began = running
+        attributes = {
+            "messaging.system": _SYSTEM,
+            "messaging.operation.name": "process",
+            "messaging.destination.name": _source(message),
+        }
+        if error is not None:
+            attributes["error.type"] = type(error).__qualname__
+            _note_error(span, error)
+        self._durations.record(time.monotonic() - began, attributes)
+        self._messages.add(1, attributes)
+        span.end()
+
+
+_processing = _Processing()
+#: Hooks of workers: a span of kind consumer around each handler, as of `processing`, how long handlers took, and how
+#: many messages they were given, by the names of OpenTelemetry's conventions for messaging.
+TRACING: Final = Hooks(before=_processing.begin, after=_processing.end, failed=_processing.end)
 
 
 def traced(handler: Handler) -> Handler:

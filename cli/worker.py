@@ -125,7 +125,7 @@ class _WorkerOptions(TypedDict):
     is_flag=True,
     help="For development: start again when a Python file in the current folder or below is changed.",
 )
-@click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
+@click.option("--trace", is_flag=True, help="A span and figures of OpenTelemetry for each call of a handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @click.option("--advised", is_flag=True, hidden=True)
 @failover
@@ -159,7 +159,7 @@ def worker(
     _check_options(function, handler, queue)
     if isinstance(handler, ampsq.App):
         settings = settings.completed(handler._url, None)  # noqa: SLF001  (said by the app, as by a file)
-    wrap = _tracer() if trace else None
+    hooks = (_tracing(),) if trace else ()
     if processes is not None:
         told = [f"--log-format={log_format}", f"--failover={failover}", *["--verbose"] * verbose, *["--trace"] * trace]
         told.append("--advised")
@@ -170,7 +170,7 @@ def worker(
             handler=handler,
             queue=queue or "",
             failover=failover,
-            wrap=wrap,
+            hooks=hooks,
             is_advised=advised,
         )
 
@@ -210,12 +210,12 @@ def _check_options(function: str, handler: _Handler | ampsq.App, queue: str | No
             )
 
 
-def _tracer() -> Callable[[_Handler], _Handler]:
+def _tracing() -> ampsq.Hooks:
     try:
-        from ampsq.tracing import traced
+        from ampsq.tracing import TRACING
     except ModuleNotFoundError as error:
         raise click.ClickException(f"--trace needs {error.name}: pip install 'ampsq[tracing]'") from error
-    return traced
+    return TRACING
 
 
 def _run(
@@ -226,7 +226,7 @@ def _run(
     handler: _Handler | ampsq.App,
     queue: str,
     failover: str,
-    wrap: Callable[[_Handler], _Handler] | None,
+    hooks: Sequence[ampsq.Hooks],
     is_advised: bool,
 ) -> None:
     from ampsq.app import AppWorkers
@@ -235,13 +235,13 @@ def _run(
     with settings.client(advise=True, patient=True, failover=failover) as client:
         made: ampsq.Worker | AppWorkers
         if isinstance(handler, ampsq.App):
-            made = AppWorkers(handler, client, options["stop_timeout"], wrap=wrap)
+            made = AppWorkers(handler, client, options["stop_timeout"], hooks=hooks)
             workers = made.workers
             # Of several processes the first one has done it.
             _prepare(client, handler, function, is_advised=is_advised)
         else:
             _refuse_unknown(client, queue)
-            made = ampsq.Worker(wrap(handler) if wrap else handler, queue, client=client, **options)
+            made = ampsq.Worker(handler, queue, client=client, hooks=hooks, **options)
             workers = [made]
         for each in workers:
             each._rules.is_advised = is_advised  # noqa: SLF001  (of several processes the first one says it)

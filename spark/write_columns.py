@@ -100,6 +100,12 @@ class WriteColumns:
 
 
 def _unknown_columns(name: str, fields: Collection[str]) -> Fault:
+    if name == "deduplication_id":
+        return Fault(
+            name,
+            "a job's rows are recorded once without it; allowed: the options publisher and epoch, or "
+            "dropDuplicates(['deduplication_id']) and drop(...) before; client.publish knows IDs",
+        )
     text = nearest(name, [each for each in ALLOWED if each not in fields] or list(ALLOWED), "column")
     return Fault(name, f"{text}; drop it, or put it into the value: to_json(struct(...))")
 

@@ -231,7 +231,8 @@ class Client:
         Raises:
             DefinitionError: the topic's `message_type` cannot say such data.
             Unavailable: no answer; the message may or may not be recorded. With a `deduplication_id`, publish it again.
-            TooManyDeduplicationIds: the topic knows 1,000,000 IDs, the most; nothing was recorded.
+            TooManyDeduplicationIds: the topic knows as many IDs as it may, `Topic.deduplication_ids`; nothing was
+                recorded.
             ServerFull: the server's memory is full; nothing was recorded.
             MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
             UnreadBody: the topic has a key, which is not looked for in a body as large as this.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable  # noqa: TC003  (fields of a dataclass)
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from ampsq.client.typed_handlers import InvalidMessage, as_handler, is_of_kind, 
 from ampsq.queues.returns import failure_text, shortened_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
     from typing import TypeAlias
 
@@ -33,6 +33,7 @@ __all__ = [
     "Reject",
     "Settlement",
     "advise_of_backlog",
+    "as_hooks",
     "call_hooks",
     "log_failed_hook",
 ]
@@ -261,8 +262,13 @@ def _limit(time_limit: timedelta | float | str) -> float:
     return seconds
 
 
+def as_hooks(hooks: Hooks | Sequence[Hooks]) -> tuple[Hooks, ...]:
+    """Give several hooks, or one, as a tuple; what is neither as its only item."""
+    return tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
+
+
 def _hooks(hooks: Hooks | Sequence[Hooks], *, is_awaited: bool) -> tuple[Hooks, ...]:
-    found = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
+    found = as_hooks(hooks)
     for each in found:
         if not isinstance(each, Hooks):
             raise DefinitionError(f"hooks={shown(each)}: allowed are ampsq.Hooks(before=..., after=..., failed=...)")

@@ -75,6 +75,11 @@ class Address:
             raise DefinitionError(
                 f"{shown(_passwordless(value))}: behind the # is no instance's name; allowed: {_ADDRESS_ALLOWED}"
             )
+        if url.startswith("memory:"):
+            raise DefinitionError(
+                f"{shown(url)}: a server inside a process has no links, for no other process sees it; allowed: "
+                f"{_ADDRESS_ALLOWED}"
+            )
         try:
             endpoints = parse_endpoints(url)
         except DefinitionError:

@@ -92,11 +92,14 @@ class Topic(Definition):
         expression_limit: bytes of the largest body that expressions read, 32KB or more. The server never looks into a
             larger one: no filter matches it, its priority is the lowest, it is no barrier, views leave it out, and a
             topic with a `key` refuses it (docs/expressions.md). Default: that of the instance.
+        deduplication_ids: IDs that the topic knows at a time, 1 or more; beyond it publishing with a new ID is refused
+            (docs/publishing.md). Default: 1000000.
     """
 
     message_type: MessageTypeName = "json"
     field_separator: FieldSeparator | None = None
     expression_limit: ExpressionLimit | None = None
+    deduplication_ids: PositiveCount | None = None
 
     key: Identifiers = _NOTHING
     expiration: Life = _NOT_GIVEN

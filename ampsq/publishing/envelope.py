@@ -72,7 +72,8 @@ _ELSEWHERE: Final = {
 #: What clients take and publishers with a name do not.
 _OF_CLIENTS: Final = dict.fromkeys(
     ("deduplication_id", "within"),
-    "a publisher with a name records each of its messages once; by ID: client.publish(..., deduplication_id='order-1')",
+    "a publisher with a name records each of its messages once, but may send it later than any window lasts; by ID: "
+    "client.publish(..., deduplication_id='order-1')",
 )
 _TIMES: Final = ("delay", "at")
 

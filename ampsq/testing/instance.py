@@ -52,10 +52,14 @@ class HeldInstance:
     actions run when `advance` says so, and at no other time. Clients, of this process and of others, use it by its
     `url`; the program under test is given that, or `AMPSQ_URL`.
 
-    In memory it has no persistence, no links to other instances, no server functions and no users, its `retention_size`
-    counts the bytes of messages alone, and every script runs under one lock. What clients do by their own clock stays
-    with the machine's: how long `get` waits, when a batch of acknowledgements is sent, and when a worker renews a
-    lease, so that `advance` beyond a lease period ends the lease of a handler that runs.
+    Three duties are not done: links to other instances, whose lag and losses are a matter of two machines; rebuilds
+    that somebody began and did not end, which wait for a sign of life by the machine's time; and noting how the server
+    flushes, which clients ask it for themselves.
+
+    In memory it has all message types, but no persistence, no links to other instances, no server functions and no
+    users, its `retention_size` counts the bytes of messages alone, and every script runs under one lock. What clients
+    do by their own clock stays with the machine's: how long `get` waits, when a batch of acknowledgements is sent, and
+    when a worker renews a lease, so that `advance` beyond a lease period ends the lease of a handler that runs.
 
     Args:
         server: ``memory`` (default), ``embedded``, or the address of one server, where it has a name of its own and

@@ -30,11 +30,16 @@ local function sort_out(known)
   return there, fresh, values, numbers, new_ids
 end
 
+local function most_ids()
+  local definition = call('HGET', K.topics(), topic)
+  return definition and cjson.decode(definition).deduplication_ids or V.deduplication_ids
+end
+
 local function check_room(new_ids)
-  local live = call('ZCOUNT', K.windows(topic), '(' .. ms, '+inf')
-  if live + new_ids <= V.deduplication_ids then return end
+  local live, most = call('ZCOUNT', K.windows(topic), '(' .. ms, '+inf'), most_ids()
+  if live + new_ids <= most then return end
   local first = call('ZRANGE', K.windows(topic), '(' .. ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-  fail(E.TOO_MANY_DEDUPLICATION_IDS, {topic = topic, ids = live, most = V.deduplication_ids,
+  fail(E.TOO_MANY_DEDUPLICATION_IDS, {topic = topic, ids = live, most = most,
     frees_in = first[2] and math.ceil(first[2] - ms) or 0})
 end
 

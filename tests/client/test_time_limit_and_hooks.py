@@ -246,3 +246,11 @@ def test_a_hook_sees_that_a_handler_took_too_long(client, start, caplog, kind):
     finally:
         go_on.set()
     assert [type(each) for each in seen] == [HandlerTimeLimit]
+
+
+@pytest.mark.parametrize("hooks", [3, "print", print, [print], None])
+def test_hooks_that_are_none_are_explained(hooks):
+    with pytest.raises(
+        DefinitionError, match=r"allowed are ampsq\.Hooks\(before=\.\.\., after=\.\.\., failed=\.\.\.\)"
+    ):
+        Worker(print, "work", hooks=hooks)

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ampsq import AsyncClient, Client, Queue
-from ampsq.base.errors import DefinitionError
+from ampsq import AsyncClient, Client, Queue, Topic
+from ampsq.base.errors import DefinitionError, TooManyDeduplicationIds
 from ampsq.testing import Instance
 
 
@@ -146,3 +146,37 @@ def test_many_messages_need_a_function_that_gives_texts(client, given):
 def test_a_publisher_with_a_name_says_where_ids_are_taken(client):
     with client.publisher("till-1") as publisher, pytest.raises(TypeError, match=r"client\.publish"):
         publisher.publish("invoices", 17, deduplication_id="17")
+
+
+def test_a_topic_knows_as_many_ids_as_its_definition_says(held):
+    # Given a topic with room for two IDs
+    client = held.client
+    client.apply(Topic(name="invoices", deduplication_ids=2))
+    first = client.publish("invoices", 1, deduplication_id="one", within="1m")
+    client.publish("invoices", 2, deduplication_id="two", within="2m")
+    # When there is a third one, alone or among others
+    for publish in (
+        lambda: client.publish("invoices", 3, deduplication_id="three"),
+        lambda: client.publish_many("invoices", ["one", "three"], deduplication_id=str),
+    ):
+        with pytest.raises(TooManyDeduplicationIds) as refused:
+            publish()
+        # Then it is refused with how many there are, and nothing is recorded
+        assert refused.value.detail["ids"] == refused.value.detail["most"] == 2
+        assert refused.value.detail["frees_in"] == 60_000
+    assert number_in(client, "invoices") == 2
+    # And what is known, and what has no ID, is published as before
+    assert client.publish("invoices", 1, deduplication_id="one") == first
+    client.publish("invoices", 4)
+    # And the third one once a window is over, or once there is more room
+    held.advance("60s")
+    client.publish("invoices", 3, deduplication_id="three")
+    client.apply(Topic(name="invoices"))
+    client.publish("invoices", 5, deduplication_id="five")
+    assert number_in(client, "invoices") == 5
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "many", True])
+def test_a_number_of_ids_that_cannot_be_is_explained(number):
+    with pytest.raises(DefinitionError, match=r"deduplication_ids: .*allowed: a whole number from [01] to 1000000000"):
+        Topic(name="invoices", deduplication_ids=number)

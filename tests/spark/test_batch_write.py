@@ -189,6 +189,11 @@ def test_a_null_value_fails_the_task_and_says_so(spark, options):
         ("value", {}, "topic: missing; allowed: the option topic, or a column"),
         ("value AS val", {"topic": "orders"}, "value: missing"),
         ("value, value AS vlaue", {"topic": "orders"}, "vlaue: no such column"),
+        (
+            "value, value AS deduplication_id",
+            {"topic": "orders"},
+            "rows are recorded once without it; allowed: the options",
+        ),
         ("value, 1 AS topic", {}, "topic: is int; allowed: string"),
         ("struct(value) AS value", {"topic": "orders"}, "to_json(value) makes a text"),
         ("value, 'orders' AS topic", {"topic": "orders"}, "topic: as a column and as an option"),

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from ampsq import Action, App, AsyncClient, Client, Do, On, Queue, Topic, View
+from ampsq import Action, App, AsyncClient, Client, Destination, Do, On, Queue, Topic, View
 from ampsq.base.errors import AlreadyAcked, DefinitionError, StaleLease, UnknownQueue
 from ampsq.testing import Instance, message
 
@@ -286,3 +286,26 @@ def test_handle_says_which_queue_has_messages_left_and_raises_what_a_worker_does
     unknown.handler("nowhere")(print)
     with pytest.raises(UnknownQueue, match="nowhere"):
         held.handle(unknown)
+
+
+# -- what it can and cannot
+
+
+def test_messages_of_msgpack_are_filtered_and_handled(held):
+    held.client.apply(
+        Topic(name="orders", message_type="msgpack"),
+        Queue(name="large", underlying_topic="orders", message_type="msgpack", filter="/qty > 10"),
+    )
+    held.client.publish_many("orders", [{"qty": 1}, {"qty": 11, "body": b"\x00\xff"}])
+
+    with held.client.subscribe("large") as large:
+        message = large.get("30s")
+        message.ack(wait=True)
+
+    assert message.data == {"qty": 11, "body": b"\x00\xff"}
+    assert held.settled("large") == [("acknowledged", {"qty": 11, "body": b"\x00\xff"})]
+
+
+def test_a_server_inside_the_process_is_no_destination():
+    with pytest.raises(DefinitionError, match=r"'memory://two': a server inside a process has no links"):
+        Destination(name="two", sync_type="async", topics=["orders"], addresses=["memory://two"])
