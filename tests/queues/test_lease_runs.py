@@ -167,3 +167,28 @@ def test_a_rebuild_leaves_leases_in_runs_where_they_are(client):
         assert messages.late == []
     assert sorted(seen) == list(range(NUMBER))
     assert numbers(client) == (NUMBER, 0, 0)
+
+
+def test_what_is_leased_in_runs_is_settled_on_a_server_whose_memory_is_full(start_server):
+    server = start_server("valkey")
+    with Client(server.url, instance="full") as client, server.client() as plain:
+        client.apply(Queue(name="work", underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=20))
+        client.publish_many("orders", [{"n": n} for n in range(40)])
+        with client.subscribe("work", max_backlog=20) as messages:
+            held = [messages.get(30) for _ in range(10)]
+            plain.config_set("maxmemory", 1)
+            for message in held[1::2]:
+                message.ack()
+            messages.flush()
+            held[0].extend("5m")
+            held[2].cancel()
+            held[4].expire()
+            # What comes back is taken again, and so is what still waits
+            for message in (held[0], held[6], held[8]):
+                message.ack(wait=True)
+            for _ in range(31):
+                messages.get(30).ack(wait=True)
+            assert messages.late == []
+        plain.config_set("maxmemory", 0)
+        assert numbers(client) == (39, 0, 0)
+        assert client.admin.check("work")[0].clean
