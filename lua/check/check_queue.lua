@@ -39,6 +39,14 @@ if call('HEXISTS', K.leases(queue_name), V.anchor) == 0 then
   count('anchor_missing')
   if repair == '1' then call('HSET', K.leases(queue_name), V.anchor, '') end
 end
+local in_runs, broken = count_runs(queue_name)
+if in_runs and (broken[1] or in_runs ~= (queue.in_runs or 0)) then
+  count('run_wrong')
+  if repair == '1' then
+    call_in_batches('ZREM', K.runs(queue_name), broken)
+    call('HSET', K.queue(queue_name), F.in_runs, in_runs)
+  end
+end
 if queue.lease > 0 and number_leased(queue_name) > 0 and not call('ZSCORE', K.due(), 'leases ' .. queue_name) then
   count('pass_missing')
   if repair == '1' then add_due(ms, 'leases ' .. queue_name) end

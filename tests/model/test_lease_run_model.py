@@ -14,7 +14,7 @@ from queue_machine import QUEUE_NUMBERS, QueueMachine, run_machine
 from queue_model import Model, Queue
 from trim_machine import Trimming
 
-MANY = st.lists(st.integers(0, 1_000), max_size=12)
+MANY = st.lists(st.integers(0, 1_000), max_size=8)
 
 
 class RunMachine(QueueMachine):
@@ -28,14 +28,14 @@ class RunMachine(QueueMachine):
         for queue in queues:
             self.define_queue(queue)
 
-    @rule(topic=st.sampled_from("ab"), count=st.integers(1, 20))
+    @rule(topic=st.sampled_from("ab"), count=st.integers(1, 8))
     def publish(self, topic, count):
         self.publish_all(topic, ["body"] * count)
 
     @precondition(lambda self: len(self.model.subs) < 12)
     @rule(
         queues=st.sampled_from([["work"], ["work"], ["mail"], ["work", "mail"], ["mail", "work"]]),
-        asked=st.integers(0, 15),
+        asked=st.integers(0, 8),
     )
     def subscribe(self, queues, asked):
         self.take_of(self.register(queues, asked), [])

@@ -145,6 +145,10 @@ def anchor_missing(world):
     world.redis.hdel(world.key("leases"), LEASES_ANCHOR)
 
 
+def run_wrong(world):
+    world.redis.hincrby(world.key("queue"), "in_runs", 3)
+
+
 def pass_missing(world):
     world.redis.zrem(key(world.name, "due"), "leases work")
 
@@ -194,6 +198,7 @@ DAMAGE = {
     member_missing: ({"member_missing": 1}, REST),
     cursor_missing: ({"cursor_missing": 1}, REST),
     anchor_missing: ({"anchor_missing": 1}, REST),
+    run_wrong: ({"run_wrong": 1}, REST),
     pass_missing: ({"pass_missing": 1}, REST),
     delayed_count: ({"delayed_count": 3}, REST),
     scheduled_count: ({"scheduled_count": 2}, REST),

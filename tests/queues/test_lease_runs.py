@@ -9,6 +9,7 @@ from observing import eventually
 
 from ampsq import Client, Queue
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.schema import key
 
 NUMBER = 300
 
@@ -120,3 +121,74 @@ def test_leased_messages_are_browsed_explained_and_settled_by_filter(client):
         assert client.admin.queue_stats("work").leased >= 5
         assert client.ack("work", filter="/n = 3") == 1
         assert client.admin.explain("work", str(held[3].bookmark)).state == "settled"
+
+
+@pytest.mark.parametrize("damage", ["count", "refs", "undefined"])
+def test_what_is_wrong_with_runs_is_found_and_mended(client, damage):
+    redis = client._store.redis
+    names = {name: key(client.instance, name, "work") for name in ("queue", "run_refs")}
+    with client.subscribe("work", max_backlog=20) as messages:
+        held = [messages.get(30) for _ in range(4)]
+        # When a number, the refs of runs or the queue's own hash are lost
+        if damage == "count":
+            redis.hincrby(names["queue"], "in_runs", 7)
+        else:
+            redis.delete(names["queue" if damage == "undefined" else "run_refs"])
+        found = {one.name for one in client.admin.check("work")[0].differences}
+        assert ("undefined" if damage == "undefined" else "run_wrong") in found
+        # Then it is mended, and what lost its lease waits again
+        eventually(lambda: client.admin.check("work", repair=True)[0].clean)
+        for message in held:
+            message.ack()
+        messages.flush()
+        assert len(messages.late) == (4 if damage == "refs" else 0)
+    assert client.admin.check("work")[0].clean
+
+
+def test_a_rebuild_leaves_leases_in_runs_where_they_are(client):
+    redis = client._store.redis
+    with client.subscribe("work", max_backlog=100) as messages:
+        held = [messages.get(30) for _ in range(10)]
+        for message in held[::2]:
+            message.ack()
+        messages.flush()
+        leased = numbers(client)[1]
+        redis.delete(key(client.instance, "cursors", "work"))
+        client.admin.check("work", repair=True)
+        assert numbers(client)[1] == leased
+        seen = [message.data["n"] for message in held]
+        while len(seen) < NUMBER:
+            message = messages.get(30)
+            seen.append(message.data["n"])
+            message.ack()
+        for message in held[1::2]:
+            message.ack()
+        messages.flush()
+        assert messages.late == []
+    assert sorted(seen) == list(range(NUMBER))
+    assert numbers(client) == (NUMBER, 0, 0)
+
+
+def test_what_is_leased_in_runs_is_settled_on_a_server_whose_memory_is_full(start_server):
+    server = start_server("valkey")
+    with Client(server.url, instance="full") as client, server.client() as plain:
+        client.apply(Queue(name="work", underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=20))
+        client.publish_many("orders", [{"n": n} for n in range(40)])
+        with client.subscribe("work", max_backlog=20) as messages:
+            held = [messages.get(30) for _ in range(10)]
+            plain.config_set("maxmemory", 1)
+            for message in held[1::2]:
+                message.ack()
+            messages.flush()
+            held[0].extend("5m")
+            held[2].cancel()
+            held[4].expire()
+            # What comes back is taken again, and so is what still waits
+            for message in (held[0], held[6], held[8]):
+                message.ack(wait=True)
+            for _ in range(31):
+                messages.get(30).ack(wait=True)
+            assert messages.late == []
+        plain.config_set("maxmemory", 0)
+        assert numbers(client) == (39, 0, 0)
+        assert client.admin.check("work")[0].clean

@@ -117,6 +117,9 @@ DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
     "anchor_missing": Kind(
         "the field that keeps leases in a hash table is gone",
         "set"),
+    "run_wrong": Kind(
+        "the number of messages that are leased in runs is off, or a run has lost its messages",
+        "counted anew, and such a run is removed"),
     "pass_missing": Kind(
         "there are leases with deadlines, and no lease pass is due",
         "a pass is due"),

@@ -23,6 +23,8 @@ local function load_run_refs(queue_name, run)
   if run.refs then return end
   local found = call('HMGET', K.run_refs(queue_name), run.name, run.name .. ' m')
   run.refs, run.mask = found[1], found[2] or string.rep('0', run.count)
+  -- Somebody removed them: nothing is leased in it then, and a check finds it.
+  if not run.refs then run.refs, run.mask = string.rep('~ ', run.count - 1) .. '~', string.rep('1', run.count) end
   run.width = (#run.refs + 1) / run.count
   run.padded = string.find(run.refs, '  ', 1, true) or string.byte(run.refs, -1) == 32
   run.last = string.match(string.sub(run.refs, (run.count - 1) * run.width + 1), '^%S+')
@@ -177,4 +179,19 @@ local function leases_in_run(name, run)
     if is_in_run(run, i) then found[#found + 1], found[#found + 2] = ref_in_run(run, i), value_in_run(run, i) end
   end
   return found
+end
+
+-- How many messages are leased in runs, and the runs whose refs are gone; nil where they are too many to be counted in one call.
+local function count_runs(name)
+  if call('ZCARD', K.runs(name)) > 5000 then return nil end
+  local number, broken = 0, {}
+  for _, run in ipairs(runs_behind(name, '', 5000)) do
+    local mask = call('HGET', K.run_refs(name), run.name .. ' m')
+    if call('HEXISTS', K.run_refs(name), run.name) == 0 then
+      broken[#broken + 1] = run.member
+    else
+      number = number + (mask and select(2, string.gsub(mask, '0', '')) or run.count)
+    end
+  end
+  return number, broken
 end
