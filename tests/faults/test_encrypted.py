@@ -12,16 +12,17 @@ import threading
 
 import httpx
 import pytest
-from network import free_port
+from network import Heard, free_port
 from observing import eventually
 from websockets.sync.client import connect
 
-from ampsq import AsyncClient, Client, Destination, Topic
+from ampsq import AsyncClient, Client, Destination, Queue, Topic
 from ampsq.base.errors import TlsFailed, Unavailable
 from ampsq.coordinator import Coordinator
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.server import Tls
 from ampsq.gateway.users import Secret
+from ampsq.protocol.schema import key
 
 
 class Authority:
@@ -89,6 +90,37 @@ def test_a_client_shows_its_certificate_on_every_connection(secured, authority, 
             return await client.publish("orders", {"id": 2})
 
     assert asyncio.run(awaited()) is not None
+
+
+def test_clients_that_share_a_connection_with_tls_show_life_on_it_while_others_come_and_go(
+    secured, authority, instance
+):
+    url, heard = f"{secured}?{authority.options}", Heard()
+    with Client(url, instance=instance, heartbeat="300ms") as client, contextlib.ExitStack() as stack:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        messages = client.subscribe("work")
+        client.add_connection_state_listener(heard)
+        store = client._store
+        subscriptions = key(instance, "subscriptions")
+
+        def come_and_go():
+            for _ in range(20):
+                with Client(url, instance=instance, heartbeat="300ms") as other:
+                    other.subscribe("work")
+
+        threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+            stack.callback(thread.join)
+        # Given signs of life that are sent beside what they ask and are answered
+        for _ in range(4):
+            before = store.redis.zscore(subscriptions, messages.id)
+            eventually(lambda: store.redis.zscore(subscriptions, messages.id) > before, within=15.0)  # noqa: B023
+        # Then the connection is there, one for all
+        for thread in threads:
+            thread.join()
+        eventually(lambda: [int(each["ssub"]) for each in store.redis.client_list() if int(each["ssub"])] == [1])
+        assert "disconnected" not in heard.states
 
 
 def test_a_client_without_a_certificate_is_told_how_to_show_one(secured, authority, instance):
