@@ -130,6 +130,11 @@ class App:
         Raises:
             DefinitionError: one of them is not what is allowed, the queue has a handler, or it is defined twice.
         """
+        if not isinstance(queue, str):
+            raise DefinitionError(
+                f"@app.handler({shown(queue)}): allowed is the name of a queue, in parentheses before the function, "
+                "as in @app.handler('orders')"
+            )
         if any(each.queue == queue for each in self._handlers):
             raise DefinitionError(f"{_decorated(queue)}: the queue has a handler in this app; allowed is one")
         if not isinstance(concurrency, int) or concurrency < 1:
@@ -156,6 +161,10 @@ class App:
         }
 
         def register(handler: T) -> T:
+            if not callable(handler):
+                raise DefinitionError(
+                    f"{_decorated(queue)}: {shown(handler)} is no function; allowed is one of a message"
+                )
             self._handlers.append(_Registered(handler, queue, options))
             return handler
 
@@ -362,7 +371,7 @@ def _decorated(queue: object) -> str:
 
 def _queue(name: str, retries: int | None, backoff: str | None, concurrency: int) -> Queue:
     """Make the definition of a handler's queue."""
-    if retries is not None and (not isinstance(retries, int) or retries < 0):
+    if retries is not None and (not isinstance(retries, int) or isinstance(retries, bool) or retries < 0):
         raise DefinitionError(
             f"{_decorated(name)}: retries={shown(retries)}: allowed is a whole number from 0 on, or None for no limit"
         )

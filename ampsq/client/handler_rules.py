@@ -256,7 +256,10 @@ def _do_nothing() -> None:
 
 
 def _limit(time_limit: timedelta | float | str) -> float:
-    seconds = Interval.parse(time_limit) / 1000
+    try:
+        seconds = Interval.parse(time_limit) / 1000
+    except DefinitionError as error:
+        raise DefinitionError(f"time_limit={error}") from error
     if seconds <= 0:
         raise DefinitionError(f"time_limit={shown(time_limit)}: allowed is a time above 0, as in '30s'")
     return seconds

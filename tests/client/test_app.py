@@ -201,3 +201,25 @@ def test_dead_letters_that_cannot_be_are_explained(queue, dead_letters, text):
 
     assert text in str(refused.value)
     assert app.definitions == []
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda app: app.handler(print), "allowed is the name of a queue, in parentheses before the function"),
+        (lambda app: app.handler(None), "@app.handler(nothing): allowed is the name of a queue"),
+        (
+            lambda app: app.handler("orders")("tasks.handle"),
+            "'tasks.handle' is no function; allowed is one of a message",
+        ),
+        (lambda app: app.handler("orders", retries=True), "retries=True: allowed is a whole number from 0 on"),
+    ],
+)
+def test_a_decorator_that_is_used_in_a_wrong_way_is_explained_where_it_stands(use, text):
+    app = App()
+
+    with pytest.raises(DefinitionError) as refused:
+        use(app)
+
+    assert text in str(refused.value)
+    assert (app.queues, app.definitions) == ([], [])
