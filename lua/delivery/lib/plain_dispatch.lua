@@ -38,7 +38,7 @@ local function dispatch_plain(queue, now, limit, own)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
-  return given, not messages.exhausted and (count < room.total or room.more) and something_waits(queue)
+  return given, not messages.exhausted and (count < room.total or room.more) and (messages.more or something_waits(queue))
 end
 
 -- For calls that come rarely: what a sorted queue has to do is the timetable's, so that these scripts stay small. All that

@@ -69,5 +69,7 @@ local function read_log(queue, out, wanted, budget, ahead)
     ahead = take_from_front(queue, front, math.min(wanted - #out.refs, #front.entries), out, budget, ahead)
   end
   save_cursor(queue, front)
-  out.exhausted = front.done and not front.entries[front.at]
+  -- An entry that was read along says without another look that more waits.
+  out.more = front.entries[front.at] ~= nil
+  out.exhausted = front.done and not out.more
 end
