@@ -16,6 +16,7 @@ from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.replies import settings
 from ampsq.bench.setup import Stage
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.functions import are_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,7 @@ class Bench(Stage):
             "version": str(known[f"{kind}_version"]),
             "appendonly": found.get("appendonly", "?"),
             "appendfsync": found.get("appendfsync", "?"),
+            "functions": "on" if are_used() else "off",
         }
 
     def _queue(self, name: str = "work", **elements: Unpack[Elements]) -> Queue:

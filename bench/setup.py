@@ -14,9 +14,12 @@ import redis
 from ampsq.base.errors import AmpsqError
 from ampsq.bench.replies import command_times, info, settings, slow_calls
 from ampsq.client.client import Client
+from ampsq.operations.functions import keep_functions
 from ampsq.protocol import scripts
+from ampsq.protocol.functions import PREFIX, are_used
 from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.protocol.reads.streams import log_key
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,6 +94,7 @@ class Stage:
     def __init__(self, url: str, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self.url, self.settings, self.progress = url, settings, progress
         self.redis = redis.Redis.from_url(url, protocol=2)
+        _keep_functions(url)
 
     def client(self) -> Client:
         """A client of a fresh instance."""
@@ -171,10 +175,20 @@ class Stage:
 
 
 @functools.cache
+def _keep_functions(url: str) -> None:
+    """Load the server functions, once, where this process uses some and the server has no users."""
+    if are_used():
+        with contextlib.closing(Store(url, "")) as store:
+            store.run(keep_functions())
+
+
+@functools.cache
 def _names_by_sha() -> dict[bytes, str]:
     return {scripts.script(name).sha.encode(): name for name in scripts.names()}
 
 
 def _script_named(word: bytes) -> str:
     """Name the script of a call: by its SHA1, by its text, of which the log has the beginning, or by its function."""
-    return _names_by_sha().get(word) or ("eval" if word.startswith(b"#!") else word.decode().rpartition("_")[0])
+    if word.startswith(b"#!"):
+        return "eval"
+    return _names_by_sha().get(word) or word.decode().removeprefix(PREFIX).rpartition("_")[0]

@@ -18,6 +18,8 @@ __all__ = ["acl"]
 
 #: In the order of `ampsq.operations.roles.ROLES`, against which a test holds them.
 _ROLES: Final = ("publisher", "worker", "gateway", "coordinator", "replicator", "admin")
+#: No role of an instance: who loads functions.
+_SERVER: Final = "server"
 _COLUMNS: Final = ("role", "user", "keys", "channels", "commands", "rule")
 _EPILOG = """\b
 Examples:
@@ -26,11 +28,12 @@ Examples:
   ampsq acl coordinator --file >> users.acl
   ampsq acl coordinator --gateway
   ampsq acl worker | valkey-cli
+  ampsq acl server --password-file operator.secret
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("role", type=click.Choice(_ROLES))
+@click.argument("role", type=click.Choice((*_ROLES, _SERVER)))
 @click.option("--user", metavar="NAME", help="The user's name at the server; default INSTANCE-ROLE.")
 @click.option(
     "--password-file",
@@ -53,14 +56,21 @@ def acl(  # noqa: PLR0917  (click passes them by name)
 ) -> None:
     """Print the access rules of a server's user by its role: publisher, worker, gateway and others.
 
+    `server` is no role of an instance: it loads server functions (`ampsq functions load`), which no other may.
+
     No server is asked: the rules are what the role's scripts and commands are made of. Scripts see all keys of their
     instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single
     queue is bounded by `ampsq gateway`.
     """
-    from ampsq.operations.roles import rules
+    from ampsq.operations.roles import rules, server_rules
 
     password = password_file.readline().rstrip("\r\n") if password_file is not None else None
-    found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway)
+    if role == _SERVER and (topics or gateway):
+        raise click.UsageError("--topic and --gateway go with roles of an instance, and not with server")
+    if role == _SERVER:
+        found = server_rules(user, password)
+    else:
+        found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway)
     line = found.file_line() if as_file else f"ACL SETUSER {found.user} {' '.join(found.words())}"
     record = {
         "role": role,

@@ -289,7 +289,7 @@ def _print_beside_raw(figures: _Figures) -> None:
     server = figures.group("server")
     console.print(
         f"{server.text('kind')} {server.text('version')}, appendonly {server.text('appendonly')}, "
-        f"appendfsync {server.text('appendfsync')}"
+        f"appendfsync {server.text('appendfsync')}, server functions {server.text('functions')}"
     )
     print_goals(figures.all, console)
     growth = Table(title="Server time a message, us", title_justify="left")

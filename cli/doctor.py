@@ -50,11 +50,12 @@ def _without_client(_settings: CommandSettings) -> Iterator[None]:
 def doctor(settings: CommandSettings, interval: Interval) -> None:
     """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
 
-    Looks at version, role, persistence, memory, clock and latency of the server, of a cluster at what happens when a
-    primary is lost; whether a coordinator is at work and in time; leases past their deadlines; queues that grow with
-    nobody subscribed, or that give a worker one message at a time where it asks for more; dead letters of the last
-    hour that wait; links; logs that are kept beyond their retention, and by whom; whether defined topics alone are
-    taken; actions. Nothing is changed. Every server that answers is looked at, also one that other commands refuse.
+    Looks at version, role, persistence, memory, functions, clock and latency of the server, of a cluster at what
+    happens when a primary is lost; whether a coordinator is at work and in time; leases past their deadlines; queues
+    that grow with nobody subscribed, or that give a worker one message at a time where it asks for more; dead letters
+    of the last hour that wait; links; logs that are kept beyond their retention, and by whom; whether defined topics
+    alone are taken; actions. Nothing is changed. Every server that answers is looked at, also one that other commands
+    refuse.
     """
     from ampsq.base.values import parse_name
     from ampsq.cli.open_instance import DEFAULT

@@ -62,6 +62,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "coordinator": "Run the coordinator: time-outs, dead letters and replication for your own server.",
     "coordinators": "List the coordinators of the server: which instances each one has, and what is late.",
     "upgrade": "Turn instances that the release before stored into this release's format.",
+    "functions": "List, load and remove server functions, which cost a server less than scripts.",
     "acl": "Print the access rules of a server's user by its role: publisher, worker, gateway and others.",
     "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",

@@ -19,6 +19,7 @@ import redis.asyncio.connection
 import redis.connection
 
 import ampsq
+from ampsq.protocol.functions import HOT, function
 from ampsq.protocol.scripts import names, script
 
 #: Where notes are kept; None: nowhere.
@@ -28,6 +29,7 @@ KINDS = ("scripts", "rooms", "verbs", "commands")
 
 _tests = Path(__file__).resolve().parent
 _scripts = {script(name).sha.encode(): name for name in names()}
+_scripts |= {function(verb).name.encode(): verb for verb in HOT}
 _seen: dict[str, set[str]] = {kind: set() for kind in KINDS}
 
 
@@ -49,7 +51,7 @@ def _note_scripts(kind):
     def send(self, command, *arguments, **options):
         head = (command if isinstance(command, bytes) else b"".join(command))[:80]
         words = head.split(b"\r\n", 5)
-        if len(words) > 4 and words[2] == b"EVALSHA" and words[4] in _scripts:
+        if len(words) > 4 and words[2] in {b"EVALSHA", b"FCALL"} and words[4] in _scripts:
             _seen["scripts"].add(_scripts[words[4]])
         return plainly(self, command, *arguments, **options)
 

@@ -25,13 +25,20 @@ from on_memory import MODULES, exception_of
 from scene import Journal
 
 from ampsq import Client
+from ampsq.base.errors import AmpsqError
 from ampsq.coordinator import Coordinator
+from ampsq.operations.functions import load_functions
 from ampsq.operations.roles import rules
+from ampsq.protocol.functions import are_used
 from ampsq.testing.clock import Clock
 from ampsq.testing.memory import FakeServer
 from ampsq.testing.relay import Relay
+from ampsq.transport import known_functions
 from ampsq.transport.store import Store
 
+# With AMPSQ_FUNCTIONS=on the servers of tests have functions, and every call of a hot script is one (docs/testing.md).
+if are_used():
+    known_functions._SINGLE = 0
 # How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.
 hypothesis.settings.register_profile("ampsq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("ampsq")
@@ -129,6 +136,9 @@ def launch(kind, directory, *, appendonly=False, options=(), **process_options):
     server = Server(kind, directory, process)
     try:
         _wait_for(server, log)
+        if are_used():
+            with contextlib.suppress(AmpsqError), contextlib.closing(Store(server.url, "", retry_timeout=0.0)) as store:
+                store.run(load_functions())
     except BaseException:
         server.end()
         raise

@@ -19,10 +19,11 @@ import redis.asyncio.connection
 import redis.connection
 
 from ampsq.operations.roles import ROLES
+from ampsq.protocol.functions import HOT, function
 from ampsq.protocol.scripts import names, script
 
 _WORDS = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n(?:\$\d+\r\n([^\r\n]*)\r\n)?")
-_SCRIPTS = {script(name).sha: name for name in names()}
+_SCRIPTS = {script(name).sha: name for name in names()} | {function(verb).name: verb for verb in HOT}
 _PARTS = frozenset(name.partition("|")[0] for role in ROLES.values() for name in role.sent if "|" in name)
 
 #: What is asked for without a right to, and done without.
@@ -39,7 +40,7 @@ def _sent(request):
     if found is None:
         return None
     word, second = found[1].decode().upper(), (found[2] or b"").decode("utf-8", "replace")
-    if word == "EVALSHA":
+    if word in {"EVALSHA", "FCALL"}:
         return _SCRIPTS.get(second)
     return f"{word}|{second.upper()}" if word in _PARTS else word
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
+from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
+from ampsq.protocol.functions import are_used
 from ampsq.protocol.reads.duties import scan_all_logs
 from ampsq.protocol.reads.subscribers import count_channel_listeners
 from ampsq.publishing.server_clock import Moment, clock_of
@@ -50,6 +52,8 @@ _RARE: Final = 3
 _UNSEEN: Final = 2.0
 #: Seconds between two questions how the server flushes.
 _FLUSHING: Final = 3.0
+#: Seconds between two looks whether the server still has its functions.
+_FUNCTIONS: Final = 30.0
 #: Seconds without a look after which the server, or this loop, is taken to be stuck.
 _STUCK: Final = 5.0
 #: Least seconds between two rounds of an instance that is busy.
@@ -118,7 +122,7 @@ class ServerWatch:
         self._look_number = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
-        self._flushing_at = 0.0
+        self._flushing_at = self._functions_at = 0.0
         self._scan_cursor = "0"
         # Of the loop's thread alone, and for which store it asked last.
         self._asking = KeptPipeline()
@@ -359,6 +363,8 @@ class ServerWatch:
         with self._changed:
             self._failures.clear()
             self._back_at = time.monotonic()
+            # It may be another one: a node of a cluster has functions of its own.
+            self._functions_at = 0.0
             names = list(self._instances)
         self._wake_all(names)
 
@@ -388,6 +394,10 @@ class ServerWatch:
         if self._looked_at >= self._flushing_at:
             self._flushing_at = self._looked_at + _FLUSHING
             self._ask_how_it_flushes()
+        if self._looked_at >= self._functions_at:
+            self._functions_at = self._looked_at + _FUNCTIONS
+            if are_used():
+                self.store.run(keep_functions())
 
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""

@@ -24,7 +24,7 @@ from ampsq.protocol.scripts import names, script
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["ROLES", "SCRIPTED", "Role", "Rules", "rules"]
+__all__ = ["ROLES", "SCRIPTED", "Role", "Rules", "rules", "server_rules"]
 
 _SCRIPTED: Final = """
     DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HRANDFIELD HSCAN HSET HSETNX HVALS
@@ -39,7 +39,10 @@ _PARTS: Final = {"MEMORY": "MEMORY|USAGE", "XINFO": "XINFO|STREAM"}
 _QUOTED: Final = re.compile(r"'([A-Z]+)'")
 
 #: What every connection asks, and what is asked before anything else.
-_CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA INFO PING ROLE SCRIPT|LOAD SELECT SISMEMBER"
+#: Of server functions it calls those whose text it has read; who may load them, could have others run what he likes.
+_CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA FCALL FUNCTION|LIST INFO PING ROLE SCRIPT|LOAD SELECT SISMEMBER"
+#: What an operator of the server sends: functions are the server's and no instance's.
+_OPERATING: Final = "CLUSTER|SLOTS FUNCTION|DELETE FUNCTION|LIST FUNCTION|LOAD INFO PING ROLE SELECT"
 _USER: Final = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _USER_ALLOWED: Final = "1 to 128 of the characters A-Z a-z 0-9 _ . @ -"
 
@@ -264,16 +267,9 @@ def rules(
         raise DefinitionError(
             f"a gateway beside a {role}: allowed beside a coordinator; by itself it is the role gateway"
         )
-    if password == "":
-        raise DefinitionError("the password is empty; allowed: any text, or none at all for a user who cannot log in")
-    named = user or f"{parse_name(instance).replace('/', '-')}-{role}"
-    if not _USER.fullmatch(named):
-        raise DefinitionError(f"user {shown(named)}: allowed are {_USER_ALLOWED}")
-    hashed = hashlib.sha256(password.encode()).hexdigest() if password else ""
     does = ROLES[role]
     return Rules(
-        named,
-        hashed,
+        *_identity(user or f"{parse_name(instance).replace('/', '-')}-{role}", password),
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
         # Scripts of any role may wake a coordinator.
         (
@@ -282,6 +278,28 @@ def rules(
         ),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )
+
+
+def server_rules(user: str | None = None, password: str | None = None) -> Rules:
+    """The rules of an operator of a server, who loads and removes functions, and reads no key of any instance.
+
+    Args:
+        user: its name at the server; default ``ampsq-server``.
+        password: as of `rules`.
+
+    Raises:
+        DefinitionError: the name is none, or the password is empty.
+    """
+    return Rules(*_identity(user or "ampsq-server", password), (), (), tuple(_OPERATING.split()))
+
+
+def _identity(user: str, password: str | None) -> tuple[str, str]:
+    """A user's name, and the hash of its password."""
+    if password == "":
+        raise DefinitionError("the password is empty; allowed: any text, or none at all for a user who cannot log in")
+    if not _USER.fullmatch(user):
+        raise DefinitionError(f"user {shown(user)}: allowed are {_USER_ALLOWED}")
+    return user, hashlib.sha256(password.encode()).hexdigest() if password else ""
 
 
 def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ after the includes, so that no include can read them by accident, and puts the c
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
 table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
 """
+# Long: heads, includes, nests and literals are one grammar, read in one pass.
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.errors import Rejected
 from ampsq.protocol import schema
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.resources.abc import Traversable
 
-__all__ = ["ComposeError", "Script", "compose", "compose_text", "names", "script"]
+__all__ = ["ComposeError", "Script", "ScriptPieces", "compose", "compose_text", "names", "pieces", "script"]
 
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
@@ -236,15 +237,27 @@ def _wanted(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) 
 
 def _reached(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> list[_SourceLine]:
     """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
-    wanted = _wanted(defined, body, around)
-    # What several nests have inside stands beside them, once: a script's length is work for the server, too.
-    inner = Counter(name for nest in _nests(defined, wanted) for name in _nested(nest, defined, around | wanted))
-    wanted |= {name for name, number in inner.items() if number > 1}
+    wanted = _reached_names(defined, body, around)
     known, lines = around | wanted, []
     for name, found in defined.items():
         if name in wanted:
             lines += found if isinstance(found, list) else _nest(name, found, defined, known)
     return lines
+
+
+def _reached_names(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> set[str]:
+    wanted = _wanted(defined, body, around)
+    # What several nests have inside stands beside them, once: a script's length is work for the server, too.
+    inner = Counter(name for nest in _nests(defined, wanted) for name in _nested(nest, defined, around | wanted))
+    return wanted | {name for name, number in inner.items() if number > 1}
+
+
+def _variables(defined: _Defined, names: set[str]) -> list[str]:
+    return [
+        name
+        for name, found in defined.items()
+        if name in names and isinstance(found, list) and _VARIABLE.match(found[0].text)
+    ]
 
 
 def _nests(defined: _Defined, names: Iterable[str]) -> list[_File]:
@@ -336,7 +349,8 @@ def _fold_last_key(text: str, place: str) -> str:
     return f"{before}(P .. {' .. '.join(pieces)}){rest[end:]}"
 
 
-def _bind(arguments: tuple[str, ...]) -> list[str]:
+def _bind(head: dict[str, str], start: str) -> list[tuple[str, str]]:
+    arguments = _split(head.get("ARGV", ""))
     single = [name for name in arguments if not name.endswith("...")]
     lines = []
     if single:
@@ -344,7 +358,7 @@ def _bind(arguments: tuple[str, ...]) -> list[str]:
         lines.append(f"local {', '.join(single)} = {values}")
     if len(single) < len(arguments):
         lines.append(f"local {arguments[-1][:-3]}_from = {len(arguments)}")
-    return lines
+    return [(text, start) for text in lines]
 
 
 def compose(name: str, *, shebang: bool = True) -> Script:
@@ -359,10 +373,7 @@ def compose(name: str, *, shebang: bool = True) -> Script:
         ComposeError: a name is unknown, an include is missing or in a cycle.
     """
     with _ONE_AT_A_TIME:
-        path = _paths()[0].get(name)
-        if path is None:
-            raise ComposeError(f"lua/: no script has the name {name}")
-        return _compose(_read(path), shebang=shebang)
+        return _compose(_read(_path(name)), shebang=shebang)
 
 
 def compose_text(name: str, text: str) -> Script:
@@ -375,7 +386,38 @@ def compose_text(name: str, text: str) -> Script:
         return _compose(_parse(name, text), shebang=True)
 
 
-def _compose(main: _File, *, shebang: bool) -> Script:
+class ScriptPieces(NamedTuple):
+    """What a script is made of, as lines with their places, its names folded into literals.
+
+    Attributes:
+        flags: as the server knows them.
+        definitions: the functions and variables that it reaches.
+        variables: the names of those variables, without those within nests.
+        checks: of rights, and of the instance's format.
+        body: of the script itself, below the names of its arguments.
+    """
+
+    flags: list[str]
+    definitions: list[tuple[str, str]]
+    variables: list[str]
+    checks: list[tuple[str, str]]
+    body: list[tuple[str, str]]
+
+
+def pieces(name: str) -> ScriptPieces:
+    """Compose the pieces of one script; raises as `compose`."""
+    with _ONE_AT_A_TIME:
+        return _pieces(_read(_path(name)))
+
+
+def _path(name: str) -> str:
+    path = _paths()[0].get(name)
+    if path is None:
+        raise ComposeError(f"lua/: no script has the name {name}")
+    return path
+
+
+def _pieces(main: _File) -> ScriptPieces:
     name = main.path.rpartition("/")[2]
     start = f"lua/{main.path}.lua:1"
     done: dict[str, _File] = {}
@@ -383,30 +425,34 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     _includes(main, (main.path,), done, defined)
     is_checked = name not in _UNCHECKED and not main.path.startswith(_UPGRADE)
     check_text = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
-    body = [_SourceLine(check_text, start), *main.body] if is_checked else main.body
-    arguments = tuple(_split(main.head.get("ARGV", "")))
-    parts = _reached(defined, body, frozenset())
-    folded = [(_fold(line), line.place) for line in parts]
-    check = [(_fold(line), line.place) for line in body[: len(body) - len(main.body)]]
+    check = [_SourceLine(check_text, start)] if is_checked else []
+    whole = [*check, *main.body]
+    folded = [(_fold(line), line.place) for line in _reached(defined, whole, frozenset())]
     last = [(_fold(line), line.place) for line in main.body]
-    flags = main.head.get("FLAGS", "")
-    head = [f"#!lua flags={flags.replace(' ', '')}" if flags else "#!lua"] if shebang else []
+    # A script that writes nothing leaves nothing half done.
+    source = "\n".join(text for text, _ in folded + last)
+    is_asking = "no-writes" not in main.head.get("FLAGS", "") or name in ADMINISTERING
+    asked = [(text, start) for text in rights_asked(name, source)] if is_asking else []
+    asked += [(_fold(line), line.place) for line in check]
+    variables = _variables(defined, _reached_names(defined, whole, frozenset()))
+    return ScriptPieces(_split(main.head.get("FLAGS", "")), folded, variables, asked, [*_bind(main.head, start), *last])
+
+
+def _compose(main: _File, *, shebang: bool) -> Script:
+    parts = _pieces(main)
+    start, flags = f"lua/{main.path}.lua:1", ",".join(parts.flags)
+    head = [f"#!lua flags={flags}" if flags else "#!lua"] if shebang else []
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
     head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
-    # A script that writes nothing leaves nothing half done.
-    source = "\n".join(text for text, _ in folded + last)
-    is_asking = "no-writes" not in flags or name in ADMINISTERING
-    asked = [(text, start) for text in rights_asked(name, source)] if is_asking else []
-    lines = [(text, start) for text in head] + folded + asked + check
-    lines += [(text, start) for text in _bind(arguments)] + last
+    lines = [(text, start) for text in head] + parts.definitions + parts.checks + parts.body
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
     return Script(
-        name=name,
+        name=main.path.rpartition("/")[2],
         source=source,
         sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
-        arguments=arguments,
+        arguments=tuple(_split(main.head.get("ARGV", ""))),
         fails=tuple(_split(main.head.get("FAIL", ""))),
         meaning=main.meaning,
         gives=main.head.get("GIVES", ""),

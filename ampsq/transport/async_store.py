@@ -42,6 +42,7 @@ from ampsq.transport.attempts import (
 )
 from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
+from ampsq.transport.known_functions import known_functions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.protocol.request import Flow, Step
+    from ampsq.transport.known_functions import KnownFunctions
     from ampsq.transport.route import Route, ServerAddress
 
 __all__ = ["AsyncConnection", "AsyncConnectionPool", "AsyncStore"]
@@ -226,6 +228,8 @@ class AsyncConnectionPool:
         self.route = route
         #: The server that is used now, and redis-py's connections to it.
         self.used: tuple[ServerAddress, redis.asyncio.ConnectionPool] | None = None
+        # What connections know of the server's functions; empty where the process uses none.
+        self._functions: dict[RawConnection, KnownFunctions] = {}
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
@@ -247,7 +251,8 @@ class AsyncConnectionPool:
             server = self.route.find() if current is None else current
             pool = used[1] if used is not None and used[0] is server else await self.pool(server)
             try:
-                return AsyncConnection(server, pool, await pool.get_connection(), self, key)
+                raw = await pool.get_connection()
+                return AsyncConnection(server, pool, raw, self, key, self._functions.get(raw))
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -266,6 +271,7 @@ class AsyncConnectionPool:
             if used is None or used[0] is not server:
                 former, used = used, (server, self._made(server))
                 self.used = used
+                self._functions = {}
         if former is not None:
             # Whoever comes next finds the new ones, and would never close these.
             await run_to_end(former[1].disconnect(inuse_connections=False))
@@ -292,6 +298,9 @@ class AsyncConnectionPool:
         # In one write: what is no server of ours answers the first line and is gone, and its answer is read.
         await connection.send_packed_command(connection.pack_commands(questions), check_health=False)
         self.route.check_server(server, confirmed, [await self._answer(connection) for _ in questions])
+        functions = known_functions(server)
+        if functions is not None:
+            self._functions[connection] = functions
 
     @staticmethod
     async def _answer(connection: RawConnection) -> object:
@@ -317,6 +326,9 @@ class AsyncConnection:
     raw: RawConnection
     owner: AsyncConnectionPool
     key: str
+    functions: KnownFunctions | None = None
+    # Replies that are to come: nothing is asked meanwhile.
+    unanswered: int = 0
 
     async def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -329,6 +341,11 @@ class AsyncConnection:
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
                 script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
+                if self.functions is not None and not whole:
+                    if not self.unanswered and self.functions.is_due(call.script.name):
+                        await self._read_function(self.functions, call.script.name)
+                    name = self.functions.names.get(call.script.name)
+                    script = script if name is None else ("FCALL", name)
                 words = (*script, 1, self.key, *words)
             try:
                 # In one go, where redis-py would look at every argument first.
@@ -338,11 +355,30 @@ class AsyncConnection:
         # redis-py writes each element by itself.
         async with asyncio.timeout(self.owner.route.heartbeat):
             await self.raw.send_packed_command([b"".join(requests)], check_health=False)
+        self.unanswered += len(calls)
+
+    async def _read_function(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, while nothing else is on its way."""
+        try:
+            await self.send(functions.question(verb))
+            reply = await self.read()
+        except redis.ResponseError as error:
+            reply = error
+        except (redis.RedisError, OSError) as error:
+            raise translate_connect_error(error, self.server.url) from error
+        functions.learn(verb, reply)
 
     async def read(self, blocks: float = 0.0) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
-        async with asyncio.timeout(self.owner.route.heartbeat + blocks):
-            return await self.raw.read_response()
+        self.unanswered -= 1
+        try:
+            async with asyncio.timeout(self.owner.route.heartbeat + blocks):
+                return await self.raw.read_response()
+        except redis.ResponseError as error:
+            if self.functions is not None and self.functions.is_missing(str(error)):
+                # The script does the same.
+                raise redis.exceptions.NoScriptError(str(error)) from error
+            raise
 
     async def drop(self) -> None:
         """Close it; it can still be given back."""

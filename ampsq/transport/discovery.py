@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from ampsq.base.addresses import redacted
+from ampsq.base.addresses import Endpoint, redacted
 from ampsq.base.errors import AuthenticationFailed, PrimaryUnknown, Unavailable
 from ampsq.protocol.reads.greeting import ASK_SLOTS
 from ampsq.transport.errors import translate_connect_error
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from redis.maint_notifications import MaintNotificationsConfig
     from redis.retry import AbstractRetry
 
-    from ampsq.base.addresses import Endpoint
     from ampsq.base.errors import AmpsqError
 
-__all__ = ["RedisOptions", "ask_cluster", "ask_sentinels", "options_of", "slot_of"]
+__all__ = ["RedisOptions", "ask_cluster", "ask_sentinels", "options_of", "primaries_of", "slot_of"]
 
 #: A node as ``CLUSTER SLOTS`` tells it: host, port and more.
 _Node: TypeAlias = "tuple[bytes | None, int, *tuple[object, ...]]"
@@ -140,6 +139,27 @@ def ask_cluster(
         failures.append(PrimaryUnknown(f"{endpoint}: no node serves slot {slot} now"))
     kind = type(failures[0]) if len({type(error) for error in failures}) == 1 else PrimaryUnknown
     raise kind("; ".join(map(str, failures)))
+
+
+def primaries_of(url: str, seconds: float) -> list[str]:
+    """The addresses of all primaries of the cluster that a server is a node of; of one without a cluster its own.
+
+    Args:
+        url: of the server.
+        seconds: for each step.
+
+    Raises:
+        Unavailable: it does not answer.
+    """
+    try:
+        parts = _slots(url, seconds)
+    except PrimaryUnknown:
+        return [url]
+    here = redis.connection.parse_url(url)
+    host = str(here.get("host", "localhost"))
+    cluster = Endpoint.parse(url).of_cluster(((host, int(here.get("port", 6379))),))
+    found = (cluster.at(_name(primary[0]) or host, int(primary[1])) for _, _, primary, *_ in parts)
+    return list(dict.fromkeys(found))
 
 
 def _name(host: bytes | None) -> str:

@@ -27,6 +27,7 @@ from ampsq.base.errors import (
     Unavailable,
     rejection,
 )
+from ampsq.protocol.functions import function
 from ampsq.protocol.script_rights import ADMINISTERING
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ __all__ = [
 _CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)", re.DOTALL)
 #: What says no more than that, of one place or of all that a name stands for.
 _REFUSED: Final = ("Connection refused", "Connect call failed", "Multiple exceptions")
-_LINE = re.compile(r"user_script:(\d+)")
+_LINE = re.compile(r"user_(script|function):(\d+)")
 #: Where in which script a server refused: of no use to who may not do it.
-_PLACE_IN_SCRIPT = re.compile(r"\s*script: ([0-9a-f]{40}, )?on @?user_script:\d+\.?")
+_PLACE_IN_SCRIPT = re.compile(r"\s*script: (\w+, )?on @?user_(script|function):\d+\.?")
 #: What redis-py raises while there is no server that could serve us. It takes the first word off the texts of those
 #: that it knows, so that they cannot be told by it.
 _AWAY = (
@@ -100,7 +101,7 @@ _ADVICE: Final = {
 _ADVICE_OF_WORDS: Final = {
     "MISCONF": "its disk is full or broken: make room there (df -h); until then it records nothing",
     "NOREPLICAS": "fewer replicas are connected than its min-replicas-to-write asks for: bring them back, or lower it",
-    "BUSY ": "a script of somebody's holds it up: wait, or end that with SCRIPT KILL",
+    "BUSY ": "a script of somebody's holds it up: wait, or end that with SCRIPT KILL (a function: FUNCTION KILL)",
 }
 #: How a server that waits for TLS ends a connection that does not begin with it.
 _ENDED: Final = ("Connection closed by server", "reset by peer", "Connection lost")
@@ -244,4 +245,7 @@ def _blame(text: str, call: Call[object] | None) -> str:
     if call.script is None:
         return f"{call.arguments[0]!r}: {text}"
     line = _LINE.search(text)
-    return f"{call.script.place(int(line[1])) if line else call.script.name}: {text}"
+    if line is None:
+        return f"{call.script.name}: {text}"
+    ran = function(call.script.name) if line[1] == "function" else call.script
+    return f"{ran.place(int(line[2]))}: {text}"

@@ -34,6 +34,7 @@ from ampsq.transport.attempts import (
 )
 from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
+from ampsq.transport.known_functions import known_functions
 from ampsq.transport.pipeline import PinnedPipeline, Pipeline
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.protocol.request import Flow, Step
+    from ampsq.transport.known_functions import KnownFunctions
     from ampsq.transport.route import Route, ServerAddress
 
 __all__ = ["Connection", "ConnectionPool", "Store"]
@@ -228,6 +230,8 @@ class ConnectionPool:
         self.route = route
         #: The server that is used now, and redis-py's connections to it.
         self.used: tuple[ServerAddress, redis.ConnectionPool] | None = None
+        # What connections know of the server's functions; empty where the process uses none.
+        self._functions: dict[RawConnection, KnownFunctions] = {}
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
@@ -246,7 +250,8 @@ class ConnectionPool:
             server = self.route.find() if current is None else current
             pool = used[1] if used is not None and used[0] is server else self.pool(server)
             try:
-                return Connection(server, pool, pool.get_connection(), self, key)
+                raw = pool.get_connection()
+                return Connection(server, pool, raw, self, key, self._functions.get(raw))
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -265,6 +270,7 @@ class ConnectionPool:
             if used is None or used[0] is not server:
                 former, used = used, (server, self._made(server))
                 self.used = used
+                self._functions = {}
         if former is not None:
             # Whoever comes next finds the new ones, and would never close these.
             former[1].disconnect(inuse_connections=False)
@@ -288,6 +294,9 @@ class ConnectionPool:
         # In one write: what is no server of ours answers the first line and is gone, and its answer is read.
         connection.send_packed_command(connection.pack_commands(questions), check_health=False)
         self.route.check_server(server, confirmed, [self._answer(connection) for _ in questions])
+        functions = known_functions(server)
+        if functions is not None:
+            self._functions[connection] = functions
 
     @staticmethod
     def _answer(connection: RawConnection) -> object:
@@ -313,6 +322,9 @@ class Connection:
     raw: RawConnection
     owner: ConnectionPool
     key: str
+    functions: KnownFunctions | None = None
+    # Replies that are to come: nothing is asked meanwhile.
+    unanswered: int = 0
 
     def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -325,6 +337,11 @@ class Connection:
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
                 script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
+                if self.functions is not None and not whole:
+                    if not self.unanswered and self.functions.is_due(call.script.name):
+                        self._read_function(self.functions, call.script.name)
+                    name = self.functions.names.get(call.script.name)
+                    script = script if name is None else ("FCALL", name)
                 words = (*script, 1, self.key, *words)
             try:
                 # In one go, where redis-py would look at every argument first.
@@ -333,13 +350,32 @@ class Connection:
                 raise unsendable(error, words) from error
         # redis-py writes each element by itself.
         self.raw.send_packed_command([b"".join(requests)], check_health=False)
+        self.unanswered += len(calls)
+
+    def _read_function(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, while nothing else is on its way."""
+        try:
+            self.send(functions.question(verb))
+            reply = self.read()
+        except redis.ResponseError as error:
+            reply = error
+        except (redis.RedisError, OSError) as error:
+            raise translate_connect_error(error, self.server.url) from error
+        functions.learn(verb, reply)
 
     def read(self, blocks: float = 0.0) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
         seconds = self.owner.route.heartbeat + blocks
         if blocks and not self.raw.can_read(timeout=seconds):
             raise redis.TimeoutError(f"no answer within {seconds:g} s")
-        return self.raw.read_response()
+        self.unanswered -= 1
+        try:
+            return self.raw.read_response()
+        except redis.ResponseError as error:
+            if self.functions is not None and self.functions.is_missing(str(error)):
+                # The script does the same.
+                raise redis.exceptions.NoScriptError(str(error)) from error
+            raise
 
     def ask(self, *words: str) -> None:
         """Send a command."""

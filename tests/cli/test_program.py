@@ -43,6 +43,7 @@ ENDING = {
     "actions": [],
     "publishers": [],
     "coordinators": [],
+    "functions": ["list"],
     "replication": [],
     "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
     "subscribe": ["work", "--count", "1", "--no-ack"],

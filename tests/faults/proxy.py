@@ -9,6 +9,7 @@ import time
 from collections import deque
 
 from ampsq.protocol import scripts
+from ampsq.protocol.functions import HOT, function
 
 
 class Frames:
@@ -45,6 +46,8 @@ def _name_of(frame):
     """What a request asks for: the script's name, or the command."""
     words = frame.split(b"\r\n", 5)
     command = words[2].decode().upper()
+    if command == "FCALL":
+        return next(verb for verb in HOT if function(verb).name.encode() in frame[:120])
     if command in {"EVALSHA", "EVAL"}:
         for name in scripts.names():
             script = scripts.script(name)

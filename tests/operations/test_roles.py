@@ -30,7 +30,7 @@ FORBIDDEN = (
     "EVAL return(redis.call('GET',KEYS[1])) 1 {other}:log:orders",
     "SUBSCRIBE {other}:client:x",
     *("FLUSHALL", "FLUSHDB", "CONFIG SET maxmemory 1", "SHUTDOWN", "KEYS *", "ACL LIST", "ACL SETUSER x", "MONITOR"),
-    *("REPLICAOF NO ONE", "SCRIPT FLUSH", "FUNCTION LIST", "CLIENT LIST", "SAVE", "MIGRATE h 1 k 0 1", "PUBLISH x y"),
+    *("REPLICAOF NO ONE", "SCRIPT FLUSH", "FUNCTION FLUSH", "CLIENT LIST", "SAVE", "MIGRATE h 1 k 0 1", "PUBLISH x y"),
     *("SLOWLOG GET", "MODULE LIST", "BGREWRITEAOF", "SWAPDB 0 1", "RESTORE x 0 x"),
 )
 #: What is asked for and done without: settings of the server, and telling it the name of redis-py.

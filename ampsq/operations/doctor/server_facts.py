@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, NotPermitted
+from ampsq.operations.functions import functions_at
 from ampsq.protocol.reads.clock import exact_server_time, last_given_id
 from ampsq.protocol.reads.server import cluster_configuration, configuration, information, is_too_old, kind_and_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ampsq.operations.functions import FunctionState
 
 __all__ = ["ServerFacts", "read_server_facts", "rules_of"]
 
@@ -35,6 +37,7 @@ class ServerFacts:
         settings: of the server's, those that matter; empty where nobody may ask.
         refused: commands that this user may not use.
         rules: the command that prints the rules of a user who may.
+        functions: ours at the server; empty where nobody may ask.
     """
 
     now: int
@@ -45,6 +48,7 @@ class ServerFacts:
     settings: Mapping[str, str]
     refused: tuple[str, ...]
     rules: str
+    functions: tuple[FunctionState, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -118,10 +122,13 @@ async def read_server_facts(instance: str) -> ServerFacts:
         settings = await configuration()
         if _mode_of(info) == "cluster":
             settings |= await cluster_configuration()
+    functions: list[FunctionState] = []
+    with contextlib.suppress(AmpsqError):
+        functions = await functions_at()
     # Why not is told by who looks at the instance.
     with contextlib.suppress(AmpsqError):
         clock, _ = await last_given_id(instance)
-    return ServerFacts(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance))
+    return ServerFacts(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance), tuple(functions))
 
 
 async def _timed() -> tuple[int, float, float]:

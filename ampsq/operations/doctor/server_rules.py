@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import size_text, span_text
 from ampsq.operations.doctor.instance_facts import Finding
+from ampsq.protocol.functions import HOT, are_used
 from ampsq.protocol.reads.server import is_too_old
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _FULL: Final = 0.9
 #: since its replica has to be elected and found, too.
 _RETRY_TIMEOUT: Final = 15_000
 _NODE_TIMEOUT: Final = 10_000
+#: Of server functions.
+_STATES: Final = ("here", "missing", "replaced", "other")
 
 
 def version(now: ServerFacts) -> Iterator[Finding]:
@@ -194,7 +197,29 @@ def latency(now: ServerFacts) -> Iterator[Finding]:
         yield Finding("latency", "server", well=True, text=text)
 
 
+def functions(now: ServerFacts) -> Iterator[Finding]:
+    """Whether the server functions are ours, and there where this process would call them."""
+
+    def told(text: str, why: str = "", mend: str = "") -> Finding:
+        return Finding("functions", "server", well=not why, text=text, why=why, mend=mend)
+
+    names = {state: [each.name for each in now.functions if each.state == state] for state in _STATES}
+    for name in names["replaced"]:
+        why = "somebody loaded it who may do so, and what he loads runs with the rights of whoever calls it"
+        yield told(
+            f"{name} has another text than this release's", why, "redis-cli ACL LIST    # then ampsq functions load"
+        )
+    if names["missing"] and now.functions and are_used():
+        why = "AMPSQ_FUNCTIONS is on, and scripts are sent in their place, which cost the server more"
+        yield told(f"{len(names['missing'])} of {len(HOT)} server functions are missing", why, "ampsq functions load")
+    if names["other"] and names["here"]:
+        text = f"{len(names['here'])} server functions, and {len(names['other'])} of other releases"
+        yield told(f"{text} (ampsq functions remove)")
+    elif names["here"]:
+        yield told(f"{len(names['here'])} server functions")
+
+
 #: All of them, in the order of the report.
 SERVER_RULES: Final[Sequence[Callable[[ServerFacts], Iterator[Finding]]]] = (
-    version, role, loading, rights, persistence, memory, cluster, clock, latency,
+    version, role, loading, rights, persistence, memory, cluster, functions, clock, latency,
 )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Loading the server functions of this release, and who may: an operator of the server, whose right that is.
+
+Functions belong to a server and not to an instance. Whoever loads one has it run with the rights of all who call it, so
+no role of an instance may. Where a server has no users, everybody may do everything, and a coordinator loads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from ampsq.base.errors import AmpsqError, NotPermitted, ScriptBug
+from ampsq.protocol.functions import HOT, function
+from ampsq.protocol.reads.functions import delete_function, has_users, list_functions, load_function
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FunctionState", "functions_at", "keep_functions", "load_functions", "remove_others"]
+
+#: ``here``: it has this release's text; ``replaced``: another text; ``missing``: it is not there; ``other``: it is of
+#: another release, or of nobody that we know.
+_State: TypeAlias = Literal["here", "replaced", "missing", "other"]
+_EXISTS: Final = "already exists"
+
+
+class FunctionState(NamedTuple):
+    """A function of ours at a server.
+
+    Attributes:
+        name: of the function, and of its library.
+        verb: of the script that it is; "" of one of another release.
+        state: ``here``, ``replaced``, ``missing`` or ``other``.
+    """
+
+    name: str
+    verb: str
+    state: _State
+
+
+async def functions_at() -> list[FunctionState]:
+    """Return this release's functions as they are at the server, then those of other releases.
+
+    Raises:
+        NotPermitted: this user may not list functions. ScriptBug: the server has none.
+    """
+    texts = dict(await list_functions())
+    found = []
+    for verb in HOT:
+        ours = function(verb)
+        text = texts.pop(ours.name, None)
+        state: _State = "missing" if text is None else "here" if text == ours.source.encode() else "replaced"
+        found.append(FunctionState(ours.name, verb, state))
+    return found + [FunctionState(name, "", "other") for name in sorted(texts)]
+
+
+async def load_functions() -> list[FunctionState]:
+    """Load what of this release is missing or was replaced; gives the functions as they were before.
+
+    Raises:
+        NotPermitted: this user may not load functions.
+    """
+    before = await functions_at()
+    for each in before:
+        if each.state == "replaced":
+            await load_function(function(each.verb), replace=True)
+        elif each.state == "missing":
+            try:
+                await load_function(function(each.verb), replace=False)
+            except ScriptBug as error:
+                # Somebody else loaded it meanwhile; whoever calls it reads whether it is ours.
+                if _EXISTS not in str(error):
+                    raise
+    return before
+
+
+async def remove_others() -> Sequence[str]:
+    """Take the functions of other releases away; gives their names. Clients of those go on with EVALSHA.
+
+    Raises:
+        NotPermitted: this user may not delete functions.
+    """
+    others = [each.name for each in await functions_at() if each.state == "other"]
+    for name in others:
+        await delete_function(name)
+    return others
+
+
+async def keep_functions() -> bool:
+    """Load the functions where the server has no users; gives whether it has them now.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    try:
+        if all(each.state != "missing" for each in await functions_at()):
+            return True
+        if await has_users():
+            return False
+    except (NotPermitted, ScriptBug):
+        # A server that lets not everybody ask has users; and the one of `memory://` has no functions.
+        return False
+    try:
+        await load_functions()
+    except AmpsqError:
+        # Its memory or its disk is full, or it has too few replicas: it takes none now, and scripts do the same.
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""Server functions: which there are, with their texts; loading them and taking them away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampsq.protocol.functions import PREFIX
+from ampsq.protocol.replies import plain
+from ampsq.protocol.request import Call, command
+
+if TYPE_CHECKING:
+    from ampsq.protocol.functions import ServerFunction
+
+__all__ = [
+    "LoadedFunction",
+    "delete_function",
+    "has_users",
+    "list_functions",
+    "load_function",
+    "read_function",
+    "text_of",
+]
+
+
+class LoadedFunction(NamedTuple):
+    """A library of ours at a server.
+
+    Attributes:
+        name: of the library, and of its function.
+        text: what was loaded.
+    """
+
+    name: str
+    text: bytes
+
+
+def read_function(name: str) -> Call[object]:
+    """Read a library with its text; `text_of` gives it."""
+    return command(_question(name), plain)
+
+
+def _question(name: str) -> list[str]:
+    return ["FUNCTION", "LIST", "LIBRARYNAME", name, "WITHCODE"]
+
+
+def text_of(reply: object) -> bytes | None:
+    """Return the text of the one library that was asked for; None: the server does not have it."""
+    found = _libraries(reply)
+    return found[0].text if found else None
+
+
+def list_functions() -> Call[list[LoadedFunction]]:
+    """List our libraries, of whatever release, with their texts."""
+    return command(_question(f"{PREFIX}*"), _libraries)
+
+
+def load_function(function: ServerFunction, *, replace: bool) -> Call[bool]:
+    """Load a library; with `replace` in the place of one that has its name, without it that is an error."""
+    words = ["FUNCTION", "LOAD", *(["REPLACE"] if replace else []), function.source]
+    # Once more, it would be there already.
+    return Call(None, words, bool, repeatable=replace)
+
+
+def delete_function(name: str) -> Call[bool]:
+    """Take a library away."""
+    return Call(None, ["FUNCTION", "DELETE", name], bool)
+
+
+def has_users() -> Call[bool]:
+    """Ask whether the server has users beside the default one, or that is not allowed everything.
+
+    Refused with `NotPermitted` where this user may not ask: then there are some.
+    """
+    return command(["ACL", "LIST"], _has_users)
+
+
+def _has_users(reply: list[bytes]) -> bool:
+    rules = [line.split() for line in reply]
+    return any(words[1] != b"default" or b"+@all" not in words or b"~*" not in words for words in rules)
+
+
+def _libraries(reply: object) -> list[LoadedFunction]:
+    if not isinstance(reply, list):
+        return []
+    libraries = [dict(zip(each[::2], each[1::2], strict=True)) for each in reply if isinstance(each, list)]
+    return [LoadedFunction(each[b"library_name"].decode(), each[b"library_code"]) for each in libraries]
