@@ -20,7 +20,7 @@ from typing import Final
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol import scripts
 
-__all__ = ["HOT", "PREFIX", "SWITCH", "ServerFunction", "are_used", "function"]
+__all__ = ["HOT", "PREFIX", "SWITCH", "ServerFunction", "are_used", "function", "is_switched_on"]
 
 #: The verbs of messages that are published, delivered and settled. Others are called too seldom to gain anything.
 HOT: Final = ("publish", "settle", "sweep", "take")
@@ -56,16 +56,21 @@ class ServerFunction:
         return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.verb}.lua"
 
 
-def are_used() -> bool:
-    """Return whether this process uses functions: AMPSQ_FUNCTIONS is ``on``; by default it is ``off``.
+def is_switched_on(variable: str) -> bool:
+    """Return whether a variable of the environment says ``on``; by default it is ``off``.
 
     Raises:
         DefinitionError: the variable says something else.
     """
-    text = os.environ.get(SWITCH, "")
+    text = os.environ.get(variable, "")
     if text not in _SWITCHED:
-        raise DefinitionError(f"{SWITCH}={text!r}; allowed: on and off")
+        raise DefinitionError(f"{variable}={text!r}; allowed: on and off")
     return _SWITCHED[text]
+
+
+def are_used() -> bool:
+    """Return whether this process uses functions: AMPSQ_FUNCTIONS is ``on``; raises as `is_switched_on` does."""
+    return is_switched_on(SWITCH)
 
 
 @cache

@@ -16,7 +16,7 @@ NUMBER = 300
 
 @pytest.fixture(autouse=True)
 def in_runs(monkeypatch):
-    monkeypatch.setattr(calls, "LEASE_RUNS", True)
+    monkeypatch.setattr(calls, "asks_for_runs", lambda: True)
 
 
 @pytest.fixture(params=["valkey", "redis", "memory"])

@@ -5,11 +5,12 @@ Every module here has such typed calls, one a script: arguments in, a `Call` out
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.protocol import schema
+from ampsq.protocol.functions import is_switched_on
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.scripts import script
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
-    "LEASE_RUNS",
     "RUN_OVER",
     "LeaseRun",
     "MessagesByQueue",
@@ -29,6 +29,7 @@ __all__ = [
     "Verb",
     "acknowledge_group",
     "acknowledgement_groups",
+    "asks_for_runs",
     "redrive",
     "resume",
     "settle",
@@ -38,13 +39,23 @@ __all__ = [
 
 #: The code of a refusal that says that nothing of a run is leased in it any more.
 RUN_OVER: Final = str(schema.VALUES["run_over"])
-#: Whether this process asks for runs. The release before does not know them: its scripts would not see these leases.
-LEASE_RUNS: Final = os.environ.get("AMPSQ_LEASE_RUNS", "") == "1"
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
 #: The parts of a delivered message's head: queue, token, delivery, deadline, kind, ref, other fields if any.
 Parts: TypeAlias = list[bytes]
 #: Delivered messages by queue.
 MessagesByQueue: TypeAlias = dict[bytes, list[Parts]]
+
+
+@cache
+def asks_for_runs() -> bool:
+    """Return whether this process asks for runs: AMPSQ_LEASE_RUNS is ``on``; read once.
+
+    The release before does not know runs: its scripts would not see these leases.
+
+    Raises:
+        DefinitionError: the variable says something else.
+    """
+    return is_switched_on("AMPSQ_LEASE_RUNS")
 
 
 class LeaseRun:
@@ -130,7 +141,11 @@ def take(
 
     `in_runs`: token -> the run in which a message was delivered; None: runs are not understood.
     """
-    arguments: list[EncodableT] = ["", subscription, f"{wanted} run" if LEASE_RUNS and in_runs is not None else wanted]
+    arguments: list[EncodableT] = [
+        "",
+        subscription,
+        f"{wanted} run" if in_runs is not None and asks_for_runs() else wanted,
+    ]
     if in_runs:
         for group in acknowledgement_groups(acks, in_runs):
             arguments += group
