@@ -55,6 +55,9 @@ LISTINGS = {
     "history": (["LETTER"], True),
     "acl": (["worker"], True),
     "doctor": (["--interval", "0.1s"], True),
+    "functions list": ([], True),
+    "functions load": ([], True),
+    "functions remove": ([], False),
     "dead-letters list": (["letters"], True),
     "dead-letters show": (["letters", "LETTER"], True),
 }

@@ -12,7 +12,19 @@ from ampsq.server.embedded import acquire
 from ampsq.transport.store import Store
 
 #: Commands that work without an instance, make it, or tell of it as of everything else (the doctor's own tests).
-WITHOUT = {"up", "demo", "apply", "coordinator", "coordinators", "doctor", "acl", "bench", "completion", "version"}
+WITHOUT = {
+    "up",
+    "demo",
+    "apply",
+    "coordinator",
+    "coordinators",
+    "doctor",
+    "acl",
+    "functions",
+    "bench",
+    "completion",
+    "version",
+}
 BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Of each command what it needs to come as far as the server; of a group, of each of its commands.
 CALLS = {
