@@ -72,7 +72,8 @@ def test_a_process_that_a_handler_keeps_is_replaced_and_the_message_is_a_dead_le
         eventually(lambda: client.admin.queue_stats("work").subscriptions == int(processes), within=60.0)
     done = tasks.end(worker)
     assert done.code == 0
-    assert done.err.count(" is replaced by ") == 2
+    # Of two the second one may be told to stop before it has ended.
+    assert done.err.count(" is replaced by ") in ({2} if processes == "1" else {1, 2})
 
 
 def test_the_other_handlers_of_a_process_that_is_replaced_may_end(tasks):
