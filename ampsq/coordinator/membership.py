@@ -94,37 +94,41 @@ class Membership:
         now = store.call(server_time())
         self._keep_time(now)
         if store.route.is_cluster:
-            # The lists may be on different nodes, and each slot has coordinators of its own.
-            self.take_in((store.call(call) for call in self._calls()[:2]), now)
-            self.listed = None
+            # The two lists may be on different nodes: one that is away is no reason to be without the other.
+            self.take_in((store.call(call) for call in self._signs()), now, has_instances=False)
+            if self._forgotten:
+                store.call(unlist_coordinators(self._forgotten))
         else:
             with contextlib.closing(self._asking.ask(store, self._calls())) as replies:
                 self.take_in(replies, now)
 
     def calls(self) -> list[Call[object]]:
-        """What to ask so that the server has a sign of life, empty where it is not time for one.
+        """Return the calls that give a sign of life; empty where it is not time for one.
 
-        Whoever asks gives the replies to `take_in`. Before that, `meet` was called.
+        Whoever sends them gives the replies to `take_in`. Before that, `meet` was called.
         """
         is_soon = time.monotonic() - self.met_at < _NOT_SOONER
         return [] if is_soon or self._is_alone or self._has_left or self._ahead is None else self._calls()
 
     def _calls(self) -> list[Call[object]]:
+        calls = self._signs()
+        calls += [] if self._own.named else [list_instances()]
+        return [*calls, unlist_coordinators(self._forgotten)] if self._forgotten else calls
+
+    def _signs(self) -> list[Call[object]]:
         now = round(((self._ahead or 0.0) + time.monotonic()) * 1000)
         self._own.since, self._own.seen = self._own.since or now, now
         self._own.cares_for, self._own.late = self.cares_for, dict(self.late)
         self._is_listed = True
-        calls: list[Call[object]] = [list_coordinator(self._own), read_coordinators(but=self._own.id)]
-        calls += [] if self._own.named else [list_instances()]
-        forgotten, self._forgotten = self._forgotten, []
-        return [*calls, unlist_coordinators(forgotten)] if forgotten else calls
+        return [list_coordinator(self._own), read_coordinators(but=self._own.id)]
 
-    def take_in(self, replies: Iterator[object], now: float) -> None:
-        """Take in the replies to `calls`, all that there are.
+    def take_in(self, replies: Iterator[object], now: float, *, has_instances: bool = True) -> None:
+        """Take in the replies to `calls`, to the last one.
 
         Args:
-            replies: the last ones of what was asked.
-            now: the server's clock by the first ones, ms.
+            replies: those that are left of all that was asked.
+            now: the server's clock, ms, as an earlier reply says it.
+            has_instances: the instances of the server were asked for, unless this coordinator was told its own.
 
         Raises:
             Unavailable: the server does not answer.
@@ -135,7 +139,8 @@ class Membership:
             next(replies)
             self._judge(cast("list[CoordinatorEntry]", next(replies)), now)
             try:
-                listed = None if self._own.named else cast("Sequence[str] | None", next(replies, None))
+                if has_instances and not self._own.named:
+                    listed = cast("Sequence[str]", next(replies))
                 for _ in replies:
                     pass
             except NotPermitted:
@@ -201,5 +206,5 @@ class Membership:
 
 
 def _roles(entries: Sequence[CoordinatorEntry]) -> set[tuple[str, ...]]:
-    """What of coordinators says who has which instances."""
+    """Return what decides which coordinator has an instance: of each its ID, the instances it was told, its powers."""
     return {(each.id, *each.named, "/", *each.powers) for each in entries}

@@ -89,7 +89,9 @@ def run_processes(arguments: Sequence[str], processes: int) -> int:
             child.process.terminate()
     # Each has a stop deadline of its own.
     codes = (child.process.wait() for child in children)
-    return max((0 if code == REPLACE_ME else abs(code) for code in codes), default=0)
+    # One that has only just begun ends by the signal itself: it had nothing to do yet.
+    well = (REPLACE_ME, -signal.SIGTERM) if stopping.is_set() else (REPLACE_ME,)
+    return max((0 if code in well else abs(code) for code in codes), default=0)
 
 
 def run_reloading(arguments: Sequence[str], changes: Iterable[Collection[str]]) -> int:

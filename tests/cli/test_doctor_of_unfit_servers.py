@@ -46,16 +46,20 @@ def settings_of(run, **wanted):
                 store.redis.config_set(name, value)
 
 
+def is_answered_soon(found):
+    """What doctor found, where a busy machine has not held up the server's answers; else nothing."""
+    return found if found["latency", "server"]["well"] else None
+
+
 def test_a_server_that_evicts_and_that_clients_refuse_is_looked_at(defined):
     # Given
     with settings_of(defined, **{"maxmemory": "1gb", "maxmemory-policy": "allkeys-lru"}):
         assert "maxmemory-policy is allkeys-lru" in defined("queues", code=1).err
 
-        # When
-        found = told(defined)
+        # When, at a moment at which the machine lets the server answer
+        found = eventually(lambda: is_answered_soon(told(defined)), within=60.0)
 
-    # Then that is told, and the rest as ever; how soon the server answers is the machine's
-    found.pop(("latency", "server"), None)
+    # Then that is told, and the rest as ever
     assert [subject for subject, each in found.items() if not each["well"]] == [("memory", "server")]
     assert found["memory", "server"]["mend"] == "redis-cli CONFIG SET maxmemory-policy noeviction"
     assert found["coordinator", "coordinator"]["well"]

@@ -15,7 +15,15 @@ from observing import eventually, is_cared_for
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
-from ampsq.protocol.reads.coordinators import CoordinatorEntry, owners_of_instance
+from ampsq.coordinator.membership import Membership
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.coordinators import (
+    CoordinatorEntry,
+    list_coordinator,
+    owners_of_instance,
+    read_coordinators,
+)
+from ampsq.transport.store import Store
 
 NAMES = [f"i{number}" for number in range(12)]
 
@@ -165,3 +173,15 @@ def test_who_may_do_less_outside_leaves_the_instance_to_who_may_do_more():
     found = owners_of_instance("i1", [*plain, *calling, *running])
     assert "e" in found
     assert len(found) == 2
+
+
+def test_one_that_died_a_minute_ago_is_taken_out_of_the_list(own):
+    # Given one that died, and that gave its last sign of life more than a minute ago
+    with contextlib.closing(Store(own.url, "")) as store:
+        store.call(list_coordinator(CoordinatorEntry("dead", "host", 1, 0, store.call(server_time()) - 61_000)))
+        # When another one has met it twice
+        membership = Membership(())
+        membership.meet(store)
+        membership.meet(store)
+        # Then only that one is left
+        assert [each.id for each in store.call(read_coordinators())] == [membership.id]
