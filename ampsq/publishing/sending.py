@@ -29,7 +29,7 @@ from ampsq.protocol.replies import number
 from ampsq.publishing.guarantee_options import FailedWrite
 from ampsq.publishing.session import PublishSession, RunRefused
 from ampsq.transport.connection_state import ConnectionState
-from ampsq.transport.errors import retry_pause
+from ampsq.transport.errors import RetryPauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,7 @@ class Sender:
         self._number = 0
         # Refused as a part of a run: up to here they are sent one by one.
         self._single_until = 0
+        self._pauses = RetryPauses(lambda failures: _PAUSES[min(failures, len(_PAUSES)) - 1])
         # Bytes of a call to a topic, where the server reads what is published and had too much of it.
         self._limits: dict[bytes, int] = {}
 
@@ -130,7 +131,7 @@ class Sender:
     def run(self) -> None:
         """Send until the publisher ends; for a thread of its own."""
         work = self._work
-        session, failures = work.session, 0
+        session = work.session
         while not work.is_over:
             try:
                 if session is None or session is not work.session:
@@ -140,10 +141,10 @@ class Sender:
                     session = self.log_on()
                 answered = session.answered
                 self._send(session)
-                failures = 0 if session.answered > answered else failures
+                if session.answered > answered:
+                    self._pauses.begin_anew()
             except (Unavailable, ServerFull, FlushingUnknown, RunRefused) as error:
-                pause = self._after(error, failures)
-                failures += 1
+                pause = self._after(error)
                 with work.changed:
                     work.session, work.trouble = None, str(error)
                     work.changed.notify_all()
@@ -185,7 +186,7 @@ class Sender:
         elif not work.is_over and work.session is session:
             work.news.wait()
 
-    def _after(self, error: AmpsqError, failures: int) -> float:
+    def _after(self, error: AmpsqError) -> float:
         """Do what a failure asks for; seconds before the next session."""
         reason = error.error if isinstance(error, RunRefused) else error
         if self._is_final(reason):
@@ -195,7 +196,7 @@ class Sender:
         # Whether the name is another one's is decided by a logon: it may be the server that has lost ours.
         if isinstance(error, RunRefused) and not isinstance(reason, (NameInUse, SequenceGap)):
             return self._after_refusal(error.entry, reason)
-        return retry_pause(reason, _PAUSES[min(failures, len(_PAUSES) - 1)])
+        return self._pauses.after(reason)
 
     @staticmethod
     def _is_final(error: AmpsqError) -> bool:

@@ -17,7 +17,7 @@ from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call
 from ampsq.transport.discovery import options_of, slot_of
-from ampsq.transport.errors import may_repeat, retry_pause, translate_error
+from ampsq.transport.errors import RetryPauses, may_repeat, translate_error
 from ampsq.transport.route import Route
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Attempts:
 
     def __init__(self, call: Call[object], route: Route, retry_timeout: float, began: float) -> None:
         self._call, self._route, self._number = call, route, 0
+        self._pauses = RetryPauses(route.pause)
         self._retry_timeout = min(retry_timeout, call.patience)
         self._until = began + self._retry_timeout
         #: The server does not know the script, so that its text is to be sent.
@@ -96,7 +97,7 @@ class Attempts:
             raise self._route.summed_up(ours, self._retry_timeout) from error
         self._call.repeated = self._call.repeated or ours.may_have_run
         self._number += 1
-        return retry_pause(error, self._route.pause(self._number))
+        return self._pauses.after(error)
 
     def detour(self, error: Exception, server: ServerAddress | None) -> Route | None:
         """Return the way to another node of the cluster, for a call about a key outside of the instance.

@@ -31,15 +31,15 @@ from ampsq.protocol.functions import function
 from ampsq.protocol.script_rights import ADMINISTERING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ampsq.protocol.request import Call
 
 __all__ = [
+    "RetryPauses",
     "describe_failure",
     "is_slot_moving",
     "may_repeat",
-    "retry_pause",
     "translate_connect_error",
     "translate_error",
 ]
@@ -80,7 +80,7 @@ _NOT_DONE = (
 _NOT_DONE_TEXTS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOAUTH", "WRONGPASS")
 #: What a node of a cluster answers about a slot that is not, or not wholly, its own; `MovedError` is an `AskError`.
 _MOVING: Final = (redis.exceptions.AskError, redis.exceptions.TryAgainError)
-#: Seconds between two looks at whether a slot has been moved, at most: its instance stands still meanwhile.
+#: Seconds between two looks at whether a slot has been moved: its instance stands still meanwhile.
 _MOVING_PAUSE: Final = 0.05
 #: The answer to a command, and to one within a script.
 _NOT_PERMITTED: Final = ("NOPERM", "The user executing the script can't", "ACL failure in script")
@@ -169,10 +169,28 @@ def is_slot_moving(error: BaseException) -> bool:
     return isinstance(error, _MOVING) or isinstance(error.__cause__, _MOVING)
 
 
-def retry_pause(error: BaseException, pause: float) -> float:
-    """Return the seconds before what failed is tried again: `pause`, but few while its slot is being moved."""
-    is_moving = any(isinstance(each, _MOVING) for each in _chain(error))
-    return min(pause, _MOVING_PAUSE) if is_moving else pause
+class RetryPauses:
+    """Pauses before what failed is tried again: few milliseconds while its slot is being moved, else longer and longer.
+
+    Attempts during a move count for none of the later pauses: once the slot is moved, waiting on would be in vain.
+
+    Args:
+        pause: gives the seconds after so many failures, from 1 on.
+    """
+
+    def __init__(self, pause: Callable[[int], float]) -> None:
+        self._pause, self._failures = pause, 0
+
+    def after(self, error: BaseException) -> float:
+        """Return the seconds to wait after an error."""
+        if any(isinstance(each, _MOVING) for each in _chain(error)):
+            return _MOVING_PAUSE
+        self._failures += 1
+        return self._pause(self._failures)
+
+    def begin_anew(self) -> None:
+        """Forget the failures: something succeeded."""
+        self._failures = 0
 
 
 def describe_failure(shown: str, url: str, error: Exception) -> str:
