@@ -22,7 +22,7 @@ from ampsq.base import errors
 from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, StillUpgrading, Unavailable
 from ampsq.protocol.request import command
 from ampsq.transport.async_store import AsyncStore
-from ampsq.transport.errors import RetryPauses, translate_connect_error
+from ampsq.transport.errors import translate_connect_error
 from ampsq.transport.route import Route
 
 pytestmark = pytest.mark.slow
@@ -351,19 +351,3 @@ def test_the_causes_of_an_error_that_is_among_its_own_causes_have_an_end():
     first.__cause__, second.__context__ = second, first
 
     assert isinstance(translate_connect_error(first, "redis://host"), Unavailable)
-
-
-def test_attempts_while_a_slot_is_moved_lengthen_no_later_pause():
-    # Given pauses that grow with each failure
-    pauses = RetryPauses(float)
-    moving = Unavailable("its slot is being moved")
-    moving.__cause__ = redis.exceptions.TryAgainError()
-    # When many attempts met a slot that is being moved, and the next ones a connection that broke
-    waited = {pauses.after(moving) for _ in range(20)}
-    broke = Unavailable("the connection broke")
-    # Then each waits shortly during the move, and those behind it as if nothing had failed before
-    assert max(waited) <= 0.05
-    assert [pauses.after(broke), pauses.after(broke)] == [1.0, 2.0]
-    # And what succeeds ends the row
-    pauses.begin_anew()
-    assert pauses.after(broke) == 1.0

@@ -170,11 +170,16 @@ def test_a_publisher_s_session_begins_again_soon_after_its_slot_has_been_moved()
         return error
 
     sender = Sender(None, None)
-
-    moving = lost(redis.exceptions.AskError("5 127.0.0.1:2"))
-    assert sender._after(moving, 9) <= 0.05
-    assert sender._after(lost(moving), 9) <= 0.05
-    assert sender._after(lost(redis.ConnectionError("gone")), 9) > 0.4
+    moving, broke = lost(redis.exceptions.AskError("5 127.0.0.1:2")), lost(redis.ConnectionError("gone"))
+    # When attempts find that it is being moved, however many there are
+    during = [sender._after(error) for error in [moving, lost(moving)] * 10]
+    # Then each is short, and lengthens none of those that come later
+    assert max(during) <= 0.05
+    assert sender._after(broke) <= 0.05
+    # And after many other failures, where waits are long, one during a move is short
+    longest = [sender._after(broke) for _ in range(9)][-1]
+    assert longest > 0.4
+    assert sender._after(moving) <= 0.05
 
 
 def test_what_can_bring_the_server_back_is_called_before_a_call_is_repeated(called):
