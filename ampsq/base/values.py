@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 NAME_ALLOWED = "1 to 255 of the characters A-Z a-z 0-9 _ . / -"
-"""What a name may be, for error texts.
+"""Rule for names, for error texts.
 
 Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in a key, ``: , | [ ] ( )`` and
 the space part lists and ranges of bookmarks.

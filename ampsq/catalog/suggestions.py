@@ -1,4 +1,4 @@
-"""What to say of a name that no queue or topic has: what it is instead, what was meant, or what to do."""
+"""Advice on a name that no queue or topic has: what it is instead, what was meant, or what to do."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ TransportName = Annotated[str, BeforeValidator(parse_transport)]
 if TYPE_CHECKING:
 
     class Age:
-        """What a type checker knows: it is read as an interval, but written in any form of one."""
+        """An age as a type checker knows it: read as an interval, but written in any form of one."""
 
         def __get__(self, instance: object, owner: type) -> Interval | None: ...
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
@@ -89,7 +89,7 @@ _NOT_GIVEN: Any = None
 
 
 class Transport(Definition):
-    """What the topic subscriptions of clients may use that name this transport; see docs/slow-clients.md.
+    """Limits of the topic subscriptions of clients that name this transport; see docs/slow-clients.md.
 
     Attributes:
         name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``; or ``*``, the instance, whose values count for every transport that
