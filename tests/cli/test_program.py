@@ -25,6 +25,7 @@ views: [{name: totals, underlying_topic: work, projection: [/id, COUNT(/id) AS /
 #: Command -> arguments with which it needs no more than `DEFINITIONS` and ends; the others are services and the
 #: long ones, which have tests of their own, as processes.
 ENDING = {
+    "init": ["shop"],
     "acl": ["worker"],
     "apply": ["-", "--yes"],
     "config": ["diff", "-"],
@@ -48,6 +49,7 @@ ENDING = {
     "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
     "subscribe": ["work", "--count", "1", "--no-ack"],
     "subscribe-topic": ["orders", "--bookmark", "[epoch:now)"],
+    "tail": ["work", "--bookmark", "epoch", "--count", "1"],
     "ack": ["work", "BOOKMARK"],
     "dead-letters": ["list", "work"],
     "upgrade": ["--dry-run"],
