@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
-from ampsq.base.values import Interval
+from ampsq.base.values import Interval, parse_transport
 from ampsq.client.session import Session
-from ampsq.definitions.transport import parse_transport
 from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
 from ampsq.transport.instances import parse_policy

@@ -59,7 +59,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.values import parse_name, shown
+from ampsq.base.values import INSTANCE_TRANSPORT, parse_name, shown
 from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
@@ -67,7 +67,7 @@ from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
-from ampsq.definitions.transport import INSTANCE, Transport
+from ampsq.definitions.transport import Transport
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.broker_xml import read_broker_xml
 from ampsq.files.file_faults import Faults, FilePosition
@@ -106,7 +106,7 @@ SECTIONS: Final[dict[str, type[Definition]]] = {
 
 AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
     Instance: (ITSELF, frozenset(Instance.model_fields) - SECTIONS.keys()),
-    Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
+    Transport: (INSTANCE_TRANSPORT, frozenset(Transport.model_fields) - {"name"}),
 }
 """What may stand at the top of a file, too: of the instance, and of its transport `*`."""
 
