@@ -156,7 +156,7 @@ class _Commands(click.Group):
 
 
 def _is_unread() -> bool:
-    """Whether nobody reads our output any more."""
+    """Return whether nobody reads our output any more."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -35,7 +35,7 @@ Examples:
 
 
 class _Options(TypedDict):
-    """What is given beside what ends the command."""
+    """The options beside those that end the command."""
 
     bookmark: tuple[str, ...]
     rate: str | None

@@ -1,4 +1,4 @@
-"""What a client works with at one instance: its connections, its session, its signs of life."""
+"""Parts of a client at one instance: its connections, its session, its signs of life."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AnyStore = TypeVar("AnyStore", Store, "AsyncStore")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How a client works, wherever it does.
+    """The options of a client, the same at each instance.
 
     Attributes:
         retry_timeout: seconds for which calls are repeated.
@@ -131,7 +131,7 @@ class Parts(Generic[AnyStore]):
 
 
 class InstanceConnection(Parts[Store]):
-    """Those of `Client`."""
+    """The connections of a `Client`."""
 
     @classmethod
     def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:

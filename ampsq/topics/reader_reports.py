@@ -49,7 +49,7 @@ class _Reported:
 
 
 class Reporting:
-    """What a client's topic subscriptions do about limits.
+    """The reports of a client's topic subscriptions, for limits.
 
     Args:
         route: the way to the server, shared with the client.
