@@ -392,7 +392,7 @@ class Link:
         return self._with_fields(found), horizon is None
 
     def _waiting(self) -> dict[Stream, str]:
-        """Where whatever this link reads goes on."""
+        """The positions at which whatever this link reads goes on."""
         waiting = {stream: id_text(place) for stream, place in self._places.items()}
         waiting |= {journal_of(queue): self._journals[queue] for queue in self._queues}
         return waiting | {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}

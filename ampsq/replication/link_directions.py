@@ -84,7 +84,7 @@ class LinkDirection:
 
 
 class _EndRound:
-    """What the directions of a link ask at one end, each round.
+    """The calls of a link's directions at one end, each round.
 
     Args:
         end: that end, as it was when the link was made.
@@ -112,11 +112,11 @@ class _EndRound:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has moved lately, in no direction."""
+        """Return whether nothing has moved lately, in no direction."""
         return all(direction.is_idle for direction in (*self._outgoing, *self._incoming))
 
     def calls(self, now: int) -> list[Call[object]]:
-        """What is asked; `now`: ms of the server."""
+        """Return what is asked; `now`: ms of the server."""
         for direction in self._outgoing:
             direction.count(now, self._run_by)
         states: list[Call[object]] = [

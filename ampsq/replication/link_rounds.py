@@ -1,4 +1,4 @@
-"""What all links of a process ask of one server again and again, in one packet: each link alone had ten requests.
+"""Rounds: the calls that all links of a process make at one server again and again, in one packet; each link alone had ten.
 
 A link says at both ends that it stands, holds its duty, and sees whether what is defined there has changed. A link that
 has read everything waits for entries. Both are done here, by one thread a server (in a cluster: an instance), for all
@@ -46,7 +46,7 @@ _RETRY_TIMEOUT: Final = 1.0
 
 
 class EndFacts(NamedTuple):
-    """What a link goes by at one of its ends.
+    """The state of one of its ends that a link goes by.
 
     Attributes:
         version: of what is defined there; None: there is no such instance.
@@ -60,7 +60,7 @@ class EndFacts(NamedTuple):
 
 
 class RoundPart(Protocol):
-    """What a link asks at one of its ends, each round."""
+    """The calls of a link at one of its ends, each round."""
 
     @property
     def store(self) -> Store:
@@ -68,10 +68,10 @@ class RoundPart(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has moved lately, so that it is asked less often."""
+        """Return whether nothing has moved lately, so that it is asked less often."""
 
     def calls(self, now: int) -> Sequence[Call[object]]:
-        """What is asked; `now`: ms of the server."""
+        """Return what is asked; `now`: ms of the server."""
 
     def take_in(self, facts: EndFacts, replies: Sequence[object]) -> None:
         """Take in what was answered."""
