@@ -152,7 +152,7 @@ def _which(given: Mapping[str, str]) -> str:
 
 _MESSAGE: Final = ("queue", "bookmark", "filter")
 _ONE_OF: Final = ("bookmark", "filter")
-_REASON: Final = {"reason": "Why, for whoever looks at it, and in its dead letter (one line, may be empty)"}
+_REASON: Final = {"reason": "The reason, shown with the message and in its dead letter (one line, may be empty)"}
 _ALL: Final = (
     ConsoleChange(
         "cancel", "Cancel", _MESSAGE,
@@ -162,7 +162,7 @@ _ALL: Final = (
     ),
     ConsoleChange(
         "expire", "Expire", _MESSAGE,
-        lambda given: f"{_which(given)} leaves {given['queue']} as expired, whoever holds it. If the queue has a "
+        lambda given: f"{_which(given)} leaves {given['queue']} as expired, even if it is leased. If the queue has a "
         "dead-letter action, that publishes it.",
         _settle("expire", "expired"), _matching("expire"), _ONE_OF, _REASON, is_grave=True,
     ),

@@ -207,7 +207,7 @@ class LinkRunner:
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
             # Each address may take its time: that somebody is at it, is said again and again.
-            state.reason = state.reason or f"its coordinator asks {shown} who is there"
+            state.reason = state.reason or f"its coordinator asks {shown} which instance is there"
             note_state(own.store, state)
             store = self._servers.store(url, instance, _RETRY_TIMEOUT)
             try:

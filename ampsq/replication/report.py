@@ -108,7 +108,7 @@ class QueueOwnership:
         usual: seconds from a message's arrival until its owner has settled it, on average.
         transferred_in: how often a message became this instance's.
         transferred_out: how often one was given to another.
-        deferred: what was told of messages that are still to come.
+        deferred: reports on messages that have not arrived yet.
         proxied: whether this instance may act for owners out of reach.
         carried_to: the destinations that are sent what is settled and transferred of it.
     """

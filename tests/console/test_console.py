@@ -193,7 +193,7 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
 
 
 def link(client, instance, direction="out"):
-    """What a link says of itself while it is connected."""
+    """Write the report of a link that is connected."""
     now = int(client._store.redis.time()[0]) * 1000
     said = {
         "state": "connected", "at": now + 3_600_000, "since": now, "instance": instance, "group": "LDN",

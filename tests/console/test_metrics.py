@@ -1,4 +1,4 @@
-"""What /metrics says is what is there, each number; and what the examples ask for exists."""
+"""Metrics of /metrics: each number is the true one, and the examples ask for metrics that exist."""
 
 from __future__ import annotations
 

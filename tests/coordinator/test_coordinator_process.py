@@ -54,7 +54,7 @@ def open_instances(server, *names):
 
 
 def is_cared_for(server, *names):
-    """Whether each of the instances is looked after from here on."""
+    """Return whether each of the instances is looked after from here on."""
     with contextlib.closing(server.client()) as plain:
         return observing.is_cared_for(plain, *names)
 
