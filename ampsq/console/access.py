@@ -142,7 +142,7 @@ class Guard:
         return self._refused_change(request) if request.method not in ("GET", "HEAD") else None
 
     def _is_program(self, request: Request) -> bool:
-        """Whether a program looks that shows the token itself; a change needs what a page of ours has."""
+        """Return whether a program asks that shows the token itself; a change needs what a page of ours has."""
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
         return request.method in ("GET", "HEAD") and kind.lower() == "bearer" and self._access.is_token(bearer.strip())
 

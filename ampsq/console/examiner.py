@@ -33,7 +33,7 @@ _SHARE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found in one instance.
+    """Findings of one instance.
 
     Attributes:
         findings: what is wrong first.

@@ -288,7 +288,7 @@ class Observer:
         return list(self._of(instance).moments.get(queue, ()))
 
     def totals(self, instance: str) -> list[FigureSample]:
-        """What the figures of all of its queues together were, the earliest first."""
+        """Return the sums of the figures of all of its queues, the earliest first."""
         return list(self._of(instance).totals)
 
     @property

@@ -34,7 +34,7 @@ _PAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OverviewFault:
-    """What is wrong with one thing.
+    """A fault of one thing.
 
     Attributes:
         check, subject, text, why, mend: as of `Finding`.
@@ -70,7 +70,7 @@ class OverviewLink:
 
 @dataclass(frozen=True, slots=True)
 class InstanceOverview:
-    """How one instance stands.
+    """State of one instance.
 
     Attributes:
         name: its name.

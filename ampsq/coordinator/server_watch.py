@@ -476,7 +476,7 @@ class ServerWatch:
                 self._flushing_at = 0.0
 
     def _has_moved(self, shown: float, *, has_all: bool) -> bool:
-        """Whether the server's clock has moved beside the own one since all instances were told of it."""
+        """Return whether the server's clock has moved beside the own one since all instances were told of it."""
         ahead = shown - time.monotonic()
         has_moved = abs(ahead - self._ahead) > _MOVED
         if has_moved and has_all:

@@ -90,7 +90,7 @@ def test_a_refused_link_is_seen_at_both_ends_until_it_is_mended(world):
 
 
 def facts_of(client):
-    """What the doctor's rules look at, twice."""
+    """Facts for the doctor's rules, twice."""
     store = client._store
     with store.pipeline() as pipeline:
         before = store.run(read_repeated_facts(client.instance, pipeline))
