@@ -22,6 +22,8 @@ _WIDTH: Final = 300.0
 _HEIGHT: Final = 60.0
 #: Buckets without a sample from which on nothing happened in between.
 _GAP: Final = 2.5
+#: Milliseconds over which a rate is taken at least.
+_LEAST: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +47,25 @@ class HistoryChart:
     label: str
 
 
-def draw_history(samples: Sequence[HistorySample], range_: str, now: int) -> list[HistoryChart]:
+def draw_history(samples: Sequence[HistorySample], range_: str, live: HistorySample) -> list[HistoryChart]:
     """Draw all figures of a queue over a range that ends now.
 
     While a queue is as it was no sample is written: then nothing came in and nothing left, its depth stayed, and its
     oldest message became older.
 
     Args:
-        samples: the earliest first.
+        samples: those that were written, the earliest first.
         range_: one of `RANGES`.
-        now: ms of the server's clock.
+        live: how the queue is now.
     """
-    length = RANGES[range_]
-    entered = _rates([(each.at, each.entered) for each in samples], length, now)
-    settled = _rates([(each.at, each.settled) for each in samples], length, now)
-    depth = [(each.at, float(each.depth)) for each in samples]
-    oldest = [(each.at, each.oldest / 1000) for each in samples]
-    if samples:
-        last = samples[-1]
-        depth.append((now, float(last.depth)))
-        oldest.append((now, (last.oldest + now - last.at) / 1000 if last.depth else 0.0))
+    length, now = RANGES[range_], live.at
+    whole = [*samples, live] if samples else []
+    # A rate over a moment says little: until that is long enough, the one before counts.
+    counted = whole if whole and now - samples[-1].at >= _LEAST else samples
+    entered = _rates([(each.at, each.entered) for each in counted], length)
+    settled = _rates([(each.at, each.settled) for each in counted], length)
+    depth = [(each.at, float(each.depth)) for each in whole]
+    oldest = [(each.at, each.oldest / 1000) for each in whole]
     return [
         _draw("In a second", entered, range_, now, "{:,.1f}".format),
         _draw("Out a second", settled, range_, now, "{:,.1f}".format),
@@ -73,7 +74,7 @@ def draw_history(samples: Sequence[HistorySample], range_: str, now: int) -> lis
     ]
 
 
-def _rates(counts: Sequence[tuple[int, int]], length: int, now: int) -> list[tuple[int, float]]:
+def _rates(counts: Sequence[tuple[int, int]], length: int) -> list[tuple[int, float]]:
     """Turn a counter into a rate a second; what is smaller than before began anew."""
     found: list[tuple[int, float]] = []
     for (before, earlier), (at, count) in itertools.pairwise(counts):
@@ -82,8 +83,6 @@ def _rates(counts: Sequence[tuple[int, int]], length: int, now: int) -> list[tup
             found += [(before + 1, 0.0), (at - length, 0.0)]
             gap = length
         found.append((at, max(count - earlier, 0) * 1000 / max(gap, 1)))
-    if found and now - counts[-1][0] > _GAP * length:
-        found += [(counts[-1][0] + length, 0.0), (now, 0.0)]
     return found
 
 

@@ -28,6 +28,7 @@ from ampsq.console.lookups import browse, long_text, read_body, read_samples, re
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.queue_list import choose_queues, span, wait
 from ampsq.definitions.definition import nearest
+from ampsq.operations.figures import sample_of
 from ampsq.protocol.calls.queue_history import RANGES
 from ampsq.protocol.context import InstanceContext
 from ampsq.replication.report import carried_to, read_destinations
@@ -228,9 +229,8 @@ class Pages:
         return self._page(
             "queue.html", request, told=told, title=name, queue=queue, found=found, wrong=wrong, filter=filter_,
             limit=limit, more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained,
-            rates=rates(moments), ranges=RANGE_NAMES, range=range_, history=draw_history(samples, range_, now),
-            subscribers=subscribers,
-            is_shared=is_shared, alone=alone,
+            rates=rates(moments), ranges=RANGE_NAMES, range=range_, subscribers=subscribers,
+            history=draw_history(samples, range_, sample_of(queue, now)), is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
         )  # fmt: skip
 

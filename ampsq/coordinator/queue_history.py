@@ -6,9 +6,9 @@ import math
 import time
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ampsq.operations.figures import read_queue_figures
+from ampsq.operations.figures import read_queue_figures, sample_of
 from ampsq.protocol.calls import queue_history as history_calls
-from ampsq.protocol.calls.queue_history import RANGES, HistorySample
+from ampsq.protocol.calls.queue_history import RANGES
 from ampsq.protocol.reads.clock import server_time
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class QueueHistory:
             for first in range(0, len(changed), _AHEAD):
                 some = changed[first : first + _AHEAD]
                 pipeline.post_all(
-                    [history_calls.write_sample(store.instance, name, _sample(figures[name], now)) for name in some]
+                    [history_calls.write_sample(store.instance, name, sample_of(figures[name], now)) for name in some]
                 )
                 for _ in some:
                     pipeline.collect()
@@ -93,8 +93,3 @@ class QueueHistory:
             return []
         # The oldest message of the others has become older.
         return [name for name, each in counts.items() if name in changed or each.depth]
-
-
-def _sample(queue: QueueFigures, now: int) -> HistorySample:
-    oldest = round((queue.ages.behind or 0) * 1000) if queue.stats.depth else 0
-    return HistorySample(now, queue.entered, queue.settled, queue.stats.depth, oldest)

@@ -12,6 +12,7 @@ from ampsq.operations.actions import actions
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
+from ampsq.protocol.calls.queue_history import HistorySample
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.request import Collect, Post
 from ampsq.replication.report import read_links
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["InstanceFigures", "QueueFigures", "read_figures", "read_queue_figures"]
+__all__ = ["InstanceFigures", "QueueFigures", "read_figures", "read_queue_figures", "sample_of"]
 
 #: Calls that are sent before their first reply is read.
 _AHEAD: Final = 64
@@ -93,6 +94,12 @@ async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
     links = await read_links(instance, catalog)
     states = await actions(instance)
     return InstanceFigures(catalog.instance, catalog.group, queues, links, states, catalog.defined_only)
+
+
+def sample_of(queue: QueueFigures, now: int) -> HistorySample:
+    """Give what a queue's history says of how it is at a time, ms of the server's clock."""
+    oldest = round(queue.ages.behind * 1000) if queue.stats.depth else 0
+    return HistorySample(now, queue.entered, queue.settled, queue.stats.depth, oldest)
 
 
 async def read_queue_figures(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigures]:

@@ -122,22 +122,31 @@ def test_a_coordinator_writes_it_once_messages_come(client, coordinate, valkey):
 
 
 def test_charts_show_rates_depth_and_age_and_rest_where_nothing_was_written():
-    # given: ten messages a second for a minute, then nothing for five, then some leave
+    # given: ten messages a second for a minute, then nothing for five, then some leave, then nothing
     now, length = 10 * MINUTE, RANGES["15m"]
     busy = [HistorySample(number * length, number * 150, 0, number * 150, number * length) for number in range(1, 5)]
     late = HistorySample(6 * MINUTE, 600, 300, 300, 5 * MINUTE)
     # when
-    entered, settled, depth, oldest = draw_history([*busy, late], "15m", now)
+    entered, settled, depth, oldest = draw_history([*busy, late], "15m", HistorySample(now, 600, 300, 300, 9 * MINUTE))
     # then
     assert (entered.last, entered.most) == ("0.0", "10.0")
     assert (settled.last, settled.most) == ("0.0", "20.0")
     assert (depth.last, depth.most) == ("300", "600")
-    # It has become older since
     assert oldest.last == "9m"
     assert entered.label == "In a second over the last 15 minutes: 0.0 now, at most 10.0"
     xs = [float(point.split(",")[0]) for point in entered.points.split(" ")]
     assert xs == sorted(xs)
     assert 0 <= xs[0] <= xs[-1] <= 300
+
+
+def test_charts_end_with_how_the_queue_is_now_and_take_no_rate_over_a_moment():
+    begin = HistorySample(MINUTE - 15_000, 0, 0, 0, 0)
+    samples = [begin, HistorySample(MINUTE, 0, 0, 0, 0), HistorySample(MINUTE + 15_000, 150, 0, 150, 1)]
+    # A second after the last sample, and six
+    for later, rate in ((1_000, "10.0"), (6_000, "50.0")):
+        live = HistorySample(MINUTE + 15_000 + later, 450, 0, 450, 7_000)
+        entered, _, depth, oldest = draw_history(samples, "15m", live)
+        assert (entered.last, depth.last, oldest.last) == (rate, "450", "7s")
 
 
 def test_a_chart_of_a_queue_defined_anew_does_not_fall_below_nothing():
@@ -147,10 +156,12 @@ def test_a_chart_of_a_queue_defined_anew_does_not_fall_below_nothing():
         HistorySample(number * length, entered, settled, entered - settled, 0)
         for number, (entered, settled) in enumerate(counts, 1)
     ]
-    entered, settled, *_ = draw_history(samples, "15m", 3 * length)
+    entered, settled, *_ = draw_history(samples[:-1], "15m", samples[-1])
     assert (entered.most, settled.most) == ("1.0", "1.0")
 
 
 @pytest.mark.parametrize("range_", RANGES)
 def test_without_samples_a_chart_says_that_nothing_is_known(range_):
-    assert {chart.label.partition(": ")[2] for chart in draw_history([], range_, MINUTE)} == {"not known yet"}
+    assert {
+        chart.label.partition(": ")[2] for chart in draw_history([], range_, HistorySample(MINUTE, 5, 2, 3, 9))
+    } == {"not known yet"}
