@@ -210,7 +210,7 @@ def functions(now: ServerFacts) -> Iterator[Finding]:
             f"{name} has another text than this release's", why, "redis-cli ACL LIST    # then ampsq functions load"
         )
     if names["missing"] and now.functions and are_used():
-        why = "AMPSQ_FUNCTIONS is on, and scripts are sent in their place, which cost the server more"
+        why = "scripts are sent in their place, which cost the server more; AMPSQ_FUNCTIONS=off uses none"
         yield told(f"{len(names['missing'])} of {len(HOT)} server functions are missing", why, "ampsq functions load")
     if names["other"] and names["here"]:
         text = f"{len(names['here'])} server functions, and {len(names['other'])} of other releases"
