@@ -100,7 +100,7 @@ class AsyncWorker:
 
     @property
     def halted(self) -> str | None:
-        """Why this worker takes no more messages though it is not stopped; None while it does."""
+        """Reason why this worker takes no more messages though it is not stopped; None while it does."""
         return self._rules.halted
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ __all__ = ["Compared", "Spent", "compared", "server_seconds", "spent_by"]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a piece of work took, in microseconds a message.
+    """The time of a piece of work, in microseconds a message.
 
     Attributes:
         wall: time that passed.
@@ -33,7 +33,7 @@ class Spent:
 
     @property
     def work(self) -> float:
-        """What both processes worked."""
+        """Time that both processes worked."""
         return self.server + self.client
 
 

@@ -1,4 +1,4 @@
-"""How fast waiting messages expire whose lives end together, and how long one call holds the server meanwhile."""
+"""Expiry of waiting messages whose lives end together: its rate, and how long one call holds the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LATER: Final = 3_700_000
 
 
 class _Elements(TypedDict, total=False):
-    """Those of the queue that differ from kind to kind."""
+    """The elements of the queue that differ from kind to kind."""
 
     expiration: str
     priority: str

@@ -1,4 +1,4 @@
-"""What a gateway in a process of its own carries: publishing, a queue over a WebSocket, and how soon a push comes."""
+"""Load on a gateway in a process of its own: publishing, a queue over a WebSocket, and the time of a push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What figures beside raw Streams are to reach: each with its floor and its goal."""
+"""Goals of figures beside raw Streams: each with its floor and its goal."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Reached:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the floor holds; None: there is none."""
+        """Return whether the floor holds; None: there is none."""
         floor = self.goal.floor
         if floor is None:
             return None

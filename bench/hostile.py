@@ -1,4 +1,4 @@
-"""How long one call holds the server over bodies that are made to: the longest one, by type, shape, size and use."""
+"""Time for which one call holds the server over bodies made to be slow: the longest, by type, shape, size and use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instances cost while nothing happens, and how soon one of them does what is due then."""
+"""Costs of instances while nothing happens, and the delay with which one of them does what is due then."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Used(NamedTuple):
-    """What was used until a moment: seconds, of the processor but for the first, and calls by command."""
+    """The use until a moment: seconds, of the processor but for the first, and calls by command."""
 
     at: float
     coordinator: float
@@ -140,7 +140,7 @@ class IdleBenchmark:
             before = now
 
     def _idle(self, server: redis.Redis, processes: Sequence[int]) -> tuple[dict[str, float], dict[str, float]]:
-        """What one second costs: ms of the processor, and calls by command."""
+        """Return the cost of one second: ms of the processor, and calls by command."""
         first = _used(server, processes)
         time.sleep(self._settings.idle_seconds)
         last = _used(server, processes)

@@ -1,4 +1,4 @@
-"""How soon an idle instance does what is due: lapses, delays, lost clients, actions, foreign entries, hand-offs."""
+"""Delay of an idle instance's duties: lapses, delays, lost clients, actions, foreign entries, hand-offs."""
 
 from __future__ import annotations
 

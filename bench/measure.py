@@ -1,4 +1,4 @@
-"""What `ampsq bench` measures, one function a figure; each takes the public client and nothing else of ours."""
+"""Measurements of `ampsq bench`, one function a figure; each takes the public client and nothing else of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guarantee costs: publishing with a store in memory and in a file, at each level, beside plain publishing."""
+"""Cost of a guarantee: publishing with a store in memory and in a file, at each level, beside plain publishing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a message is with a waiting consumer, beside redis-py's blocking read: one consumer, and many."""
+"""Time until a waiting consumer has a message, beside redis-py's blocking read: one consumer, and many."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _Times: TypeAlias = "tuple[list[float], float]"
 
 
 class _Arrivals:
-    """What arrives at all consumers: seconds from the call that published it."""
+    """The arrivals at all consumers: seconds from the call that published the message."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

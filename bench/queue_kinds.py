@@ -1,4 +1,4 @@
-"""How queues that choose what to deliver compare with a plain one: rates, memory, growth. Each function a table."""
+"""Comparison of queues that choose what to deliver with a plain one: rates, memory, growth. Each function a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a queue is checked, and rebuilt from log and journal, and how long one call holds the server meanwhile."""
+"""Rate of checking a queue, and of rebuilding it from log and journal, and how long one call holds the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast dead letters go back to their queues, and how long one call holds the server."""
+"""Rate at which dead letters go back to their queues, and how long one call holds the server."""
 
 from __future__ import annotations
 

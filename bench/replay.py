@@ -1,4 +1,4 @@
-"""How fast a topic is replayed beside raw paged `XRANGE`, and how soon a durable subscriber has what is published."""
+"""Rate of replaying a topic beside raw paged `XRANGE`, and the delay until a durable subscriber has a message."""
 
 from __future__ import annotations
 

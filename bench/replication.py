@@ -1,4 +1,4 @@
-"""What replication costs and how soon it is done: on two servers of the benchmark's own."""
+"""Cost and delay of replication: on two servers of the benchmark's own."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ class ReplicationBenchmark:
         return times
 
     def _recovery(self) -> dict[str, object]:
-        """How long a link that was down takes to be within two seconds again, while publishing goes on."""
+        """Measure how long a link that was down takes to be within two seconds again, while publishing goes on."""
         count = self._settings.outage * _RATE
         self._progress(f"a link that was down for {self._settings.outage} s at {_RATE:,}/s")
         with self._pair() as pair:

@@ -21,12 +21,12 @@ class SlowCall(TypedDict):
 
 
 def entries(reply: object) -> list[StreamEntry]:
-    """Those of `XRANGE` and `XREVRANGE`."""
+    """Return the entries of `XRANGE` and `XREVRANGE`."""
     return cast("list[StreamEntry]", reply)
 
 
 def entries_of_one(reply: object) -> list[StreamEntry]:
-    """Those of `XREAD` and `XREADGROUP` of one stream, which gave some."""
+    """Return the entries of `XREAD` and `XREADGROUP` of one stream, which gave some."""
     return cast("list[tuple[bytes, list[StreamEntry]]]", reply)[0][1]
 
 
@@ -42,10 +42,10 @@ def command_times(server: redis.Redis) -> dict[str, float]:
 
 
 def settings(server: redis.Redis, pattern: str) -> dict[str, str]:
-    """What `CONFIG GET` says."""
+    """Return the reply of `CONFIG GET`."""
     return cast("dict[str, str]", server.config_get(pattern))
 
 
 def slow_calls(server: redis.Redis, number: int) -> list[SlowCall]:
-    """What `SLOWLOG GET` says."""
+    """Return the reply of `SLOWLOG GET`."""
     return cast("list[SlowCall]", server.slowlog_get(number))

@@ -54,7 +54,7 @@ class PrivateServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Address of the server."""
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self, deadline: float = _DEADLINE) -> None:

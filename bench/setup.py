@@ -1,4 +1,4 @@
-"""What measurements share: a server, clients of instances of their own, and what they look at there."""
+"""Setup that measurements share: a server, clients of instances of their own, and what they look at there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NotAsRecorded(AmpsqError):
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """How much is measured.
+    """The size of the measurements.
 
     Attributes:
         messages: of one throughput round.
@@ -83,7 +83,7 @@ class BenchSettings:
 
 
 class Stage:
-    """Where something is measured.
+    """The stage of a measurement.
 
     Args:
         url: the server; its keys beside the benchmark's own are left alone.

@@ -1,4 +1,4 @@
-"""How much one node carries: a long log, and a queue with a filter in which many messages wait.
+"""Capacity of one node: a long log, and a queue with a filter in which many messages wait.
 
 ``python -m ampsq.bench.size --messages 2000000 --waiting 500000`` starts a server, measures there and prints a table.
 """
@@ -48,7 +48,7 @@ _MEGABYTE: Final = 1_000_000
 
 
 class Timed(TypedDict):
-    """How long something took.
+    """The time that something took.
 
     Attributes:
         seconds: until it was done.

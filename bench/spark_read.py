@@ -1,4 +1,4 @@
-"""How fast Spark reads a topic beside raw `XRANGE` with as many processes: ``python -m ampsq.bench.spark_read``."""
+"""Rate of Spark reading a topic beside raw `XRANGE` with as many processes: ``python -m ampsq.bench.spark_read``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measurements of Spark share: a local session beside plain processes, and ways that are measured in turn."""
+"""Setup that measurements of Spark share: a local session beside plain processes, and ways measured in turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROCESSES: Final = 2
 
 
 class Measured(NamedTuple):
-    """What one run of a way came to.
+    """The result of one run of a way.
 
     Attributes:
         per_second: messages or rows a second.
@@ -45,7 +45,7 @@ class WayFigures(TypedDict):
 
 
 class SparkStage(Stage):
-    """Where something is measured with Spark; see `Stage`."""
+    """The stage of a measurement with Spark; see `Stage`."""
 
     @contextlib.contextmanager
     def crew(self) -> Iterator[tuple[SparkSession, Pool]]:

@@ -1,4 +1,4 @@
-"""How fast Spark writes into a topic beside plain publishers in Python: ``python -m ampsq.bench.spark_write``.
+"""Rate of Spark writing into a topic beside plain publishers in Python: ``python -m ampsq.bench.spark_write``.
 
 ``--json``: one line; ``--no-append-only``: on a server that keeps nothing on disk.
 """

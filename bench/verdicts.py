@@ -20,7 +20,7 @@ _LEAST: Final = 0.001
 
 
 class Better(StrEnum):
-    """Which way a figure is better."""
+    """The direction in which a figure is better."""
 
     MORE = "more"
     LESS = "less"

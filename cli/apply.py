@@ -76,7 +76,7 @@ def loaded_from(file: str) -> Loaded:
 
 
 def settings_for(settings: CommandSettings, loaded: Loaded) -> CommandSettings:
-    """Where the file is applied: by the command, the environment, or what the file says of itself."""
+    """Return the settings with the file's instance: the command's, the environment's, or the file's own."""
     from ampsq.definitions.instance import ITSELF, Instance
 
     name = next((each.name for each in loaded if isinstance(each, Instance) and each.name != ITSELF), None)
@@ -122,7 +122,7 @@ def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, y
 
 
 def compare_file(settings: CommandSettings, definitions: Loaded, *, prune: bool) -> Comparison:
-    """What applying a file would change; nothing is written, and no instance is made."""
+    """Compare a file with what is defined; nothing is written, and no instance is made."""
     from ampsq.catalog.compare import compare
     from ampsq.cli.open_instance import find_instance
     from ampsq.transport.store import Store

@@ -53,11 +53,11 @@ class _Figures:
         return _Figures(found)
 
     def groups(self) -> Iterator[tuple[str, _Figures]]:
-        """Those that are groups."""
+        """Yield the figures that are groups."""
         return ((name, self.group(name)) for name, found in self._figures.items() if isinstance(found, dict))
 
     def numbers(self) -> Iterator[tuple[str, float]]:
-        """Those that are numbers."""
+        """Yield the figures that are numbers."""
         return ((name, found) for name, found in self._figures.items() if isinstance(found, int | float))
 
 

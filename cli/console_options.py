@@ -25,7 +25,7 @@ _LEAST_TOKEN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What was asked for.
+    """The console that was asked for.
 
     Attributes:
         where: host and port; None: nothing is served.

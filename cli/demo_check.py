@@ -1,4 +1,4 @@
-"""What became of every flight, counted from the journals, the processes' own records and the dead letters.
+"""Fates of all flights, counted from the journals, the processes' own records and the dead letters.
 
 Nothing is taken from counters, and nothing is assumed: a flight whose fate cannot be shown is lost.
 """

@@ -55,7 +55,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class DemoRecord:
-    """What a process noted about one delivery before it settled the message."""
+    """A process's note about one delivery, made before it settled the message."""
 
     bookmark: str
     delivery: int

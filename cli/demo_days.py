@@ -1,4 +1,4 @@
-"""What the journal and every worker's own records say of the barriers between the days of the flights."""
+"""Barriers between the days of the flights, as the journal and every worker's own records have them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Day:
 
 
 def days(evidence: Evidence, handled: Iterable[DemoRecord]) -> list[Day]:
-    """What the workers found, by day."""
+    """Return the workers' findings, by day."""
     minutes: defaultdict[str, list[int]] = defaultdict(list)
     for record in handled:
         if record.bookmark in evidence.flights:

@@ -53,11 +53,11 @@ class Journal:
             self.places[bookmark] = self._entries
 
     def count(self, how: str) -> int:
-        """How many messages were settled so."""
+        """Return the number of messages that were settled so."""
         return len(self.ways[how])
 
     def times(self, bookmark: str) -> int:
-        """How often a message was settled, in whatever way."""
+        """Return the number of times that a message was settled, in whatever way."""
         return sum(way[bookmark] for way in self.ways.values())
 
 
@@ -88,7 +88,7 @@ class Evidence:
     killed: Mapping[str, int]
 
     def records(self, did: str | None = None) -> list[DemoRecord]:
-        """What all workers recorded of flights, or only what did one thing with them."""
+        """Return the records of all workers about flights, or only those that did one thing with them."""
         everything = (record for records in self.workers.values() for record in records)
         return [record for record in everything if did in (None, record.did) and record.bookmark not in self.barriers]
 

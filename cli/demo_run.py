@@ -84,7 +84,7 @@ class DemoView:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What remains when the demo is over."""
+    """The result of the demo."""
 
     outcome: DemoOutcome
     seconds: float

@@ -1,4 +1,4 @@
-"""What people see of the demo: a live table at a terminal, else plain lines, and the story at the end."""
+"""Display of the demo: a live table at a terminal, else plain lines, and the story at the end."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class LiveWatcher:
 
 
 def watcher() -> LinesWatcher | LiveWatcher:
-    """What fits standard error."""
+    """Return the watcher that fits standard error."""
     console = Console(stderr=True)
     return LiveWatcher(console) if console.is_terminal and not console.is_dumb_terminal else LinesWatcher()
 

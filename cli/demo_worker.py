@@ -1,4 +1,4 @@
-"""What a child process of the demo runs: ``python -m ampsq.cli.demo_worker SPEC``, a `Spec` as JSON.
+"""Child process of the demo: ``python -m ampsq.cli.demo_worker SPEC``, a `Spec` as JSON.
 
 A child writes ``ready`` into its record file, waits for a line on its standard input, works, and ends when
 that input ends: also when its parent was killed, so that none is ever left behind.
@@ -36,7 +36,7 @@ END_WITHIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What one child process is to do.
+    """The orders of one child process.
 
     Attributes:
         role: ``worker`` (handles flights), ``board`` (shows every flight) or ``coordinator``.

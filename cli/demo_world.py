@@ -1,4 +1,4 @@
-"""Where the demo happens: a server, an instance of its own, a folder for records; definitions and messages."""
+"""Site of the demo: a server, an instance of its own, a folder for records; definitions and messages."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _day_of(message: tuple[bytes, dict[str, object]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoSite:
-    """Where one demo runs.
+    """The site of one demo.
 
     Attributes:
         url: the server.
@@ -204,7 +204,7 @@ def _tidy_up(url: str, instance: str) -> None:
 
 
 def pause_for(number: int) -> float:
-    """How long a worker waits at each flight, so that the demo of any size can be watched."""
+    """Return the time that a worker waits at each flight, so that the demo of any size can be watched."""
     return max(_SECONDS * len(WORKERS) / number - _OWN_TIME, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""How commands write values for people: what an element of some name means; ``--json`` has numbers."""
+"""Values as commands write them for people, by the names of their elements; ``--json`` has numbers."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Gated:
 
 
 class _WhereOption(TypedDict, total=False):
-    """What click is told of the option with host and port."""
+    """The texts for click on the option with host and port."""
 
     default: str
     show_default: bool

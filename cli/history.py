@@ -51,7 +51,7 @@ def history(settings: CommandSettings, bookmark: str) -> None:
 
 
 def _meant(bookmark: Bookmark, topics: Mapping[str, TopicState]) -> str:
-    """What there is instead."""
+    """Say what there is instead."""
     if bookmark.topic not in topics:
         return f"; topic {bookmark.topic!r}: {nearest(bookmark.topic, topics, 'topic')}" if topics else ""
     first, last = topics[bookmark.topic].first, topics[bookmark.topic].last

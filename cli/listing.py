@@ -1,4 +1,4 @@
-"""What all listings have in common: the forms in which they are printed, and watching them."""
+"""Common parts of all listings: the forms in which they are printed, and watching them."""
 
 from __future__ import annotations
 

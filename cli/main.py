@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import os
 import select
 import signal
@@ -36,6 +37,7 @@ __all__ = ["COMMANDS", "EXIT_CODES", "main", "program"]
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
+    "init": "Write a folder with a queue, its handler, a test and a compose file, which runs by two commands.",
     "apply": "Define an instance, its topics, queues, views, actions, destinations and the rest from a file.",
     "config": "Check, compare and export configuration files, and give their schema.",
     "topics": "List the topics, or show one with all that is known of it.",
@@ -56,6 +58,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue as they come.",
     "subscribe-topic": "Print the messages of a topic as they come; nothing is leased, and nothing taken from a queue.",
+    "tail": "Watch the messages of a queue or a topic as they come in; nothing is taken and nothing leased.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function, or those of several with an ampsq.App.",
@@ -72,13 +75,15 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 #: Exit code -> what it says.
 EXIT_CODES: Final[Mapping[int, str]] = {
-    0: "done; also up, worker, coordinator, gateway, top and --watch when they are stopped",
+    0: "done; also up, worker, coordinator, gateway, top, tail and --watch when they are stopped",
     1: 'refused or failed: "Error: ..." on standard error; doctor and check: something is wrong',
     2: "the command line is wrong, or names an instance that is not there",
     3: "not confirmed: nothing was done (--yes does it without asking)",
     130: "interrupted by Ctrl-C",
     143: "ended by SIGTERM",
 }
+#: New objects after which Python looks for garbage; by default it does so after 700.
+_COLLECTS_AFTER: Final = 100_000
 _EPILOG = """\b
 Examples:
   ampsq up                                         # in a terminal of its own
@@ -151,7 +156,7 @@ class _Commands(click.Group):
 
 
 def _is_unread() -> bool:
-    """Whether nobody reads our output any more."""
+    """Return whether nobody reads our output any more."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -185,6 +190,8 @@ def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the program."""
+    # Importing makes objects that stay; looking through them for garbage, again and again, takes a tenth of a start.
+    gc.set_threshold(_COLLECTS_AFTER)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         code = program.main(prog_name="ampsq", standalone_mode=False)

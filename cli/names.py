@@ -67,7 +67,7 @@ def _ask(ctx: click.Context, kinds: tuple[DefinitionKind | Literal["instances"],
 
 
 def _address(ctx: click.Context) -> str | None:
-    """Where the server is; None: nowhere, or the embedded one does not run, and is not started for this."""
+    """Return the server's address; None: there is none, or the embedded one does not run and is not started."""
     folder = _given(ctx, "data_dir")
     url = _given(ctx, "url") or (None if folder else os.environ.get("AMPSQ_URL"))
     if url:

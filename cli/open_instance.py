@@ -1,4 +1,4 @@
-"""What commands look at before they open an instance: whether a server answers, and whether it has that instance.
+"""Checks of commands before they open an instance: whether a server answers, and whether it has that instance.
 
 A client makes an instance that is not there, which is right for a program that is the first one. Behind a command, a
 name that nobody made is a mistyped one: it would read an empty instance, or publish where nobody subscribes.
@@ -66,7 +66,7 @@ class Opening:
 
     @property
     def is_first(self) -> bool:
-        """Whether it would be the first one of its server."""
+        """Return whether it would be the first one of its server."""
         return self.instance_address is not None and not self.is_there and not self.others and not self.unknown
 
 

@@ -1,4 +1,4 @@
-"""What commands share: the options that say where the server is, and how they reach it."""
+"""Common options of commands: those that say where the server is, and how they reach it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
-    """Where the server is and how to print.
+    """The server's address, and the form of the output.
 
     Attributes:
         url: the server's address; None for the embedded server.

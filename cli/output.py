@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON lines for programs, notes beside them on standard error."""
+"""Output of commands: tables for people, JSON lines for programs, notes beside them on standard error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def json_text(value: object) -> str:
 
 
 def _escape_spaces(value: object) -> object:
-    """What MessagePack knows and JSON does not: bytes, times."""
+    """Return a JSON value for one that MessagePack knows and JSON does not: bytes, times."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     return value.isoformat() if isinstance(value, datetime) else str(value)

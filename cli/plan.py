@@ -1,4 +1,4 @@
-"""How commands show what applying a file would change, and ask whether to do it."""
+"""Plan of applying a file: the changes are shown, and a question asked before they are made."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _check_store(publisher: str | None, store: str | None, persisted: str) -> No
 
 
 class _Refused:
-    """What the server refused for good of what a publish store held, of this run or of an earlier one."""
+    """The messages of a publish store that the server refused for good, from this run or an earlier one."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -209,7 +209,7 @@ class _Refused:
 
 
 class _MessageOptions(NamedTuple):
-    """What is said of each message besides its body."""
+    """The properties of each message besides its body."""
 
     headers: dict[str, str]
     expiration: Interval | None
@@ -244,7 +244,7 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _fault(body: bytes) -> str | None:
-    """What is wrong with a text that should be JSON."""
+    """Describe what is wrong with a text that should be JSON."""
     try:
         _DECODER.decode(body.decode())
     except json.JSONDecodeError as error:
@@ -264,7 +264,7 @@ def _refuse(what: str, body: bytes) -> NoReturn:
 
 
 def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Sequence[object]:
-    """What is published: JSON of a JSON topic, and any text, to the byte; else what the JSON says."""
+    """Return what is published: JSON of a JSON topic, and any text, to the byte; else the values of the JSON."""
     if text or client.admin.message_type(topic) == "json":
         return bodies
     return [_DECODER.decode(body.decode()) for body in bodies]

@@ -29,7 +29,7 @@ _TOLD: Final = 20
 
 
 class RedriveChoice(TypedDict, total=False):
-    """Which letters are put back, where, and how; see `Admin.redrive`."""
+    """The choice of letters that are put back, where, and how; see `Admin.redrive`."""
 
     filter: str | None
     source: str | None
@@ -44,7 +44,7 @@ class _Stopped(Exception):
 
 
 class _Watch:
-    """What is known while it goes on. A signal is acted on between two calls, so that no outcome is ever unknown."""
+    """A watch over the redrive. A signal is acted on between two calls, so that no outcome is ever unknown."""
 
     def __init__(self, show: Callable[[RedriveProgress], None]) -> None:
         self._show = show

@@ -139,7 +139,7 @@ def _follow(
 
 
 def _changes(subscription: RecordSubscription, timeout: Interval | None) -> Iterator[RecordChange]:
-    """What comes, until nothing came for so long."""
+    """Yield the changes, until none came for so long."""
     if timeout is None:
         yield from subscription
     else:

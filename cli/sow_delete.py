@@ -66,7 +66,7 @@ def sow_delete(
 
 
 def _matching(client: Client, topic: str, keys: tuple[str, ...], text: str | None) -> int:
-    """How many records there are; of queues and views, which are queried alike, nothing can be deleted."""
+    """Return the number of matching records; of queues and views, which are queried alike, nothing can be deleted."""
     keyed = [name for name, state in client.admin.topics().items() if state.key]
     if topic not in keyed:
         there = ", ".join(map(repr, keyed)) or "none"

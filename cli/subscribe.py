@@ -34,7 +34,7 @@ _Verb = Literal["ack", "cancel", "expire", "none"]
 
 
 class _Options(TypedDict):
-    """What is done with each message, and where to go on."""
+    """The options for each message, and for where to go on."""
 
     ack: bool
     no_ack: bool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
 
-__all__ = ["subscribe_topic"]
+__all__ = ["messages_until", "subscribe_topic", "topic_json"]
 
 _EPILOG = """\b
 Examples:
@@ -35,7 +35,7 @@ Examples:
 
 
 class _Options(TypedDict):
-    """What is given beside what ends the command."""
+    """The options beside those that end the command."""
 
     bookmark: tuple[str, ...]
     rate: str | None
@@ -135,8 +135,8 @@ def _print(
     subscription: TopicSubscription, count: int | None, timeout: Interval | None, *, as_json: bool, acks: bool
 ) -> None:
     """Print messages until the end that was asked for; a message that was printed was handled."""
-    show = _json if as_json else _line
-    for message in itertools.islice(_messages(subscription, timeout), count):
+    show = topic_json if as_json else _line
+    for message in itertools.islice(messages_until(subscription, timeout), count):
         print(show(message), flush=True)
         if acks:
             message.ack()
@@ -144,8 +144,8 @@ def _print(
         note(f"something that was asked for had been trimmed from the log of {topic}")
 
 
-def _messages(subscription: TopicSubscription, timeout: Interval | None) -> Iterator[TopicMessage]:
-    """The messages, until none came for so long."""
+def messages_until(subscription: TopicSubscription, timeout: Interval | None) -> Iterator[TopicMessage]:
+    """Give the messages, until none came for so long."""
     if timeout is None:
         yield from subscription
     else:
@@ -153,7 +153,8 @@ def _messages(subscription: TopicSubscription, timeout: Interval | None) -> Iter
             yield message
 
 
-def _json(message: TopicMessage) -> str:
+def topic_json(message: TopicMessage) -> str:
+    """Write a message as a line of JSON."""
     facts: dict[str, object] = {
         "bookmark": message.bookmark,
         "topic": message.topic,

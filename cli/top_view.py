@@ -1,4 +1,4 @@
-"""What ``ampsq top`` shows: rows, their order, and the screen that they make."""
+"""View of ``ampsq top``: rows, their order, and the screen that they make."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEAST: Final = 3
 
 @dataclass
 class TopView:
-    """How it is looked at.
+    """The options of the view, and the surveys that it shows.
 
     Attributes:
         sort: one of `SORTS`.
@@ -142,7 +142,7 @@ def _subscription(each: SurveyedSubscription) -> list[Cell]:
 
 
 def _progress(view: TopView, survey: Survey) -> list[list[Cell]]:
-    """How far messages are, those first of which something was heard last."""
+    """Return the progress of messages, those first whose report is the latest."""
     reports = sorted(survey.reports, key=lambda each: -each.report.at)
     return [
         [each.queue, each.topic, each.id, each.report.done, each.report.text,

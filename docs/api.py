@@ -483,7 +483,7 @@ def _all_aliases() -> str:
 
 
 def exported(name: str) -> Any:
-    """What a name of the reference is."""
+    """Return the object that a name of the reference means."""
     return getattr(import_module(BESIDE[name]) if name in BESIDE else ampsq, name)
 
 
@@ -578,7 +578,7 @@ def _raised(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _has(kind: type, dunder: str) -> bool:
-    """Whether a class of this project defines it."""
+    """Return whether a class of this project defines it."""
     given = next((vars(base)[dunder] for base in kind.__mro__ if dunder in vars(base)), None)
     is_ours = getattr(given, "__module__", "").startswith("ampsq.")
     return is_ours and getattr(given, "__annotations__", {}).get("return") != "NoReturn"
@@ -602,7 +602,7 @@ def _annotations(kind: type) -> dict[str, str]:
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """What comments `#:` say of the attributes below them."""
+    """Return the comments `#:` on attributes, by attribute."""
     found: dict[str, str] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("ampsq."):
@@ -614,7 +614,7 @@ def _comments(kind: type) -> dict[str, str]:
 
 
 def targets() -> dict[str, str]:
-    """Where each name of the reference leads: name -> page and anchor."""
+    """Return the page and anchor of each name of the reference."""
     found: dict[str, str] = {}
     for page in PAGES:
         for name in page.names:

@@ -1,4 +1,4 @@
-"""What the site needs beyond its pages: files of the project that pages lead to."""
+"""Files of the project that pages of the site lead to."""
 
 # ruff: noqa: INP001  (mkdocs loads it by its path)
 

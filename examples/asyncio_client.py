@@ -1,4 +1,4 @@
-"""What the README shows, with asyncio: deliver, filter, query, aggregate."""
+"""Program of the README, with asyncio: deliver, filter, query, aggregate."""
 
 import asyncio
 

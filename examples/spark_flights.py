@@ -59,7 +59,7 @@ def clean(raw: DataFrame) -> DataFrame:
 
 
 def delay_of(flight: dict[str, int]) -> int:
-    """How late a flight arrived, minutes; times of day leave open on which day, the late start tells."""
+    """Return the delay of a flight's arrival, minutes; the late start tells the day, which times of day leave open."""
     made_up = flight["arrived"] - flight["scheduled"] - flight["left_late"]
     return flight["left_late"] + (made_up + HALF_DAY) % (2 * HALF_DAY) - HALF_DAY
 

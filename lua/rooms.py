@@ -80,7 +80,7 @@ class File(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is, from lua/ on."""
+        """Path of the file, from lua/ on."""
         return "/".join(part for part in (self.room, "lib" if self.is_include else "", f"{self.name}.lua") if part)
 
 

@@ -1,4 +1,4 @@
-"""How much of what waits becomes a micro-batch."""
+"""Admission: the part of waiting messages that becomes a micro-batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW: Final = 2 * INDEX_STEP
 def limit_ranges(
     logs: Logs, options: StreamReadOptions, ranges: Sequence[LogRange], sizes: Sequence[int], *, is_patient: bool
 ) -> list[LogRange]:
-    """What of these ranges is read now, by the limits of the options; nothing while too little waits.
+    """Return the part of these ranges to read now, by the limits of the options; none while too little waits.
 
     Args:
         logs: the stream's.

@@ -146,7 +146,7 @@ class PageColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _sources(self, ids: pa.Array, copied: Sequence[bytes | None] | None) -> pa.Array:
-        """Where each message was published first, as bookmarks say it."""
+        """Return where each message was published first, as bookmarks say it."""
         own = pc.binary_join_element_wise(self._origin, ids, pa.scalar(""))
         origin = self._log.origin
         if isinstance(origin, Origin) and origin.former:
@@ -164,7 +164,7 @@ class LeasedColumns(PageColumns):
         self._whole = to_arrow_schema(schema, timezone="UTC")
 
     def leased(self, entries: Sequence[RawEntry], deliveries: Sequence[int]) -> pa.RecordBatch:
-        """These entries, which are messages all, as columns, and how often each was delivered."""
+        """Return entries, all of them messages, as columns, with the number of deliveries of each."""
         plain = self._made([entry[0] for entry in entries], own_columns(entries) or read_columns(entries))
         return pa.RecordBatch.from_arrays([*plain.columns, pa.array(deliveries, pa.int32())], schema=self._whole)
 
@@ -210,7 +210,7 @@ def _number(value: bytes | None) -> int | None:
 
 
 def _moments(texts: pa.Array) -> pa.Array:
-    """When entries were recorded, by their IDs."""
+    """Return when entries were recorded, by their IDs."""
     digits = pc.min_max(pc.find_substring(texts, "-")).as_py()
     if digits["min"] == digits["max"] <= _DIGITS:
         numbers = pc.utf8_slice_codeunits(texts, 0, digits["max"]).cast(pa.int64())

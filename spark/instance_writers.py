@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all tasks of one epoch of a job share.
+    """The parameters that all tasks of one epoch of a job share.
 
     Attributes:
         name: the job's, the first part of its partitions' names as publishers.
@@ -53,7 +53,7 @@ class Job:
 
 
 class InstanceWriter(Protocol):
-    """What a task does with the rows for one instance."""
+    """The writer of a task's rows for one instance."""
 
     def write(self, values: list[bytes]) -> None:
         """Take rows' values in turn; they may be sent later."""
@@ -91,7 +91,7 @@ class _Cutter:
         return [values[i : i + step] for i in range(0, full, step)]
 
     def rest(self) -> list[bytes]:
-        """What is left."""
+        """Return the values that are left."""
         values, self._open = self._open, []
         return values
 
@@ -170,7 +170,7 @@ class SequencedWriter:
             self._collect()
 
     def _after(self, values: list[bytes]) -> PartitionProgress:
-        """How far this attempt is with these."""
+        """Return this attempt's progress with these values."""
         return PartitionProgress(self._here.rows + len(values) // self._width, _checksum(values, self._here.checksum))
 
     def _pass_over(self, values: list[bytes], rows: int) -> list[bytes]:

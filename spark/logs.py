@@ -63,7 +63,7 @@ class InstanceLog:
 
 
 class Logs:
-    """What a reader's options mean; it looks again whenever it is asked, since topics may come."""
+    """The logs that a reader's options mean; looked up whenever it asks, since topics may come."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -134,7 +134,7 @@ class Logs:
             )
 
     def lags(self, places: Mapping[InstanceLog, Id]) -> dict[InstanceLog, Lag]:
-        """How far logs go on behind IDs."""
+        """Return the part of each log that lies behind an ID."""
         found: dict[InstanceLog, Lag] = {}
         for address in {log.address for log in places}:
             logs = [log for log in places if log.address == address]

@@ -42,7 +42,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Options(CheckedModel):
-    """What every reader and writer takes.
+    """The options of every reader and writer.
 
     Attributes:
         url: the server's address or addresses, as `Client` takes them; default ``AMPSQ_URL``. For several instances on

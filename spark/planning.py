@@ -1,4 +1,4 @@
-"""What is read, and by how many tasks: places become ranges of logs, which are cut into parts of about one size."""
+"""Planning of reads: places become ranges of logs, which are cut into parts of about one size, a task each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BEFORE_A_TIME: Final = 2**64 - 1
 
 
 class LogRange(NamedTuple):
-    """What is read of one log: behind `after`, up to `last`.
+    """A range to read of one log: behind `after`, up to `last`.
 
     Attributes:
         log: the log.
@@ -180,7 +180,7 @@ def numbers_of_parts(counts: Sequence[int], most_rows: int, least: int) -> list[
 
 
 def shares(counts: Sequence[int], limit: int) -> list[int]:
-    """How many messages of each log to admit, in proportion to what they have, `limit` at most together.
+    """Return the number of messages of each log to admit, in proportion to what they have, `limit` at most together.
 
     Every log gets one before any gets more; where even that is too many, the first ones do.
     """
@@ -207,7 +207,7 @@ def shares(counts: Sequence[int], limit: int) -> list[int]:
 
 
 def split_ranges(logs: Logs, options: ReadOptions, ranges: Sequence[LogRange]) -> list[list[Id]]:
-    """Where to cut each range into parts; their indexes are completed first."""
+    """Return IDs that cut each range into parts; their indexes are completed first."""
     counts = [count_of(logs, each) for each in ranges]
     numbers = numbers_of_parts(counts, options.max_rows_per_partition, options.min_partitions)
     return [
@@ -217,7 +217,7 @@ def split_ranges(logs: Logs, options: ReadOptions, ranges: Sequence[LogRange]) -
 
 
 def count_of(logs: Logs, wanted: LogRange) -> int:
-    """How many entries a range has, or more where some were deleted; its log's index is completed first."""
+    """Return the number of entries in a range, or more where some were deleted; its log's index is completed first."""
     store, topic = logs.store(wanted.log.address), wanted.log.topic
     store.run(log_index.complete(topic))
     return store.run(log_index.rank_of(topic, wanted.last)) - store.run(log_index.rank_of(topic, wanted.after))

@@ -35,7 +35,7 @@ class LeasedMessage(NamedTuple):
 
 
 class QueueOffset(NamedTuple):
-    """Where a stream is.
+    """The position of a stream of a queue.
 
     Attributes:
         batch: how many micro-batches there were.

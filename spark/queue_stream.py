@@ -53,7 +53,7 @@ def _expression(value: object) -> str:
 
 
 class QueueStreamOptions(Options):
-    """What a stream of a queue takes, besides `Options`.
+    """The options of a stream of a queue, besides `Options`.
 
     Attributes:
         queue: the queue; on one instance.
@@ -83,7 +83,7 @@ class QueueStreamOptions(Options):
 
 @dataclass(frozen=True)
 class QueuePart(InputPartition):
-    """What one task reads: messages of one topic."""
+    """The part that one task reads: messages of one topic."""
 
     log: InstanceLog
     messages: tuple[LeasedMessage, ...]
@@ -116,7 +116,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def __getstate__(self) -> dict[str, object]:
-        """What tasks get: they read, and hold no lease."""
+        """Return the state for tasks: they read, and hold no lease."""
         return {**self.__dict__, "_leasing": None}
 
     @property

@@ -46,7 +46,7 @@ def _name(value: Any) -> str:
 
 
 class ReadOptions(Options):
-    """What every reader takes, besides `Options`.
+    """The options of every reader, besides `Options`.
 
     Attributes:
         topic: what is read: a topic, or a queue, which stands for its underlying topics; nothing is taken from it.
@@ -98,12 +98,12 @@ class ReadOptions(Options):
         return parse_query_filter(self.filter) if self.filter else None
 
     def start(self, default: str) -> ReadPlace:
-        """Where reading begins."""
+        """Return the place where reading begins."""
         return parse_place("starting", self.starting_bookmark or default, self.starting_timestamp)
 
     @property
     def end(self) -> ReadPlace:
-        """Where a batch ends."""
+        """The place where a batch ends."""
         return parse_place("ending", self.ending_bookmark or "latest", self.ending_timestamp)
 
     @classmethod
@@ -131,7 +131,7 @@ class ReadOptions(Options):
 
 
 class StreamReadOptions(ReadOptions):
-    """What a stream takes, besides `ReadOptions`.
+    """The options of a stream, besides `ReadOptions`.
 
     Attributes:
         max_offsets_per_trigger: messages of one micro-batch at most, over all topics, in proportion to what they have;

@@ -37,7 +37,7 @@ _ID: Final = re.compile(r"\d{1,20}-\d{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class InstanceOffset:
-    """Where a stream is in an instance's topics.
+    """The position of a stream in an instance's topics.
 
     Attributes:
         origin: the instance's; "" if somebody wrote the offset who did not say.

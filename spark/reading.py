@@ -43,7 +43,7 @@ _SAMPLE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a job keeps from being trimmed while its tasks run.
+    """The hold of a job on a log, which is not trimmed while its tasks run.
 
     Attributes:
         holder: the job's name.
@@ -58,7 +58,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class LogPart(InputPartition):
-    """What one task reads.
+    """The part of a log that one task reads.
 
     Attributes:
         log: the log.

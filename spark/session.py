@@ -1,4 +1,4 @@
-"""What a session on this machine needs before it starts."""
+"""Setup of a session on this machine before it starts."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def opened_store(address: SparkInstance, retry_timeout: float) -> Store:
 
 
 def choose(row_key: bytes | None, partition: int, addresses: Sequence[SparkInstance]) -> int:
-    """Which of several instances a row belongs to: the one of its key, or, without a key, of its partition."""
+    """Choose the instance of a row among several: by its key, or, without a key, by its partition."""
     if len(addresses) == 1:
         return 0
     return (partition if row_key is None else crc32(row_key)) % len(addresses)

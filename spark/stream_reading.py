@@ -78,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs.find()
 
     def __getstate__(self) -> dict[str, object]:
-        """What tasks get: they read, and hold nothing."""
+        """Return the state for tasks: they read, and hold nothing."""
         return {**self.__dict__, "_holding": None}
 
     # -- where a batch begins and ends
@@ -120,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_as_json(_moved(offsets, {each.log: each.last for each in ranges}, cuts, places))
 
     def _examined(self, offsets: Offsets) -> tuple[dict[InstanceLog, Id], dict[InstanceLog, Lag]]:
-        """Where the stream is in each log, and how far the logs go on; a topic that came is read from its beginning."""
+        """Return the stream's position in each log, and what lies behind it; a new topic is read from its beginning."""
         places = {}
         for log in self._logs.find():
             places[log] = _place_in(offsets, log)
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _place_in(offsets: Offsets, log: InstanceLog) -> Id:
-    """Where a stream is in a log; a topic that came is read from its beginning."""
+    """Return the position of a stream in a log; a topic that came is read from its beginning."""
     return offsets.get(log.address.instance, InstanceOffset()).topics.get(log.topic, FIRST)
 
 

@@ -39,7 +39,7 @@ _LETTERS: Final = {"value": "b", "headers": "h", "expiration": "e", "delay": "d"
 
 @dataclass(frozen=True, slots=True)
 class WriteColumns:
-    """Which columns there are.
+    """The columns to write.
 
     Attributes:
         names: those of `ALLOWED` that the frame has, in the order of a row's values.
@@ -81,7 +81,7 @@ class WriteColumns:
 
     @property
     def has_topics(self) -> bool:
-        """Whether each row says its topic."""
+        """Return whether each row says its topic."""
         return "topic" in self.names
 
     def rows(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes | None] | None]:

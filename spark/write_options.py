@@ -30,7 +30,7 @@ def _epoch(value: Any) -> int:
 
 
 class WriteOptions(Options):
-    """What every writer takes, besides `Options`.
+    """The options of every writer, besides `Options`.
 
     Attributes:
         topic: where rows go: a topic, or a queue, whose publish target gets them. Or the column `topic` says so.
@@ -60,7 +60,7 @@ class WriteOptions(Options):
 
 
 class BatchWriteOptions(WriteOptions):
-    """What the writer of a batch job takes, besides `WriteOptions`.
+    """The options of a batch job's writer, besides `WriteOptions`.
 
     Attributes:
         epoch: with a publisher: the number of the run, higher for each later one. The same publisher and epoch again

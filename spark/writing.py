@@ -38,7 +38,7 @@ __all__ = ["BatchWriter", "StreamWriter"]
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task that ended tells the driver."""
+    """The report of a finished task to the driver."""
 
     job: str
     epoch: int
@@ -48,7 +48,7 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass
 class _Writing:
-    """What batch and streaming writers share.
+    """The common base of batch and streaming writers.
 
     Attributes:
         options, columns: what was asked for.

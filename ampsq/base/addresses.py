@@ -1,4 +1,4 @@
-"""What an address may look like, which hosts it names, and how it is shown to people.
+"""Addresses of servers: what one may look like, which hosts it names, and its form without passwords for people.
 
     redis://[user:password@]HOST[:PORT][/DB][?option=...]          rediss://... with TLS, unix:///PATH
     sentinel://[user:password@]HOST[:PORT][,HOST...]/SERVICE[/DB][?sentinel_password=...]

@@ -44,7 +44,7 @@ _LETTER = " abcdefghijklmnopqrst"
 
 
 class Origin(str):
-    """Who an instance is: its name, a dot, its incarnation; and who it was, as far as its logs have anything of that.
+    """Name of an instance, a dot and its incarnation, with its former ones as far as its logs hold anything of them.
 
     It *is* its text, as a `Bookmark` is.
 
@@ -63,7 +63,7 @@ class Origin(str):
         return made
 
     def at(self, stream_id: tuple[int, int]) -> str:
-        """Who recorded an entry of this instance's own: one that is no copy."""
+        """Return the origin under which this instance recorded an entry of its own, which is no copy."""
         return next((origin for last, origin in self.former if stream_id <= last), str(self))
 
 
@@ -133,7 +133,7 @@ class Bookmark(str):
 
     @property
     def origin(self) -> str:
-        """Where it was first published: instance name, dot, incarnation."""
+        """Instance name, dot, incarnation of the instance where the message was first published."""
         return self.split("~", 2)[1]
 
     @property

@@ -322,7 +322,7 @@ class ServerUnsuitable(AmpsqError):
 
 
 class FlushingUnknown(ServerUnsuitable):
-    """How the server flushes is not known: this user may not ask it, and no coordinator has noted it yet.
+    """The way the server flushes is not known: this user may not ask it, and no coordinator has noted it yet.
 
     Args:
         purpose: what depends on it.
@@ -706,12 +706,12 @@ class FormatMismatch(Rejected):
 
     @property
     def is_upgrading(self) -> bool:
-        """Whether an upgrade of the instance has begun and has not ended."""
+        """Return whether an upgrade of the instance has begun and has not ended."""
         return ">" in str(self.detail.get("found"))
 
     @property
     def is_upgradable(self) -> bool:
-        """Whether `ampsq upgrade` of this release turns the instance into what this release reads."""
+        """Return whether `ampsq upgrade` of this release turns the instance into what this release reads."""
         found, expected = str(self.detail.get("found")), str(self.detail.get("expected"))
         return found.isdecimal() and expected.isdecimal() and int(found) + 1 == int(expected)
 

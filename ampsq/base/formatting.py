@@ -1,4 +1,4 @@
-"""How lengths of time, sizes and moments are written for people: one way each, which can be read back as it stands."""
+"""Lengths of time, sizes and moments as text for people: one form each, which can be read back as it stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a message may be: settings of the process, from its environment, checked before anything is sent.
+"""Limits on the size of a message: settings of the process, from its environment, checked before anything is sent.
 
 They are for mistakes and for what comes from strangers; whoever writes to the server past ampsq is not bound by them.
 """
@@ -28,7 +28,7 @@ _BRACKET: Final = re.compile(rb"[\[\]{}]")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one message may have; each has a variable of the environment, ``AMPSQ_MAX_<NAME>``.
+    """Limits of one message; each has a variable of the environment, ``AMPSQ_MAX_<NAME>``.
 
     Attributes:
         body_size: bytes of a body. Default 64MB, as ``AMPSQ_MAX_BODY_SIZE=1MB``.
@@ -101,7 +101,7 @@ class Limits:
 
 @cache
 def limits() -> Limits:
-    """Those of this process; the environment is read once.
+    """Return the limits of this process; the environment is read once.
 
     Raises:
         DefinitionError: as of `Limits.of`.

@@ -119,7 +119,7 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """What a bookmark store keeps of a subscription: everything up to its place is handled.
+    """A subscription's position in a bookmark store: everything up to its place is handled.
 
     Attributes:
         floor: the place in topics that have none of their own.
@@ -190,7 +190,7 @@ class BookmarkRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BookmarkSpec:
-    """What a subscription's `bookmark` says: starts, of which the earliest counts, or ranges."""
+    """The parsed `bookmark` of a subscription: starts, of which the earliest counts, or ranges."""
 
     starts: tuple[BookmarkEnd, ...] = ()
     ranges: tuple[BookmarkRange, ...] = ()
@@ -204,7 +204,7 @@ class BookmarkSpec:
 
     @property
     def needs_store(self) -> bool:
-        """Whether a bookmark store has to say where it begins."""
+        """Return whether a bookmark store has to say where the subscription begins."""
         return any(end.kind == MOST_RECENT for end in self.ends)
 
 
@@ -264,7 +264,7 @@ def _is_reversed(start: BookmarkEnd, end: BookmarkEnd, now: int | None, origin: 
 
 
 def _have_order(start: BookmarkEnd, end: BookmarkEnd, origin: str | None) -> bool:
-    """Whether two places that say something say it in the same order: that of this instance, or that of one other."""
+    """Return whether two given places have a common order: that of this instance, or that of one other."""
     if any(isinstance(each.bookmark, PublisherBookmark) for each in (start, end)):
         return False
     if start.bookmark is not None and end.bookmark is not None and start.bookmark.origin == end.bookmark.origin:
@@ -333,7 +333,7 @@ class LogSpan(NamedTuple):
 
 
 def spans_of(asked: BookmarkSpec, topic: str, now: Id, kept: StoredPosition | None) -> list[LogSpan]:
-    """What is asked for of one topic: stretches that follow each other and have nothing in common.
+    """Return the stretches of one topic's log that are asked for: they follow each other and do not overlap.
 
     Args:
         asked: what is asked for.

@@ -35,7 +35,7 @@ __all__ = [
 
 MessageTypeName = Literal["json", "msgpack", "nvfix", "fix", "binary"]
 SEPARATOR: Final = "\x01"
-"""What stands between the fields of nvfix and fix, unless a topic says otherwise: SOH."""
+"""Separator of the fields of nvfix and fix, unless a topic says otherwise: SOH."""
 
 EXPRESSION_LIMIT: Final = 2**20
 """Bytes of the largest body that expressions read, unless its topic or its instance says otherwise."""
@@ -170,7 +170,7 @@ class MessageType:
 
     @property
     def has_fields(self) -> bool:
-        """Whether a body is fields with a separator."""
+        """Return whether a body is fields with a separator."""
         return self.name in _WITH_FIELDS
 
     @property
@@ -311,4 +311,4 @@ class MessageType:
 
 
 JSON: Final = MessageType("json")
-"""What a topic has unless it says otherwise."""
+"""Message type of a topic that names none."""

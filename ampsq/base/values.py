@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.formatting import interval_text
 
 __all__ = [
+    "INSTANCE_TRANSPORT",
     "NAME_ALLOWED",
     "NAME_PATTERN",
     "Interval",
@@ -30,17 +31,21 @@ __all__ = [
     "parse_name",
     "parse_size",
     "parse_topic_or_pattern",
+    "parse_transport",
     "path_of",
     "pattern_of",
     "shown",
 ]
 
 NAME_ALLOWED = "1 to 255 of the characters A-Z a-z 0-9 _ . / -"
-"""What a name may be, for error texts.
+"""Rule for names, for error texts.
 
 Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in a key, ``: , | [ ] ( )`` and
 the space part lists and ranges of bookmarks.
 """
+
+INSTANCE_TRANSPORT: Final = "*"
+"""The transport that stands for the instance: its values count for every other one that gives none."""
 
 T = TypeVar("T")
 _MILLISECONDS = {
@@ -99,6 +104,17 @@ def is_name(text: str) -> bool:
     A text that is a name is always taken literally, dots included; only other texts can be patterns.
     """
     return NAME_PATTERN.fullmatch(text) is not None
+
+
+def parse_transport(value: object) -> str:
+    """Return the value when it is the name of a transport, or `*`.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    if not isinstance(value, str) or not (value == INSTANCE_TRANSPORT or is_name(value)):
+        raise DefinitionError(f"{shown(value)} is no transport; allowed: '*', the instance, or {NAME_ALLOWED}")
+    return value
 
 
 def check_text(argument: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""How long a `get` waits: in short steps, so that it notices when its subscription is closed."""
+"""Time that a `get` waits: in short steps, so that it notices when its subscription is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action follows: which streams its triggers read, under which names it keeps its places there."""
+"""Sources of an action: the streams that its triggers read, and the names under which it keeps its places there."""
 
 from __future__ import annotations
 
@@ -90,18 +90,18 @@ def track_name(topic: str) -> str:
 
 
 def follows_client_events(actions: Iterable[Action]) -> bool:
-    """Whether any of these actions is told who comes and goes, and what events are raised."""
+    """Return whether any of these actions follows clients that come and go, or raised events."""
     return any(isinstance(trigger, HEARD) for action in actions for trigger in action.on)
 
 
 def records_deliveries(queue: Queue, actions: Iterable[Action]) -> bool:
-    """Whether a queue's deliveries are recorded: it says so, or an action follows them."""
+    """Return whether a queue's deliveries are recorded: its definition asks for that, or an action follows them."""
     followed = (trigger for action in actions for trigger in action.on if isinstance(trigger, On.deliver))
     return queue.record_deliveries or any(trigger.follows(queue.name) for trigger in followed)
 
 
 def follow_orders(action: Action, former: Action | None, catalog: Catalog) -> list[tuple[str, str, str]]:
-    """What the script `define_action` has to do so that an action follows what it says from now on.
+    """Return the orders for the script `define_action`, so that an action follows its new sources from now on.
 
     Args:
         action: as it is to be.

@@ -159,7 +159,7 @@ async def _with_topic(catalog: Catalog, topic: str, text: str) -> Catalog:
 
 
 class Planned(NamedTuple):
-    """What applying a definition would come to.
+    """The effect that applying a definition would have.
 
     Attributes:
         definition: as it is to be.
@@ -188,12 +188,12 @@ async def plan_on(catalog: Catalog, definitions: list[Definition], server: Serve
 
 
 def _place(definition: Definition) -> int:
-    """Where its kind stands; queues of all kinds are of one."""
+    """Return the position of a definition's kind; queues of all kinds share one."""
     return KINDS.index(Queue if isinstance(definition, Queue) else type(definition))
 
 
 def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[object, object]]:
-    """What differs from what is defined."""
+    """Return the differences from what is defined."""
     text = defined_like(catalog, definition).get(definition.name)
     if text is None:
         return {}
@@ -290,7 +290,7 @@ async def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> list[str]
 
 
 async def moved_queues(definitions: Iterable[Definition], known: KnownCatalog) -> list[tuple[Queue, list[str]]]:
-    """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
+    """Return the definitions that change the recovery point of a queue, each with the topics that feed it."""
     catalog, out = (await known.read()), []
     for queue in definitions:
         if not isinstance(queue, Queue) or queue.name not in catalog.queues:

@@ -1,4 +1,4 @@
-"""What an action may say of the topics, queues and views that there are."""
+"""Checks of an action against the topics, queues and views that there are."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _check_followed(catalog: Catalog, queues: dict[str, Queue], trigger: Trigger
 
 
 def _check_loop(queues: dict[str, Queue], action: Action, trigger: Trigger) -> None:
-    """What an action publishes must not set it off again."""
+    """Refuse an action whose published messages would set it off again."""
     for topic in action.topics:
         if isinstance(trigger, On.publish):
             target = queues[topic].default_publish_target if topic in queues else topic

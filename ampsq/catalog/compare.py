@@ -1,4 +1,4 @@
-"""What a file would change at an instance, which need not be there; read without a client, so nothing is written."""
+"""Changes that a file would make at an instance, which need not be there; no client is opened, nothing is written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a file would change.
+    """The changes that a file would make.
 
     Attributes:
         server: where that would be.
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def changes(self) -> bool:
-        """Whether anything is not as in the file."""
+        """Return whether anything differs from the file."""
         return bool(self.removed) or any(plan.outcome != "unchanged" for plan in self.plans)
 
 
@@ -78,7 +78,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
 
 
 def _nothing(instance: str) -> Catalog:
-    """What an instance has that is not there yet."""
+    """Return the catalog of an instance that does not exist yet."""
     return catalog_calls.Catalog(
         version=0,
         topics={},

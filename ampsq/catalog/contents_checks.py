@@ -1,4 +1,4 @@
-"""What a definition may not become while there are messages: looked at before anything is defined.
+"""Changes of definitions that are refused while there are messages: checked before anything is defined.
 
 The scripts look again when they define it; but then others may have been defined already.
 """

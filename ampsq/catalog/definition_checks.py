@@ -140,7 +140,7 @@ def naming_definition(definition: Definition) -> Iterator[None]:
 
 
 def outcome_of(catalog: Catalog, definition: Definition) -> Outcome:
-    """What applying a definition comes to. A topic that was only used until now is no news either."""
+    """Return the outcome of applying a definition. A topic that was only used until now counts as unchanged."""
     text = defined_like(catalog, definition).get(definition.name)
     if text is None:
         return "new"
@@ -148,7 +148,7 @@ def outcome_of(catalog: Catalog, definition: Definition) -> Outcome:
 
 
 def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
-    """What is defined of the same kind, by name.
+    """Return the definitions of the same kind, by name.
 
     Raises:
         DefinitionError: it is no definition.
@@ -179,7 +179,7 @@ def _no_definition(given: object) -> DefinitionError:
 
 
 def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
-    """What the instance is, in the words of a definition of it."""
+    """Return the instance's present state as a definition of it."""
     defined = instance_defined(catalog)
     # Its own name is no other group than none.
     group = definition.group if (definition.group or catalog.instance) == catalog.group else defined.group
@@ -236,7 +236,7 @@ def _check_longest_delay(queue: Queue, settled: Queue) -> None:
 
 
 def definitions_as_stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
-    """Those of a kind as the catalog would have them."""
+    """Return the definitions of one kind in the form in which the catalog stores them."""
     return {item.name: item.to_json() for item in definitions if isinstance(item, kind)}
 
 

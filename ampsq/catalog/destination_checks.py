@@ -1,4 +1,4 @@
-"""What a destination may name of the topics, queues and views that there are, what it is sent, and instances' names."""
+"""Checks of a destination against topics, queues and views; what it is sent; and the names of instances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_replication", "sent_queue", "sent_topic"]
 
 
 def sent_topic(destination: Destination, catalog: Catalog, name: str) -> ReplicatedTopic | None:
-    """Which of a destination's `topics` a topic's messages are sent by; None: they are not.
+    """Return the element of a destination's `topics` by which a topic's messages are sent; None: they are not.
 
     What a view keeps is not: every instance makes that for itself.
     """
@@ -28,7 +28,7 @@ def sent_topic(destination: Destination, catalog: Catalog, name: str) -> Replica
 
 
 def sent_queue(destination: Destination, queue: Queue) -> ReplicatedTopic | None:
-    """Which of a destination's `topics` what a queue journals is sent by; None: it is not.
+    """Return the element of a destination's `topics` by which a queue's journal is sent; None: it is not.
 
     Of a local queue it is not: there each instance delivers its own copies.
     """
@@ -111,7 +111,7 @@ def _check_number(planned: Catalog, destination: Destination) -> None:
 
 
 def _check_named(planned: Catalog, queues: Mapping[str, Queue], destination: Destination, about: Definition) -> None:
-    """What is named in so many words must be what can be sent; a regular expression passes over the rest."""
+    """Check that whatever is named in full can be sent; a regular expression passes over the rest."""
     for topic in destination.topics:
         queue, reason = queues.get(topic.name), ""
         if isinstance(queue, LocalQueue):

@@ -1,4 +1,4 @@
-"""What becomes of a queue that holds messages when one of its elements is changed."""
+"""Effects of changing an element of a queue that holds messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Effect = Literal["another-queue", "at-once", "new-leases", "when-empty", "refuse
 
 
 class QueueChange(NamedTuple):
-    """What becomes of a queue that holds messages when one of its elements is changed.
+    """The effect of changing one element of a queue that holds messages.
 
     Attributes:
         effect: ``at-once``: holds from the moment of the change, for messages in the queue too;

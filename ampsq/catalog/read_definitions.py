@@ -49,7 +49,7 @@ async def read_definitions() -> list[Definition]:
 
 
 def definitions_left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
-    """What is defined and has no counterpart among other definitions, so that it would be removed.
+    """Return definitions that exist and have no counterpart among other definitions, so that they would be removed.
 
     Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its
     group, its label and its limit, if the others do not speak of it.
@@ -61,7 +61,7 @@ def definitions_left_out(defined: Iterable[Definition], definitions: Iterable[De
 
 
 def _space(definition: Definition) -> type[Definition]:
-    """What has a space of names: queues of all kinds have one."""
+    """Return the kind that has a space of names of its own; queues of all kinds share one."""
     return Queue if isinstance(definition, Queue) else type(definition)
 
 

@@ -1,4 +1,4 @@
-"""What to say of a name that no queue or topic has: what it is instead, what was meant, or what to do."""
+"""Advice on a name that no queue or topic has: what it is instead, what was meant, or what to do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from ampsq.base.errors import NoRecords, UnknownQueue
 from ampsq.base.suggestions import as_sentence
-from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import catalog as catalog_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampsq.definitions.queue import Queue
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Flow
 
@@ -78,7 +78,7 @@ def explain_missing_name(catalog: Catalog, name: str, *kinds: Kind) -> str:
         return f"{name!r} is a topic{over}{key if 'view' in kinds else ''}"
     known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
     if name in catalog.queues and "queue" not in kinds:
-        topics = Queue.from_json(catalog.queues[name]).underlying_topic
+        topics = _queue(catalog, name).underlying_topic
         return f"{name!r} is a queue, not a topic; its topics are {topics!r}"
     names = sorted({each for kind in kinds for each in known[kind]})
     close = closest_name(catalog, name, *kinds)
@@ -109,7 +109,7 @@ def explain_no_queue(catalog: Catalog, name: str) -> str:
 def explain_no_topic(catalog: Catalog, name: str) -> str:
     """Say what a name is that was subscribed to as a topic's and is none, and which call is for that."""
     if name in catalog.queues:
-        topics = Queue.from_json(catalog.queues[name]).underlying_topic
+        topics = _queue(catalog, name).underlying_topic
         return (
             f"{name!r} is a queue, not a topic: subscribe({name!r}) takes its messages; subscribe_topic({topics!r}) "
             "follows its topics, and takes nothing"
@@ -122,8 +122,15 @@ def explain_no_topic(catalog: Catalog, name: str) -> str:
 
 
 def _over(catalog: Catalog, topic: str, what: str) -> str:
-    names = sorted(name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic))
+    names = sorted(name for name in catalog.queues if _queue(catalog, name).feeds_from(topic))
     return f"{what} are {_list(names)}" if names else ""
+
+
+def _queue(catalog: Catalog, name: str) -> Queue:
+    # Every client imports this file, and most publish or subscribe without the models, which take long to import.
+    from ampsq.definitions.queue import Queue  # noqa: PLC0415
+
+    return Queue.from_json(catalog.queues[name])
 
 
 def _list(names: list[str]) -> str:

@@ -115,7 +115,7 @@ def _check_action(planned: Catalog, action: Action) -> None:
 
 
 def _check_dead_letters(planned: Catalog, action: Action, trigger: Trigger) -> None:
-    """What is published of a message that expired is JSON, where the step says nothing else."""
+    """Check that expired messages are published to a JSON topic, unless the step has data of its own."""
     for step in action.do if isinstance(trigger, On.expire) else ():
         if not isinstance(step, Do.publish) or step.data is not None:
             continue

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.base.values import shown
-from ampsq.definitions.transport import INSTANCE
+from ampsq.base.values import INSTANCE_TRANSPORT, shown
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 from ampsq.queues.async_subscription import Subscribing
 
@@ -58,7 +57,7 @@ class AsyncClient:
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
-        transport: str = INSTANCE,
+        transport: str = INSTANCE_TRANSPORT,
         failover: str = "refuse",
         **unknown: Never,
     ) -> None:

@@ -61,7 +61,7 @@ def _no_store() -> AsyncStore:
 
 
 class AsyncInstanceConnection(Parts[AsyncStore]):
-    """Those of `AsyncClient`."""
+    """The connections of an `AsyncClient`."""
 
     @classmethod
     def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:
@@ -125,7 +125,7 @@ class AsyncClientConnection:
 
     @property
     def parts(self) -> AsyncInstanceConnection:
-        """Those at the instance where the client works now.
+        """The connections to the instance where the client works now.
 
         Raises:
             Closed: it is not open.
@@ -136,7 +136,7 @@ class AsyncClientConnection:
 
     @property
     def publishers(self) -> Publishers[AsyncStore]:
-        """Those that are open; see `parts`."""
+        """The publishers that are open; see `parts`."""
         if self._publishers is None:
             raise Closed(_NOT_OPEN)
         return self._publishers

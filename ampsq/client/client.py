@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.definitions.transport import INSTANCE
+from ampsq.base.values import INSTANCE_TRANSPORT
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Client:
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
-        transport: str = INSTANCE,
+        transport: str = INSTANCE_TRANSPORT,
         failover: str = "refuse",
         **unknown: Never,
     ) -> None:

@@ -43,7 +43,7 @@ __all__ = ["ClientConnection"]
 
 
 class ClientConnection:
-    """What a `Client` has open; it ends with `close`.
+    """The open connections of a `Client`, which end with `close`.
 
     Args:
         location: where the server is.

@@ -1,4 +1,4 @@
-"""What a client works with at one instance: its connections, its session, its signs of life."""
+"""Parts of a client at one instance: its connections, its session, its signs of life."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
-from ampsq.base.values import Interval
+from ampsq.base.values import Interval, parse_transport
 from ampsq.client.session import Session
-from ampsq.definitions.transport import parse_transport
 from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
 from ampsq.transport.instances import parse_policy
@@ -43,7 +42,7 @@ AnyStore = TypeVar("AnyStore", Store, "AsyncStore")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How a client works, wherever it does.
+    """The options of a client, the same at each instance.
 
     Attributes:
         retry_timeout: seconds for which calls are repeated.
@@ -132,7 +131,7 @@ class Parts(Generic[AnyStore]):
 
 
 class InstanceConnection(Parts[Store]):
-    """Those of `Client`."""
+    """The connections of a `Client`."""
 
     @classmethod
     def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""What a client knows and does apart from its subscriptions, as flows: `Client` and `AsyncClient` share all of it."""
+"""Session of a client: all that it knows and does apart from its subscriptions, as flows for both kinds of client."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Session:
 
     @property
     def context(self) -> InstanceContext:
-        """Where messages are, for walks and queries."""
+        """Location of messages, for walks and queries."""
         return InstanceContext(self.instance, self.origin)
 
     @with_suggestions("queue", "view")

@@ -1,4 +1,4 @@
-"""Who may ask the console what: a token that becomes a cookie, and checks against requests that other pages make.
+"""Access to the console: a token that becomes a cookie, and checks against requests that other pages make.
 
 A page of any other site can make a browser send requests here. It cannot read the token, has another `Origin`, gets
 no cookie sent along (`SameSite=Strict`), does not know the word that each change needs, and where it has its own name
@@ -44,7 +44,7 @@ _COOKIE_AGE: Final = 30 * 86_400
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what.
+    """The rules of access.
 
     Attributes:
         token: whoever knows it may look, and change what is not read-only.
@@ -61,28 +61,28 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """What the cookie of those who showed the token says."""
+        """Value of the cookie for those who showed the token."""
         return self._derived("cookie")
 
     @property
     def word(self) -> str:
-        """What each change has to say, from a page that we made."""
+        """Word that each change has to give, from a page that we made."""
         return self._derived("change")
 
     def is_token(self, text: str) -> bool:
-        """Whether it is the token."""
+        """Return whether it is the token."""
         return secrets.compare_digest(text.encode(), self.token.encode())
 
     def is_cookie(self, text: str) -> bool:
-        """Whether it is the cookie."""
+        """Return whether it is the cookie."""
         return secrets.compare_digest(text.encode(), self.cookie.encode())
 
     def is_word(self, text: str) -> bool:
-        """Whether it is the word of changes."""
+        """Return whether it is the word of changes."""
         return secrets.compare_digest(text.encode(), self.word.encode())
 
     def is_host(self, header: str) -> bool:
-        """Whether a request was made under a name of ours."""
+        """Return whether a request was made under a name of ours."""
         return is_host_of(self.hosts, header)
 
 

@@ -1,4 +1,4 @@
-"""What can be changed from the console: each change with what it asks for, what it says first, and what it does.
+"""Changes that the console offers: each with its fields, its question, and its effect.
 
 A change is a row of `CHANGES`. A page links to its question, which says in words what will happen; only what is sent
 from there does it.
@@ -49,7 +49,7 @@ class ConsoleChange:
     is_grave: bool = False
 
     def given(self, form: Mapping[str, str]) -> Given:
-        """What a request says of its fields.
+        """Return a request's values of the change's fields.
 
         Raises:
             DefinitionError: something is missing.

@@ -1,4 +1,4 @@
-"""Whether the process works, and whether what it is for can be done: `/healthz` and `/readyz`."""
+"""Health of the process, and its readiness for work: `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _is_attended(instance: str) -> bool:
 
 
 def readiness_faults(observer: Observer, rounds: Callable[[], Mapping[tuple[str, str], float]] | None) -> Iterator[str]:
-    """What is not as it has to be, a line each; none: ready.
+    """Yield what is not as it has to be, a line each; none: ready.
 
     Args:
         observer: on the server.

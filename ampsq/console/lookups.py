@@ -1,4 +1,4 @@
-"""What pages show of single messages and subscriptions, as flows: bounded looks that change nothing."""
+"""Facts that pages show of single messages and subscriptions, as flows: bounded looks that change nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Body:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the text is its beginning alone."""
+        """Return whether the text is its beginning alone."""
         return self.text is not None and len(self.text) == _LONG and self.text.endswith("…")
 
 
@@ -73,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """What a look at a queue found.
+    """The result of a look at a queue.
 
     Attributes:
         leased: messages that subscriptions hold.

@@ -229,7 +229,7 @@ def _link_labels(instance: str, link: LinkStatus) -> list[str]:
 
 
 def _info(readings: Sequence[Reading]) -> Iterator[Metric]:
-    """What is no number: as labels of a sample that is always 1."""
+    """Yield what is no number: as labels of a sample that is always 1."""
     queues = _family("ampsq_queue_info", "gauge", "What a queue is.", (*_LABELS["queue"], *_QUEUE_INFO))
     links = _family("ampsq_link_info", "gauge", "What a link is, and its state.", (*_LINK_LABELS, *_LINK_INFO))
     for reading in readings:

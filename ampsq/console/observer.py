@@ -45,7 +45,7 @@ _RETRY_TIMEOUT: Final = 2.0
 
 
 class FigureSample(NamedTuple):
-    """What a queue's figures were.
+    """A queue's figures at one time.
 
     Attributes:
         at: seconds, of the clock that never goes back.
@@ -76,7 +76,7 @@ class Reading:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is too early to read again."""
+        """Return whether it is too early to read again."""
         return time.monotonic() < self.at + max(_LEAST, self.took * _SHARE)
 
 
@@ -232,7 +232,7 @@ class Observer:
         return found
 
     def fault(self, instance: str) -> str:
-        """Why there are no new figures; "" where there are."""
+        """Return why there are no new figures; "" where there are."""
         return self._of(instance).fault
 
     def age(self, instance: str) -> float | None:
@@ -254,7 +254,7 @@ class Observer:
         self._of(instance).forget()
 
     def moments(self, instance: str, queue: str) -> list[FigureSample]:
-        """What a queue's figures were, the earliest first."""
+        """Return a queue's past figures, the earliest first."""
         return list(self._of(instance).moments.get(queue, ()))
 
     def _of(self, instance: str) -> _Observed:

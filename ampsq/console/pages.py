@@ -206,7 +206,7 @@ class Pages:
         )  # fmt: skip
 
     def _sharing(self, instance: str, queue: QueueFigures) -> tuple[bool, str]:
-        """Whether another instance may own messages of a queue; and why not, where others could."""
+        """Return whether another instance may own messages of a queue; and why not, where others could."""
         if not self._observer.reading(instance).figures.links:
             return False, ""
         if not queue.definition.owner:
@@ -318,13 +318,13 @@ class Pages:
         return StreamingResponse(self._stream(instance), media_type="text/event-stream")
 
     def _state(self, instance: str) -> str:
-        """Whether what a page shows is so now, as one line of the page."""
+        """Return one line of the page that tells whether its figures are current."""
         line: Callable[[str, str], str] = vars(self._templates.get_template("parts.html").module)["state"]
         fault = self._observer.fault(instance)
         return " ".join(line(fault, self._since(instance) if fault else "").split())
 
     def _since(self, instance: str) -> str:
-        """When the figures that a page shows were read; "" where there are none."""
+        """Return when the figures that a page shows were read; "" where there are none."""
         age = self._observer.age(instance)
         return "" if age is None or math.isinf(age) else f"{datetime.now(UTC) - timedelta(seconds=age):%H:%M:%S} UTC"
 
@@ -349,12 +349,12 @@ class Pages:
 
 
 def _own(path: str, instance: str) -> str:
-    """Where to go back to: a page of ours, whatever an address says."""
+    """Return the page to go back to: a page of ours, whatever an address says."""
     own = f"/i/{instance}/"
     is_ours = path.startswith(own) and "\\" not in path and "//" not in path.partition("?")[0] and path.isprintable()
     return path if is_ours else f"{own}queues"
 
 
 def _seen(value: object) -> object:
-    """What a template shows, without what acts on who looks; markup, and what forms send back, is what it is."""
+    """Return what a template shows, without characters that act on the screen; markup and form values stay."""
     return printable(value) if type(value) is str else value

@@ -66,7 +66,7 @@ def span(seconds: float | None) -> str:
 
 
 def wait(seconds: float | None) -> str:
-    """How long something has waited, to the second: what changes each second is not to flicker."""
+    """Return how long something has waited, to the second: a text that changes each second would flicker."""
     if seconds is None:
         return "–"  # noqa: RUF001  (a dash, as it is set)
     return "under 1s" if seconds < 1 else span_text(int(seconds) * 1000)

@@ -109,7 +109,7 @@ class InstanceDuties:
 
     @property
     def wanted_at(self) -> float:
-        """When the next round is wanted, by the monotonic clock; `math.inf` where only what happens counts."""
+        """Time of the next wanted round, by the monotonic clock; `math.inf` where only events count."""
         with self._changing:
             return 0.0 if self._woken else min(self._wanted_at)
 

@@ -1,4 +1,4 @@
-"""Which instances this coordinator cares for, where several coordinators share those of a server."""
+"""Instances that this coordinator cares for, where several coordinators share those of a server."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Membership:
 
     @property
     def id(self) -> str:
-        """Its name in the list."""
+        """Name of the coordinator in the list."""
         return self._own.id
 
     def meet(self, store: Store) -> None:
@@ -185,7 +185,7 @@ class Membership:
             self._forgotten = [each.id for each in found if now - each.seen > _FORGOTTEN]
 
     def owns(self, instance: str) -> bool:
-        """Whether this coordinator is the one to care for an instance."""
+        """Return whether this coordinator is the one to care for an instance."""
         owned = self._owned
         if instance not in owned:
             owned[instance] = self._is_alone or self._own.id in owners_of_instance(instance, self._alive)

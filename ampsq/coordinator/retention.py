@@ -100,7 +100,7 @@ class Retention:
         self._is_renewed = True
 
     def _plan(self, catalog: Catalog) -> None:
-        """What there is to do: topics with a retention, and the queues that read them."""
+        """Plan the work: topics with a retention, and the queues that read them."""
         topics = {name: Topic.stored(name, text) for name, text in catalog.topics.items() if text != "{}"}
         self._topics = {name: topic for name, topic in topics.items() if topic.has_retention}
         queues = dict.fromkeys(queue for name in self._topics for queue in feeding(catalog, name))

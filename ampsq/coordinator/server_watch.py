@@ -184,7 +184,7 @@ class ServerWatch:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the server has not answered for long."""
+        """Return whether the server has not answered for long."""
         return time.monotonic() - self._looked_at > _STUCK
 
     def close(self) -> None:

@@ -174,7 +174,7 @@ class _Kept:
         return True
 
     def is_of(self, catalog: Catalog, text: str) -> bool:
-        """Whether this is still what the catalog says."""
+        """Return whether this is still what the catalog says."""
         return text == self._text and self._over_queue == is_over_queue(catalog, self._view)
 
     def work(self, store: Store) -> bool:

@@ -54,7 +54,7 @@ class DeadLetterAction(Definition):
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:
-        """What an error text calls it: an action."""
+        """Name the action in an error text."""
         return super().title(elements).replace(cls.__name__, "Action", 1)
 
     @classmethod
@@ -137,7 +137,7 @@ class Action(Definition):
         return {_SPELLED.get(element, element): value for element, value in super().elements().items()}
 
     def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
-        """What differs from another definition: element -> its value there and here, as files have them."""
+        """Return the differences from another definition: element -> its value there and here, as files have them."""
         return {_SPELLED.get(element, element): change for element, change in super().changes_from(old).items()}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What an action does (Do)."""
+"""Steps of an action (Do)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT_ONCE: Any = Interval(0)
 
 
 class ActionStep(Part):
-    """What an action does.
+    """A step of an action.
 
     Attributes:
         is_pure: it changes nothing outside of the event's own variables, so that doing it again is harmless.
@@ -39,7 +39,7 @@ class ActionStep(Part):
 
 
 class Do:
-    """What an action does, as in ``Do.publish(topic="dead")``."""
+    """Steps of an action, as in ``Do.publish(topic="dead")``."""
 
     class publish(ActionStep):  # noqa: N801
         """Publish a message: exactly once for each event.

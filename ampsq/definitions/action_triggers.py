@@ -1,4 +1,4 @@
-"""What sets an action off (On), and on what condition (If)."""
+"""Triggers of an action (On), and conditions (If)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Part(CheckedModel):
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """What an error text calls it."""
+        """Name the trigger in an error text."""
         return cls.word
 
     def to_elements(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Part(CheckedModel):
 
 
 class Trigger(Part):
-    """What sets an action off.
+    """A trigger of an action.
 
     Attributes:
         has_message: whether an event of it is about a message, so that ``{{AMPS_DATA}}`` is its body.
@@ -68,7 +68,7 @@ class Trigger(Part):
         return getattr(self, "topic", None)
 
     def follows(self, name: str) -> bool:
-        """Whether it is about the topic or queue of this name."""
+        """Return whether the trigger is about the topic or queue of this name."""
         about = self.about
         if about is None:
             return True
@@ -76,17 +76,17 @@ class Trigger(Part):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether what it is about is a regular expression."""
+        """Return whether the trigger is about a regular expression of names."""
         return self.about is not None and not is_name(self.about)
 
     @property
     def id(self) -> str:
-        """Which of an action's triggers it is: kind and what it is about; two of the same are refused."""
+        """Kind of the trigger and what it is about, unlike any other of the action: two of the same are refused."""
         return f"{self.word} {self.about or getattr(self, 'event', None) or '*'}"
 
 
 class On:
-    """What sets an action off, as in ``On.expire(topic="work")``."""
+    """Triggers of an action, as in ``On.expire(topic="work")``."""
 
     class expire(Trigger):  # noqa: N801  (the word that files use)
         """A message of a queue leaves it unprocessed.
@@ -160,7 +160,7 @@ class On:
         key: Identifiers = NONE
 
     class schedule(Trigger):  # noqa: N801
-        """It is time, by `every` or by `cron`.
+        """A time has come, given by `every` or by `cron`.
 
         Attributes:
             every: ``4h``, ``00:32`` or ``Saturday at 11:00``, or `cron` instead; a Z behind a time means UTC.
@@ -178,12 +178,12 @@ class On:
 
         @property
         def id(self) -> str:
-            """Which of an action's triggers it is; its place is kept under that."""
+            """The trigger's name among those of its action; its place is kept under that."""
             return " ".join(filter(None, (self.word, self.every, self.cron, self.time_zone)))
 
         @property
         def timetable(self) -> Schedule | CronSchedule:
-            """When it is due."""
+            """The schedule by which it is due."""
             if self.cron is not None:
                 return CronSchedule(self.cron, self.time_zone)
             return parse_schedule(self.every, self.time_zone)

@@ -1,4 +1,4 @@
-"""How the values of an action's parts are read, and what a refusal of one teaches."""
+"""Reading of the values of an action's parts, and the advice in a refusal of one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Reason = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
-"""Why a message expired: delivered or cancelled too often, expired by a consumer, or out of time."""
+"""Reasons for which a message expires: delivered or cancelled too often, expired by a consumer, or out of time."""
 
 VARIABLE: Final = re.compile(rb"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """A variable in a text of an action: ``{{AMPS_DATA}}``."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NO_LIMIT", "AddressSetting", "covers", "makes_queues", "settled_for"]
 
 NO_LIMIT: Final = -1
-"""What Artemis writes for none: no limit of deliveries, no expiration, no ring."""
+"""Artemis's word for "none": no limit of deliveries, no expiration, no ring."""
 
 _MATCH_ALLOWED = (
     "words of the characters A-Z a-z 0-9 _ / - with dots between them, of which some may be * (one word) or # (any "
@@ -67,7 +67,7 @@ Attempts = Annotated[int, BeforeValidator(_attempts)]
 
 
 class AddressSetting(Definition):
-    """What queues are by default whose topic's name matches.
+    """Defaults of the queues whose topic's name matches.
 
     Where several settings match a name, each element counts of the most specific one that gives it: a name in full
     before ``*``, ``*`` before ``#``, and then the one with more words and the longer one. What a queue's own definition
@@ -124,7 +124,7 @@ class AddressSetting(Definition):
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, str]:
-        """Where it stands among settings that match the same name: less is more specific."""
+        """The setting's rank among those that match the same name: less is more specific."""
         words = self.match.split(".")
         plain = sum(word not in _WILD for word in words)
         return "#" in words, "*" in words, -plain, -len(self.match), self.match

@@ -1,4 +1,4 @@
-"""What every definition is: checked whole when it is made, unchangeable, and explained when it is refused."""
+"""The base of all definitions: checked whole when made, unchangeable, with teaching errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Fault(NamedTuple):
 
 
 class CheckedModel(BaseModel):
-    """What definitions and their parts share: checked whole, unchangeable, hashable.
+    """The common base of definitions and their parts: checked whole, unchangeable, hashable.
 
     Raises:
         DefinitionError: the elements are wrong; the text lists every fault.
@@ -92,7 +92,7 @@ class CheckedModel(BaseModel):
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """What an error text calls it."""
+        """Name the trigger in an error text."""
         return cls.__name__
 
     @classmethod
@@ -122,12 +122,12 @@ class CheckedModel(BaseModel):
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:  # noqa: ARG003
-        """What is wrong between elements, each of which is checked elsewhere."""
+        """Yield faults between elements, each of which is checked elsewhere."""
         return iter(())
 
 
 class Definition(CheckedModel):
-    """What all definitions share: they have a name and are stored as compact JSON.
+    """The common base of all definitions: they have a name and are stored as compact JSON.
 
     Attributes:
         name: under which it is defined, once of its kind.
@@ -155,7 +155,7 @@ class Definition(CheckedModel):
 
     @property
     def titled(self) -> str:
-        """What an error text calls it."""
+        """The definition's name in an error text."""
         return self.title({"name": self.name})
 
     def to_json(self) -> str:
@@ -166,13 +166,13 @@ class Definition(CheckedModel):
         return json.dumps(self.elements(), sort_keys=True, separators=(",", ":"))
 
     def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
-        """What differs from another definition: element -> its value there and here, as JSON values."""
+        """Return the differences from another definition: element -> its value there and here, as JSON values."""
         here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
         return {element: (there[element], value) for element, value in here.items() if there[element] != value}
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:
-        """What an error text calls a definition that may have no name."""
+        """Name a definition, which may have no name, in an error text."""
         name = cls._completed(elements).get("name")
         return f"{cls.__name__} without a name" if name is None else f"{cls.__name__} {shown(name)}"
 
@@ -194,7 +194,7 @@ class Loaded(list[Definition]):
         self.url: str | None = None
 
     def place(self, definition: Definition, element: str = "") -> str:
-        """Where a definition, or one of its elements, stands: ``file:line``; empty if it does not stand there."""
+        """Return the place of a definition, or of one of its elements: ``file:line``; empty if it is in no file."""
         named = (type(definition).__name__, definition.name)
         lines = self.lines.get(named)
         return f"{self.sources.get(named, self.source)}:{lines.get(element, lines[''])}" if lines else ""

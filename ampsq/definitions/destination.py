@@ -46,7 +46,7 @@ def _passwordless(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """Where an instance is. As a text it has no passwords.
+    """The address of an instance. As a text it has no passwords.
 
     Attributes:
         url: of its server, with credentials if it wants some; `ampsq.base.addresses` says which there are.
@@ -124,7 +124,7 @@ Exclusions = Annotated[tuple[str, ...], BeforeValidator(_exclusions)]
 
 
 class ReplicatedTopic(CheckedModel):
-    """What a destination is sent.
+    """A topic or queue, or a pattern of them, whose messages a destination is sent.
 
     Attributes:
         name: of a topic or a queue, or a regular expression, searched for anywhere in their names; as everywhere, a
@@ -154,7 +154,7 @@ class ReplicatedTopic(CheckedModel):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the name is a regular expression."""
+        """Return whether the name is a regular expression."""
         return not is_name(self.name)
 
     @property
@@ -203,7 +203,7 @@ _TEN_SECONDS: Any = Interval(10_000)
 
 
 class Destination(Definition):
-    """Where an instance replicates to: one link, that sends what is recorded here and has not passed there.
+    """A destination of replication: one link, that sends what is recorded here and has not passed there.
 
     Attributes:
         name: of the destination; where an address does not say so, that of the instance there.
@@ -260,7 +260,7 @@ class Destination(Definition):
         return tuple((address.url, address.instance or self.name) for address in self.addresses)
 
     def topic_for(self, name: str, type: MessageType) -> ReplicatedTopic | None:  # noqa: A002
-        """Which of `topics` counts for a topic or a queue; None: it is not sent."""
+        """Return the element of `topics` that counts for a topic or a queue; None: it is not sent."""
         return next((topic for topic in self.topics if topic.matches(name, type)), None)
 
     def leads_to(self, instance: str, group: str) -> bool:

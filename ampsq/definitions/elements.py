@@ -1,4 +1,4 @@
-"""How the values of elements are read: each kind of value, and what a refusal of one teaches."""
+"""Reading of the values of elements: each kind of value, and the advice in a refusal of one."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ Barrier = Annotated[str, BeforeValidator(lambda value: _expression(value, "barri
 if TYPE_CHECKING:
 
     class LeasePeriod:
-        """What a type checker knows: it is read as an interval, but written in any form of one."""
+        """A lease period as a type checker knows it: read as an interval, but written in any form of one."""
 
         def __get__(self, instance: object, owner: type) -> Interval | None: ...
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...

@@ -77,7 +77,7 @@ class Instance(Definition):
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:
-        """What an error text calls it."""
+        """Name the trigger in an error text."""
         return cls.__name__ if elements.get("name", ITSELF) == ITSELF else super().title(elements)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a user defines: topics, queues of three kinds, views, actions: frozen models that are right or do not exist.
+"""Queues of three kinds, each a frozen definition that is right or does not exist.
 
 A definition is checked whole when it is made: a `DefinitionError` lists every fault with the element, its
 value and what is allowed. In every element None means "not given", that is, the default.
@@ -196,11 +196,11 @@ class Queue(Definition):
 
     @property
     def owner(self) -> str:
-        """Whose its messages are at first: ``*``, the origin's; "", everybody's own copy; else an instance's."""
+        """First owner of its messages: ``*``, the origin; "", everybody's own copy; else an instance."""
         return _ORIGIN
 
     def domain(self, group: str) -> str:  # noqa: ARG002
-        """What tells a group local queue from others of its name, on an instance of this group; else ""."""
+        """Return the text that tells a group local queue of this group's instance from others of its name; else ""."""
         return ""
 
     @property
@@ -210,7 +210,7 @@ class Queue(Definition):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether `underlying_topic` is a regular expression."""
+        """Return whether `underlying_topic` is a regular expression."""
         return not is_name(self.underlying_topic)
 
     def feeds_from(self, topic: str) -> bool:
@@ -306,7 +306,7 @@ class GroupLocalQueue(Queue):
         return self.initial_owner
 
     def domain(self, group: str) -> str:
-        """What tells it from other queues of its name, on an instance of this group."""
+        """Return the text that tells it from other queues of its name, on an instance of this group."""
         return self.group_local_queue_domain or group
 
     @classmethod

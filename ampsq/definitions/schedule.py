@@ -1,4 +1,4 @@
-"""When a scheduled action is due: every so often, daily, weekly or by a cron line, in milliseconds since 1970."""
+"""Schedules of actions: every so often, daily, weekly or by a cron line, in milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def parse_cron(text: object, zone: str | None = None) -> CronSchedule:
 
 
 def _ticks(line: str) -> bool:
-    """Whether a line can be read and ever ticks."""
+    """Return whether a line can be read and ever ticks."""
     from cronsim import CronSimError  # noqa: PLC0415
 
     try:

@@ -45,7 +45,7 @@ RetentionSize = Annotated[int, BeforeValidator(_size)]
 if TYPE_CHECKING:
 
     class RetentionAge:
-        """What a type checker knows: it is read as an interval, but written in any form of one."""
+        """A retention age as a type checker knows it: read as an interval, but written in any form of one."""
 
         def __get__(self, instance: object, owner: type) -> Interval | None: ...
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
@@ -116,7 +116,7 @@ class Topic(Definition):
 
     @property
     def has_retention(self) -> bool:
-        """Whether anything is ever removed from the log."""
+        """Return whether anything is ever removed from the log."""
         return any(getattr(self, element) is not None for element in _POLICIES)
 
     @classmethod
@@ -187,7 +187,7 @@ class ConflatedTopic(Definition):
     filter: Filter | None = None
 
     def filter_with(self, text: str | None) -> str | None:
-        """Its filter and that of a subscription or a query."""
+        """Return the conjunction of its filter and that of a subscription or a query."""
         if text is None or self.filter is None:
             return text or self.filter
         return f"({self.filter}) AND ({text})"

@@ -8,31 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.values import NAME_ALLOWED, Interval, is_name, parse_count, parse_size, shown
+from ampsq.base.values import Interval, parse_count, parse_size, parse_transport, shown
 from ampsq.definitions.definition import Definition
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-__all__ = ["INSTANCE", "Transport", "parse_transport"]
-
-INSTANCE: Final = "*"
-"""The transport that stands for the instance: its values count for every other one that gives none."""
+__all__ = ["Transport"]
 
 _LEAST_SIZE: Final = 65_536
 _LEAST_AGE: Final = Interval(1_000)
 _MOST_PERCENT: Final = 100
-
-
-def parse_transport(value: object) -> str:
-    """Return the value when it is the name of a transport, or `*`.
-
-    Raises:
-        DefinitionError: it is neither.
-    """
-    if not isinstance(value, str) or not (value == INSTANCE or is_name(value)):
-        raise DefinitionError(f"{shown(value)} is no transport; allowed: '*', the instance, or {NAME_ALLOWED}")
-    return value
 
 
 def _size(value: object) -> int:
@@ -72,7 +58,7 @@ TransportName = Annotated[str, BeforeValidator(parse_transport)]
 if TYPE_CHECKING:
 
     class Age:
-        """What a type checker knows: it is read as an interval, but written in any form of one."""
+        """An age as a type checker knows it: read as an interval, but written in any form of one."""
 
         def __get__(self, instance: object, owner: type) -> Interval | None: ...
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
@@ -89,7 +75,7 @@ _NOT_GIVEN: Any = None
 
 
 class Transport(Definition):
-    """What the topic subscriptions of clients may use that name this transport; see docs/slow-clients.md.
+    """Limits of the topic subscriptions of clients that name this transport; see docs/slow-clients.md.
 
     Attributes:
         name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``; or ``*``, the instance, whose values count for every transport that

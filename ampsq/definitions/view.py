@@ -103,7 +103,7 @@ class View(Definition):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether `underlying_topic` is one regular expression."""
+        """Return whether `underlying_topic` is one regular expression."""
         return not is_name(self.underlying_topic[0])
 
     def feeds_from(self, topic: str) -> bool:
@@ -229,7 +229,7 @@ def _nodes(tree: Tree) -> Iterator[Tree]:
 
 
 def _loose(tree: Tree, known: Mapping[Tree, str]) -> Iterator[str]:
-    """What of an expression is neither in an aggregate nor made of the grouping's identifiers, as it is written."""
+    """Yield the identifiers of an expression that are in no aggregate and not in the grouping, as they are written."""
     match tree:
         case ("agg", *_):
             return

@@ -47,7 +47,7 @@ class Accumulator(Protocol):
 
 
 class _Count:
-    """How many values there are."""
+    """Number of values."""
 
     __slots__ = ("_number",)
 
@@ -105,7 +105,7 @@ class _Moments:
             self.squares += sign * units * units
 
     def infinite(self) -> float | None:
-        """What the values that are not finite make of every sum; None without such values."""
+        """Return the sum that the values which are not finite make of every sum; None without such values."""
         odd = +self.odd
         if not odd:
             return None
@@ -178,7 +178,7 @@ class _Deviation(_Moments):
 
 
 def place_of(value: Scalar) -> tuple[int, Scalar]:
-    """Where a value stands among all others: numbers, then strings, then NaN.
+    """Return the place of a value among all others: numbers, then strings, then NaN.
 
     Strings stay strings here even if they spell a number: the language's `<`, which reads them as numbers beside
     numbers and as texts beside texts, has cycles (``"9" < 9.5 < "10" < "9"``), and an order must have none.
@@ -223,7 +223,7 @@ class _Values:
 
 
 class _Distinct(_Values):
-    """How many different values there are."""
+    """Number of different values."""
 
     __slots__ = ()
 

@@ -123,7 +123,7 @@ def compile_pattern(pattern: bytes, *, max_table: int = 2048, replace: bool = Fa
 
 
 def _literal(program: Program) -> Literal | None:
-    """What a program looks for if that is plain text, bound to one side at most."""
+    """Return the text that a program looks for if that is plain, bound to one side at most; else None."""
     code = list(program.code)
     at_start = code[:1] == [Assertion.START]
     at_end = code[-1:] == [Assertion.END]

@@ -1,4 +1,4 @@
-"""What an evaluation costs: the steps that docs/expressions.md counts, the same here and on the server."""
+"""Cost of an evaluation: the steps that docs/expressions.md counts, the same here and on the server."""
 
 from __future__ import annotations
 

@@ -208,14 +208,14 @@ def _is_null(node: SyntaxNode) -> bool:
 
 
 def _is_meant(node: SyntaxNode) -> bool:
-    """Whether a constant says itself that it is one: TRUE_VALUE(), FALSE_VALUE(), and SQL's 1 = 1 and 1 = 0."""
+    """Return whether a constant is meant as one: TRUE_VALUE(), FALSE_VALUE(), and SQL's 1 = 1 and 1 = 0."""
     if node.operator == "=":
         return all(type(operand.value) is int for operand in node.operands)
     return node.operator == "call" and node.value in _MEANT
 
 
 def _asks_of_message(node: SyntaxNode) -> bool:
-    """Whether a field or a function that tells something of the message is in it."""
+    """Return whether it contains a field or a function that tells something of the message."""
     match node.operator:
         case "field":
             return True
@@ -234,7 +234,7 @@ def _amount(least: int, most: int | None) -> str:
 
 
 def _automaton(compiled: Automaton | Literal) -> Automaton:
-    """What was compiled of a pattern that is never taken for plain text."""
+    """Return the automaton compiled from a pattern that is never taken for plain text."""
     if isinstance(compiled, Automaton):
         return compiled
     raise TypeError(compiled)
@@ -296,7 +296,7 @@ def _operands(tree: Tree) -> Iterable[Tree]:
 
 
 def _follows(tree: Tree) -> bool:
-    """Whether an operator's value follows from its operands alone."""
+    """Return whether an operator's value follows from its operands alone."""
     if tree[0] == "agg":
         return False
     return tree[0] != "call" or tree[1] not in FUNCTIONS or FUNCTIONS[tree[1]].constant

@@ -137,7 +137,6 @@ _NUMBERS = {
     b"s": (rb"-?[0-9]{1,12}", _FIRST, _LAST),
 }
 _NAMES = {b"b": [name[:3].lower().encode() for name in _MONTHS], b"B": [name.lower().encode() for name in _MONTHS]}
-_READERS = {directive: (re.compile(digits), low, high) for directive, (digits, low, high) in _NUMBERS.items()}
 
 
 def strptime(form: bytes, text: bytes) -> int | None:
@@ -176,10 +175,11 @@ def _read(directive: bytes, text: bytes, place: int, given: dict[bytes, int]) ->
                 given[b"m"] = month
                 return place + len(name)
         return None
-    if directive not in _READERS:
+    if directive not in _NUMBERS:
         return None
-    digits, low, high = _READERS[directive]
-    found = digits.match(text, place)
+    digits, low, high = _NUMBERS[directive]
+    # Compiled when it is used first: clients import this, and few read a date.
+    found = re.compile(digits).match(text, place)
     if found is None or not low <= int(found[0]) <= high:
         return None
     value = int(found[0])

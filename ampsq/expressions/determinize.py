@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["BASE", "END", "FIRST_DIGIT", "LAST_FEED", "Steps", "Subsets", "deterministic", "kind_before"]
 
 _EDGE, _OTHER, _WORD, _LINE, _LAST_LINE, _UNKNOWN = range(6)
-"""What is beside a place in the text: its start or end, a byte of this kind, a line feed that is the last byte."""
+"""Kinds of neighbour of a place in the text: its start or end, a byte of this kind, a line feed that ends the text."""
 _KINDS = bytes(_WORD if WORD_BYTES >> byte & 1 else _LINE if byte == ord("\n") else _OTHER for byte in range(256))
 
 LAST_FEED, END = 256, 257
 """The symbols that are no bytes: a line feed that is the last byte, and the end of the text."""
 FIRST_DIGIT, BASE = 35, 57
-"""How cells are written: the character of the digit 0, and how many digits there are; none needs escaping in JSON."""
+"""Form of cells: the character of the digit 0, and the number of digits; none needs escaping in JSON."""
 
 _MAX_STATES = (BASE * BASE - 2) // 2
 _MAX_WORK = 100_000
@@ -29,7 +29,7 @@ _MAX_MERGING = 200_000
 
 
 class Steps(Protocol):
-    """What an evaluation may still do."""
+    """The steps that an evaluation has left."""
 
     def spend(self, count: int, /) -> None:
         """Take steps away; raises when there are too few."""
@@ -107,7 +107,7 @@ class Subsets:
         return self._readers[byte]
 
     def closure(self, seeds: int, before: int, after: int) -> int:
-        """These instructions and all that they lead to without reading."""
+        """Return these instructions and all that they lead to without reading."""
         whole, ahead = seeds, seeds & self._leading
         self.work += 1
         while ahead:

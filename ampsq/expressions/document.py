@@ -101,7 +101,7 @@ def _has_lone_surrogate(body: bytes) -> bool:
 
 
 class Document:
-    """What an expression is evaluated on; the body is decoded when something first asks, and once.
+    """The document that an expression is evaluated on; the body is decoded when something first asks, and once.
 
     Attributes:
         body: the message's body; None for an entry that has no body field, whose fields are its document.
@@ -177,17 +177,17 @@ class Document:
 
     @property
     def is_json(self) -> bool:
-        """Whether there is a document at all, JSON or of another type, and it is read: else no filter matches."""
+        """Return whether there is a document, JSON or of another type, and it is read: else no filter matches."""
         return self._content()[0]
 
     @property
     def content(self) -> Any:
-        """What the body holds, as `json.loads` gives it; None where it is not of its message type."""
+        """Value of the body, as `json.loads` gives it; None where it is not of its message type."""
         return self._content()[1]
 
     @property
     def is_unread(self) -> bool:
-        """Whether the body is more than expressions read: larger than its topic's limit, or beyond the steps."""
+        """Return whether the body is more than expressions read: larger than its topic's limit, or beyond the steps."""
         if self.body is None or (self.message_type == JSON and not is_large(self.body)):
             return False
         self._content()
@@ -195,7 +195,7 @@ class Document:
 
     @property
     def steps(self) -> int:
-        """What an evaluation may do, reading the body taken off."""
+        """Steps that an evaluation may do, those for reading the body taken off."""
         self._content()
         return self._steps
 
@@ -291,7 +291,7 @@ def _collect(content: Any, path: tuple[str | int, ...], found: list[Scalar], spe
 
 
 def _scalar(content: Any) -> Scalar | None:
-    """What a value that is no array counts as; null, objects and the empty string are NULL."""
+    """Return the scalar that a value which is no array counts as; null, objects and the empty string are NULL."""
     if isinstance(content, bytes):
         return content or None
     if isinstance(content, str):

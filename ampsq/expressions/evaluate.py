@@ -133,7 +133,7 @@ def _topic_field(node: Any, _: list[str]) -> Run:
 
 
 def _pairs(left: Value, right: Value, test: _Pair, at: Evaluation, *, whole: bool = False) -> bool | None:
-    """Whether the test holds for any pair of elements; None where either side is NULL.
+    """Return whether the test holds for any pair of elements; None where either side is NULL.
 
     `whole` says that the test reads whole texts.
     """

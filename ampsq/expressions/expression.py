@@ -74,11 +74,11 @@ class Expression:
         return evaluate(self._run, document, aggregates)
 
     def matches(self, document: Document) -> bool:
-        """Whether its value is true."""
+        """Return whether its value is true."""
         return truth(self.value(document)) is True
 
     def priority(self, document: Document) -> int | None:
-        """Its value as a priority, from 0 to 2**64-1; None is the lowest, below 0."""
+        """Return its value as a priority, from 0 to 2**64-1; None is the lowest, below 0."""
         return priority_of(self.value(document))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["AGGREGATES", "FUNCTIONS", "LONGEST", "Function"]
 
 AGGREGATES: Final = ("AVG", "COUNT", "COUNT_DISTINCT", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM")
-"""What only a view's projection may say; whoever keeps the view computes them."""
+"""Functions that only a view's projection may call; whoever keeps the view computes them."""
 
 LONGEST: Final = 65_536
 """Most bytes of a string that an expression builds."""

@@ -1,4 +1,4 @@
-"""How fields and strings are written in an expression."""
+"""Text of fields and strings in an expression."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_string(source: str) -> bytes:
 
 
 def place_in_string(source: str, position: int) -> int:
-    """Where in a string's source, from 0, the byte at a position of its value is written."""
+    """Return the place in a string's source, from 0, that spells the byte at a position of its value."""
     read = 0
     for place, piece in _pieces(source):
         read += len(piece)
@@ -53,7 +53,7 @@ def place_in_string(source: str, position: int) -> int:
 
 
 def raw_pattern_advice(source: str) -> tuple[int, str] | None:
-    r"""What to write instead of a pattern whose text loses a backslash, as that of `'\d'` and `'\.'` does.
+    r"""Return what to write instead of a pattern whose text loses a backslash, as that of `'\d'` and `'\.'` does.
 
     Args:
         source: the pattern's string as it is written, with its quotes.
@@ -72,7 +72,7 @@ def raw_pattern_advice(source: str) -> tuple[int, str] | None:
 
 
 def _written_raw(source: str, piece: str) -> str:
-    r"""How the pattern is written raw; a raw string has no escaped quote and no doubled backslash."""
+    r"""Return the pattern as a raw string, which has no escaped quote and no doubled backslash."""
     pieces = (found[0] for found in _PIECE.finditer(source, 1, len(source) - 1))
     body = "".join(part[1] if part[0] == "\\" and part[1] in "\\'\"" else part for part in pieces)
     quote = next((sign for sign in (source[0], "'", '"') if sign not in body), None)

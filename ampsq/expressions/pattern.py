@@ -92,7 +92,7 @@ class PatternError(ValueError):
 
 
 class Assertion(IntEnum):
-    """What an instruction may ask of its place in the text, as programs number it."""
+    """A condition that an instruction may make of its place in the text, as programs number it."""
 
     START = -1
     END = -2
@@ -239,7 +239,7 @@ class _Compiler:
         return len(self._code) - 1
 
     def program(self) -> Program:
-        """What was compiled, with jumps to jumps shortened."""
+        """Return the compiled program, with jumps to jumps shortened."""
         for instruction in self._code:
             if isinstance(instruction, list):
                 instruction[:] = dict.fromkeys(map(self._landing, instruction))

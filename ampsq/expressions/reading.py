@@ -1,4 +1,4 @@
-"""How much of bodies expressions read: what `lua/expressions/lib/reading_budget.lua` says of the same bodies."""
+"""Part of a body that expressions read: the same as `lua/expressions/lib/reading_budget.lua` says of it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SIGNS: Final = (b",", b":", b"[", b"{", b".")
 
 
 def is_large(body: bytes) -> bool:
-    """Whether reading a body costs steps, and its numbers are doubles."""
+    """Return whether reading a body costs steps, and its numbers are doubles."""
     return len(body) > SMALL_BODY
 
 
 def steps_behind_reading(body: bytes, message_type: MessageType) -> int:
-    """What is left of an evaluation's steps when a body was read; below 0 where it is not read.
+    """Return the steps that an evaluation has left when a body was read; below 0 where it is not read.
 
     Of other types than JSON the values come on top, which are counted when they are read.
     """

@@ -1,4 +1,4 @@
-"""What to tell somebody whose expression cannot be read: what was found, and what may stand there."""
+"""Advice for an expression that cannot be read: what was found, and what may stand there."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ _LOOK_ALIKES: Final[dict[str, str]] = {
 
 
 class _Rule(NamedTuple):
-    """What to write instead where signs of other languages stand."""
+    """Advice on what to write instead of signs of other languages."""
 
     at: re.Pattern[str]
     advice: str
@@ -221,7 +221,7 @@ def _listed(names: set[str]) -> str:
 
 
 def _advice(text: str, place: int, names: set[str]) -> str | None:
-    """What to write instead, where the mistake is a common one."""
+    """Return what to write instead, where the mistake is a common one."""
     start = max(0, place - _NEAR)
     near = text[start : place + _NEAR]
     for advise in (_on_comment, _on_name, _on_word, _on_list, _on_sign):

@@ -28,7 +28,7 @@ class _Piece(NamedTuple):
     level: int
 
     def within(self, level: int) -> str:
-        """It as an operand of what binds so tightly."""
+        """Return its text as an operand of an operator that binds so tightly."""
         return self.text if self.level >= level else f"({self.text})"
 
 

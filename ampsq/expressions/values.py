@@ -99,7 +99,7 @@ def first(value: Value) -> Scalar | None:
 
 
 def truth(value: Value) -> bool | None:
-    """Whether a value is true; None for NULL."""
+    """Return whether a value is true; None for NULL."""
     if value is None:
         return None
     if isinstance(value, list):

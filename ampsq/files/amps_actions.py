@@ -89,7 +89,7 @@ class ActionReader:
                 self._collector.warn(option, f"Options/Event: {text!r} is {name!r} here; a name has {NAME_ALLOWED}")
 
     def _about_nothing(self, action: Element) -> tuple[Element, str] | None:
-        """What an action is about that has no state here that it could follow or change, with the reason."""
+        """Return the element, and the reason, if an action is about something that has no state here to follow."""
         for part in action.children:
             module = next((child.text.strip() for child in part.children if child.tag == "Module"), "")
             options = [each for child in part.children if child.tag == "Options" for each in child.children]
@@ -102,7 +102,7 @@ class ActionReader:
         return None
 
     def _why_not_about(self, module: str, name: str, *, is_filtered: bool) -> str:
-        """Why a part of an action cannot be about a name of this file; empty: it can, or the file has no such name."""
+        """Say why a part of an action cannot be about a name of this file; empty: it can, or there is no such name."""
         kinds: dict[str, Definition] = {
             each.name: each
             for each in reversed(self._collector.found)

@@ -1,4 +1,4 @@
-"""What is made of a configuration of AMPS: its definitions, what is wrong with it, and what has no effect here."""
+"""Results of reading a configuration of AMPS: its definitions, its faults, and the elements without effect here."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Collector:
 
     @staticmethod
     def _is_unfilled(element: Element) -> bool:
-        """Whether something that a definition is made of is not known, which is told elsewhere."""
+        """Return whether something that a definition is made of is not known, which is told elsewhere."""
         within = element.children if element.tag == ROOT else element.walk()
         return any(child.fault and (child.is_read or child.tag == INCLUDE) for child in within)
 
@@ -170,7 +170,7 @@ class Collector:
                     self.warn(part, f"{child.tag}/{part.tag}: {part.fault}; nothing depends on it here")
 
     def _unread(self, element: Element, path: str, told: set[str]) -> Iterator[tuple[FilePosition, str]]:
-        """What is not acted on, each kind of it once, where it first is."""
+        """Yield the elements that are not acted on, each kind once, at its first place."""
         for child in element.children:
             below = f"{path}/{child.tag}"
             if child.is_read:
@@ -185,11 +185,11 @@ class Collector:
 
 
 def _likeness(around: str, tag: str) -> str:
-    """What somebody may have meant by an element that nobody knows."""
+    """Suggest an element that somebody may have meant by an unknown one."""
     close = difflib.get_close_matches(tag, names_in(around), n=1)
     return f"did you mean {close[0]!r}?" if close else ""
 
 
 def _is_alike(kind: type[Definition], other: Definition) -> bool:
-    """Whether the two have one space of names."""
+    """Return whether the two have one space of names."""
     return isinstance(other, Queue) if issubclass(kind, Queue) else type(other) is kind

@@ -1,4 +1,4 @@
-"""Which elements of a configuration of AMPS are acted on, and as what; and of the others, why they are not.
+"""Elements of a configuration of AMPS: the ones acted on, and as what; and the reasons why others are not.
 
 An element is written with the one around it, as ``Queue/LeasePeriod``, and with more where that says too little.
 docs/amps-xml.md has the same as tables, and a test holds the two against each other.
@@ -259,7 +259,7 @@ MODULES: Final[dict[str, str]] = {
 
 
 def names_in(tag: str) -> dict[str, str]:
-    """What may stand in an element and is acted on, with the elements of a definition that it becomes."""
+    """Return the elements that are acted on within an element, with the elements of a definition that they become."""
     tag = _SYNONYMS.get(tag, tag)
     found: dict[str, str] = {}
     for around, tags in ACTED_ON.items():
@@ -269,7 +269,7 @@ def names_in(tag: str) -> dict[str, str]:
 
 
 def why_not(path: str) -> str | None:
-    """Why an element is not acted on, by its path from the root or any part of that; None: nobody knows it."""
+    """Return why an element is not acted on, by its path from the root or any part of that; None: it is unknown."""
     # In older files a section, too, around definitions.
     steps = re.sub(r"(SOW/)?TopicMetaData/(?=\w+Definition/)", "SOW/", path).split("/")
     steps = [_SYNONYMS.get(step, step) for step in steps]

@@ -54,5 +54,5 @@ def inet_addresses(text: str, type: str) -> list[str]:  # noqa: A002
 
 
 def address_name(address: str) -> str:
-    """What a destination without a name and a group is called: by its first address, without credentials."""
+    """Name a destination without a name and a group: by its first address, without credentials."""
     return safe_name(_SCHEME.sub("", address).rpartition("@")[2].partition("#")[0])

@@ -67,7 +67,7 @@ class SowReader:
 
     @staticmethod
     def _sow_elements(root: Element) -> list[Element]:
-        """What the state of the world has, topics first: what is made of them depends on them."""
+        """Return the elements of the state of the world, topics first: the others depend on their definitions."""
         sections = [part for part in root.children if part.tag in ("SOW", "TopicMetaData")]
         found: list[Element] = []
         while sections:
@@ -107,7 +107,7 @@ class SowReader:
             self._collector.add(kind, elements, element)
 
     def _left_out(self, element: Element, kind: type[Definition]) -> tuple[Element, str] | None:
-        """Why a definition of the state of the world would be another one here, and where that is said."""
+        """Return why a definition of the state of the world would mean something else here, and where that is said."""
         given = {child.tag: child for child in element.children}
         if kind is Topic and "Pattern" in given:
             return given["Pattern"], f"SOW/Topic with Pattern is not acted on; {why_not('SOW/Topic/Pattern')}"
@@ -132,7 +132,7 @@ class SowReader:
         return None
 
     def _why_not_over(self, under: str, kind: type[Definition]) -> str:
-        """Why there can be no view, or no conflated topic, over a topic or a queue; empty: there can."""
+        """Say why there can be no view, or no conflated topic, over a topic or a queue; empty: there can."""
         if under in self.opaque:
             return "expressions cannot read the bodies of that"
         if under in self.absent:

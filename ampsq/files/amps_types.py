@@ -21,7 +21,7 @@ _COMPOSITE: Final = "composite"
 
 
 class KnownType(NamedTuple):
-    """What a message type of a file is here.
+    """The meaning of a file's message type here.
 
     Attributes:
         name: one of ampsq's.
@@ -66,7 +66,7 @@ class FileTypes:
             self._defined[name] = KnownType(module) if module in _OURS else KnownType(OPAQUE, is_opaque=True)
 
     def find(self, name: str) -> KnownType | None:
-        """What a name stands for; None: nobody knows it."""
+        """Return the type that a name stands for; None: the name is unknown."""
         if name in self._defined:
             return self._defined[name]
         if name in _OURS:

@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.values import INSTANCE_TRANSPORT
 from ampsq.definitions.action import Action
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
-from ampsq.definitions.transport import INSTANCE, Transport
+from ampsq.definitions.transport import Transport
 from ampsq.files.amps_actions import ActionReader
 from ampsq.files.amps_collector import ROOT, Collector
 from ampsq.files.amps_elements import ACTED_ON, QUEUE_TAGS
@@ -121,13 +122,13 @@ def _read_instance(collector: Collector, root: Element) -> None:
             given["label"] = label
         collector.add(Instance, {"name": ITSELF, **given}, root)
     if limits:
-        collector.add(Transport, {"name": INSTANCE, **limits}, root)
+        collector.add(Transport, {"name": INSTANCE_TRANSPORT, **limits}, root)
 
 
 def _read_transport(collector: Collector, element: Element) -> None:
     elements = collector.elements(element, ACTED_ON["Transports/Transport"])
     taken = {each.name for each in collector.found if isinstance(each, Transport)}
-    if elements.get("name", INSTANCE) != INSTANCE:
+    if elements.get("name", INSTANCE_TRANSPORT) != INSTANCE_TRANSPORT:
         collector.make_name(elements, "name", element)
     elif not elements:
         # Where nothing is limited, nothing needs the name.

@@ -103,7 +103,7 @@ class _Reader:
         self._settings: list[tuple[Element, dict[str, Any]]] = []
 
     def warnings(self) -> list[tuple[int, str]]:
-        """What is to be told of the file, each with its line."""
+        """Return the warnings about the file, each with its line."""
         hints = {path: f"; {_HINTS[path]}" if path in _HINTS else "" for path in self.ignored}
         ignored = [(line, f"{path} is not acted on{hints[path]}") for path, line in self.ignored.items()]
         return ignored + self._warnings

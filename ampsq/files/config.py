@@ -59,7 +59,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.values import parse_name, shown
+from ampsq.base.values import INSTANCE_TRANSPORT, parse_name, shown
 from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
@@ -67,7 +67,7 @@ from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
-from ampsq.definitions.transport import INSTANCE, Transport
+from ampsq.definitions.transport import Transport
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.broker_xml import read_broker_xml
 from ampsq.files.file_faults import Faults, FilePosition
@@ -106,9 +106,9 @@ SECTIONS: Final[dict[str, type[Definition]]] = {
 
 AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
     Instance: (ITSELF, frozenset(Instance.model_fields) - SECTIONS.keys()),
-    Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
+    Transport: (INSTANCE_TRANSPORT, frozenset(Transport.model_fields) - {"name"}),
 }
-"""What may stand at the top of a file, too: of the instance, and of its transport `*`."""
+"""Elements that may stand at the top of a file, too: of the instance, and of its transport `*`."""
 
 OF_INSTANCE: Final = "instance"
 """The section of the instance: its elements, those too whose name at the top is that of another section."""
@@ -244,7 +244,7 @@ class _Reader:
 
     @staticmethod
     def _position_text(first: FilePosition, second: FilePosition) -> str:
-        """Where the first of two stands, for who reads at the second."""
+        """Describe the place of the first of two for a reader at the second."""
         return f"line {first.line}" if first.source == second.source else str(first)
 
     def _of_file(self, top: dict[str, tuple[FilePosition, Node]]) -> dict[str, str]:
@@ -261,7 +261,7 @@ class _Reader:
         return found
 
     def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[FilePosition, Node]]) -> None:
-        """What the files say of the instance, or of its transport, outside of all sections."""
+        """Add the definitions of the instance, or of its transport, from elements outside of all sections."""
         if not elements:
             return
         values = {"name": name, **{element: value_of(node) for element, (_, node) in elements.items()}}
@@ -354,7 +354,7 @@ class _Reader:
         return self._pairs(inner)
 
     def _is_plain(self, elements: dict[str, tuple[FilePosition, Node]]) -> bool:
-        """Whether nothing in an action is a misspelt `dead_letter`."""
+        """Return whether nothing in an action is a misspelt `dead_letter`."""
         known = {*Action.model_fields, "if"}
         wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in known])
         for name in wrong:
@@ -384,7 +384,7 @@ def _silent(kind: type[Definition], values: dict[str, Any]) -> list[Fault]:
 
 
 def _place_in(element: str, elements: dict[str, tuple[FilePosition, Node]], definition: Node) -> FilePosition:
-    """Where a fault's element stands: ``projection[1]`` is the second item of a list."""
+    """Return the place of a fault's element: ``projection[1]`` is the second item of a list."""
     if element in elements:
         return elements[element][0]
     name, _, at = element.rstrip("]").partition("[")

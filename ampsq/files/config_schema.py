@@ -79,7 +79,7 @@ def _object(properties: Mapping[str, Schema], required: list[str]) -> Schema:
 
 
 def _of_kind(kind: type[CheckedModel]) -> Schema:
-    """What a definition of a kind may have in a file."""
+    """Return the schema of a definition of a kind in a file."""
     properties = _properties(kind)
     if kind is Action:
         told = _descriptions(kind)
@@ -123,7 +123,7 @@ def _properties(kind: type[CheckedModel]) -> dict[str, Schema]:
 
 
 def _type(annotation: Any) -> Schema:
-    """What may stand for an element of this type."""
+    """Return the schema of the values of an element of this type."""
     # None means the default, and may always stand.
     kinds = [each for each in get_args(annotation) if each is not NoneType] if NoneType in get_args(annotation) else []
     kind = kinds[0] if kinds else annotation
@@ -145,7 +145,7 @@ def _summary(kind: type) -> str:
 
 
 def _descriptions(kind: type) -> dict[str, str]:
-    """What its docstring, and those of what it is made of, say of each element, on a line."""
+    """Return each element's line in the docstring of the kind, and of those it is made of."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         attributes = (each.__doc__ or "").partition("Attributes:")[2]

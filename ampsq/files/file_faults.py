@@ -1,4 +1,4 @@
-"""What is wrong with a file and the files that it includes, each thing with its place."""
+"""Faults of a file and the files that it includes, each with its place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Faults", "FilePosition"]
 
 
 class FilePosition(NamedTuple):
-    """Where something stands.
+    """A place in a file.
 
     Attributes:
         source: what error texts call the file.
@@ -25,7 +25,7 @@ class FilePosition(NamedTuple):
 
 
 class Faults:
-    """What is wrong with a file and what it includes."""
+    """The faults of a file and of what it includes."""
 
     def __init__(self) -> None:
         self._found: list[tuple[FilePosition, str]] = []

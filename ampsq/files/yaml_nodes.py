@@ -152,7 +152,7 @@ class _Files:
 
 
 def _line_with(text: str, node: Node, reason: str) -> FilePosition:
-    """Where in a value of several lines the variable stands."""
+    """Return the place of a variable in a value of several lines."""
     first, last = node.start_mark.line, node.end_mark.line
     wanted = reason.partition(":")[0].rstrip("}")
     lines = text.split("\n")[first : last + 1]
@@ -174,7 +174,7 @@ def _parsed(text: str, source: str) -> File:
 
 
 def _not_yaml(reason: Any, text: str, source: str) -> DefinitionError:
-    """What PyYAML says of a file, with its place and what to do."""
+    """Make an error of what PyYAML says of a file, with its place and what to do."""
     if not hasattr(reason, "problem_mark"):
         return DefinitionError(f"{source}: not YAML: {' '.join(str(reason).split())}")
     mark = reason.problem_mark or reason.context_mark
@@ -187,7 +187,7 @@ def _not_yaml(reason: Any, text: str, source: str) -> DefinitionError:
 
 
 def comment_hint(text: str, line: int) -> str:
-    """What to do about a line, counted from 0, in which a value is a comment for YAML."""
+    """Advise on a line, counted from 0, in which a value is a comment for YAML."""
     found = _COMMENT.search("".join(text.split("\n")[line : line + 1]))
     if found is None:
         return ""
@@ -195,7 +195,7 @@ def comment_hint(text: str, line: int) -> str:
 
 
 def _quoting(text: str, line: int) -> str:
-    """What to do about a line with an expression, or a variable in brackets, in which YAML reads something else."""
+    """Advise on a line with an expression, or a variable in brackets, in which YAML reads something else."""
     found = "".join(text.split("\n")[line : line + 1])
     if "${" in found:
         return f'; within brackets put a variable in quotes, as in {{name: "${{NAME}}"}} ({ENVIRONMENT_ALLOWED})'
@@ -219,7 +219,7 @@ def merge(file: File, node: Node) -> None:
 
 
 def place_of(node: Node) -> FilePosition:
-    """Where a node begins."""
+    """Return the place where a node begins."""
     return FilePosition(node.start_mark.name, int(node.start_mark.line) + 1)
 
 
@@ -229,7 +229,7 @@ def key_of(node: Node) -> str:
 
 
 def value_of(node: Node, depth: int = 2) -> Any:
-    """What stands in the file: a text, None, or a list of these; of an action also mappings of these.
+    """Return the value in the file: a text, None, or a list of these; of an action also mappings of these.
 
     Other mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
     """
@@ -243,7 +243,7 @@ def value_of(node: Node, depth: int = 2) -> Any:
 
 
 def is_filled(node: Node) -> bool:
-    """Whether no variable is missing in a value or in a part of it; one that is was told already."""
+    """Return whether no variable is missing in a value or in a part of it; one that is was told already."""
     nodes, seen = [node], set()
     while nodes:
         part = nodes.pop()

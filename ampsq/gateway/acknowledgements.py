@@ -1,4 +1,4 @@
-"""What a subscriber says of the messages that were pushed to it: handled, given back, needed longer."""
+"""Acknowledgements of pushed messages by their subscriber: handled, given back, needed longer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REMEMBERED: Final = 4
 
 
 class _Frame(NamedTuple):
-    """What a subscriber said: an order, or what is wrong with it."""
+    """A frame of a subscriber: an order, or what is wrong with it."""
 
     number: int | None
     order: Order | Handled | None = None
@@ -51,7 +51,7 @@ class _Frame(NamedTuple):
 
 
 async def receive_text(socket: WebSocket) -> str | bytes:
-    """What a subscriber says, as text or not.
+    """Receive a subscriber's frame, as text or not.
 
     Raises:
         WebSocketDisconnect: it has gone.
@@ -140,7 +140,7 @@ class _Orders(abc.ABC, Generic[Held]):
 
     @abc.abstractmethod
     def _order(self, given: Any) -> Order | Handled:
-        """What was said; raises DefinitionError."""
+        """Read an order; raises DefinitionError."""
 
     @abc.abstractmethod
     async def _acknowledge(self, orders: list[Any]) -> list[AmpsqError | None]:

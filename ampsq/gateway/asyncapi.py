@@ -1,4 +1,4 @@
-"""What travels over the WebSockets, as an AsyncAPI 3 document made of the models that check it."""
+"""Messages over the WebSockets, as an AsyncAPI 3 document made of the models that check them."""
 
 from __future__ import annotations
 

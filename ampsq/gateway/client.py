@@ -25,7 +25,7 @@ _TOGETHER = 100
 
 
 class PublishResult(NamedTuple):
-    """What became of messages.
+    """The result of publishing messages.
 
     Attributes:
         bookmarks: of each; None for one that was recorded before and is not found any more.
@@ -100,5 +100,5 @@ class GatewayClient(AsyncClient):
         self._connection.retry_for(seconds)
 
     def persisting(self) -> Persisting:
-        """What waits until something is persisted; one is enough for all."""
+        """Return the object that waits until something is persisted; one is enough for all."""
         return Persisting(self._store, self.instance, self.server)

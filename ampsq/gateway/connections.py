@@ -53,7 +53,7 @@ class _Watch:
         self._has_moved = True
 
     def stop(self) -> None:
-        """It is over, or another one's."""
+        """Stop the timer: the connection is over, or another one's."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -167,7 +167,7 @@ class Sockets(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
-        """Whoever does not answer a ping takes no farewell either, and what waits for it would keep the connection."""
+        """Cut a connection that answers no ping: it takes no farewell either, and waiting for that would keep it."""
         super().keepalive_timeout()
         self.transport.abort()
 

@@ -22,7 +22,7 @@ __all__ = ["PublisherSequence", "delete_records"]
 
 
 class PublisherSequence(NamedTuple):
-    """Who says something, and under which number, so that it is done once however often it is said.
+    """The sender and the number of a request, so that it is done once however often it is sent.
 
     Attributes:
         publisher: as the server knows it.

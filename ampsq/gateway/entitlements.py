@@ -1,4 +1,4 @@
-"""What a user may read and write, and of what content."""
+"""Entitlements: the topics and contents that a user may read and write."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Entitlement:
         return cls(user, name, rights, filters["read"], filters["write"], pattern)
 
     def covers(self, name: str) -> bool:
-        """Whether it is about this topic, queue or view."""
+        """Return whether it is about this topic, queue or view."""
         return self.name == name if self._pattern is None else self._pattern.fullmatch(name) is not None
 
     def filter_of(self, right: Right) -> Expression | None:

@@ -48,14 +48,14 @@ class Failures:
         return 0.0
 
     def give_back(self, address: str) -> None:
-        """What was tried was right."""
+        """Give back an attempt that turned out to be right."""
         name = _network(address)
         if name in self._full_at:
             self._full_at[name] -= _EACH
 
 
 def _network(address: str) -> str:
-    """What one who guesses has: an address, of the sixth version a whole network."""
+    """Return the addresses that one guesser has: an address, of the sixth version a whole network."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -94,7 +94,7 @@ _ORDERS: Final = TypeAdapter[Order](Annotated[Order, Field(discriminator="do")])
 
 
 def read_order(given: Any) -> Order:
-    """What the subscriber of a queue says.
+    """Read an order of a queue's subscriber.
 
     Raises:
         DefinitionError: it is no order.
@@ -110,7 +110,7 @@ def read_order(given: Any) -> Order:
 
 
 def read_handled(given: Any) -> Handled:
-    """What the subscriber of a durable subscription says.
+    """Read an order of a durable subscription's subscriber.
 
     Raises:
         DefinitionError: it is no such order.
@@ -125,7 +125,7 @@ def read_handled(given: Any) -> Handled:
 
 
 def _refusal(error: ValidationError, allowed: str) -> AmpsqError:
-    """What a value's own check said, where the order is one; else what orders there are."""
+    """Return the error of a value's own check, where the order is one; else one that names the allowed orders."""
     said = [(fault.get("ctx") or {}).get("error") for fault in error.errors(include_url=False)]
     return next((each for each in said if isinstance(each, AmpsqError)), DefinitionError(allowed))
 
@@ -222,4 +222,4 @@ SENT: Final[dict[str, tuple[type[BaseModel], ...]]] = {
     "durable": (Subscribed, ToHandle, Settled, Completed, Refused),
     "records": (Record, OutOfFocus, Refused),
 }
-"""What is told over each channel."""
+"""Frames that are sent over each channel."""

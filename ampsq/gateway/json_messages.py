@@ -1,4 +1,4 @@
-"""What travels: messages as JSON, and errors as problems with a status."""
+"""Messages as JSON, and errors as problems with a status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _OURS: Final = "the gateway could not do it; whoever runs it finds the reason in
 
 
 def problem_of(error: Exception) -> Problem:
-    """What is told of an error. Addresses and insides of ours are not."""
+    """Return the problem to send for an error. It tells no addresses and nothing internal."""
     if isinstance(error, Problem):
         return error
     # Why a server is away is nothing that a client could do anything about.
@@ -106,7 +106,7 @@ def loaded(raw: bytes | str) -> Any:
 
 
 def body_of(message: dict[str, Any]) -> Any:
-    """What is to be published of an object with ``data``, or with ``base64``: bytes.
+    """Return the body to publish of an object with ``data``, or with ``base64``: bytes.
 
     Raises:
         DefinitionError: it has neither, or both.
@@ -131,7 +131,7 @@ def dumped(value: Any) -> str:
 
 
 def _body(message: Any) -> dict[str, Any]:
-    """Its data, or its bytes where JSON cannot say them."""
+    """Return its data, or its bytes where JSON cannot hold them."""
     data = message.data
     if not isinstance(data, bytes):
         try:

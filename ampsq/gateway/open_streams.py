@@ -38,7 +38,7 @@ class OpenStream:
         self._reads: tuple[str, str | None, str | None] | None = None
 
     def reads(self, rules: GatewayRules, name: str, asked: str | None) -> str | None:
-        """What it reads from here on; gives the filter to read with.
+        """Set the topic that it reads from here on; gives the filter to read with.
 
         Raises:
             NotEntitled, DefinitionError: as `Entitlements.to_read`.

@@ -1,4 +1,7 @@
-"""What the gateway offers, as an OpenAPI 3.1 document. WebSockets stand in it as the requests that open them."""
+"""Requests that the gateway serves, as an OpenAPI 3.1 document.
+
+WebSockets stand in it as the requests that open them.
+"""
 
 from __future__ import annotations
 

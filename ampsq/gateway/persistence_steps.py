@@ -1,4 +1,4 @@
-"""Where one connection sees what was recorded persisted: on disk, at replicas, at sync destinations; its flows."""
+"""Steps in which one connection sees records persisted: on disk, at replicas, at sync destinations; its flows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEP: Final = 50
 
 @dataclass
 class PersistenceWait:
-    """What somebody waits for.
+    """The target of one who waits for persistence.
 
     Attributes:
         level: how far.

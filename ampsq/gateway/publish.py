@@ -1,4 +1,4 @@
-"""What changes an instance: publishing, changes of records, deletions; each once where its sender has numbered it."""
+"""Requests that change an instance: publishing, changes of records, deletions; once each if the sender numbers them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHARE: Final = 0.8
 
 
 class Writing:
-    """What users write, each within its entitlements.
+    """The writes of users, each within their entitlements.
 
     Args:
         desk: where they came in.
@@ -148,7 +148,7 @@ def _of_one(recorded: PublishResult) -> dict[str, Any]:
 
 
 def _numbered(user: str, headers: Headers) -> PublisherSequence | None:
-    """Whose number a request has; its publishers are the user's own, whatever others call theirs.
+    """Return the publisher and number of a request; its publishers are the user's own, whatever others call theirs.
 
     Raises:
         DefinitionError: the headers do not go together, or are wrong.

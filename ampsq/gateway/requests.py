@@ -1,4 +1,4 @@
-"""Where all that is asked comes in: who asks, within what bounds and deadlines; and what is answered at once."""
+"""Entrance of all requests: their users, bounds and deadlines; and the requests that are answered at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHALLENGE: Final = {"www-authenticate": 'Basic realm="ampsq", charset="UTF-8"'}
 
 
 class RequestHandler:
-    """Where all requests come in: who asks, whether they may, and how long it may take.
+    """The entrance of all requests: it finds the user, checks that they may ask, and bounds the time.
 
     Args:
         client: connected while anything is served.
@@ -52,7 +52,7 @@ class RequestHandler:
         self._pending: Counter[str] = Counter()
 
     async def user(self, connection: HTTPConnection) -> str:
-        """Who asks.
+        """Return the user of a request.
 
         Raises:
             Problem: nobody who is known.

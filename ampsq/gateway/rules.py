@@ -1,4 +1,4 @@
-"""What the gateway reads from YAML: its users, what they are entitled to, and its bounds."""
+"""Rules that the gateway reads from YAML: its users, what they are entitled to, and its bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Marks: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is served, the section ``gateway`` of a file.
+    """The bounds of a gateway, the section ``gateway`` of a file.
 
     Attributes:
         max_connections: connections at once; beyond it 503. Default 1000.
@@ -90,7 +90,7 @@ def _seconds(value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GatewayRules:
-    """Who may do what at a gateway, and how much.
+    """The users of a gateway, with their rights and bounds.
 
     Attributes:
         users: name -> hash of the secret.
@@ -108,7 +108,7 @@ class GatewayRules:
 
 
 def marks_of(files: Iterable[Path]) -> Marks:
-    """What changes with files: node, size and time of each; None for one that is not there."""
+    """Return marks that change with files: node, size and time of each; None for one that is not there."""
     return tuple(map(_mark_of, files))
 
 

@@ -69,7 +69,7 @@ _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What encrypts the connections.
+    """The certificates that encrypt the connections.
 
     Attributes:
         certificate: file with the certificate and those above it, PEM.
@@ -162,7 +162,7 @@ class _Encryption(TypedDict, total=False):
 
 
 class _Served(NamedTuple):
-    """What answers, once the gateway has begun."""
+    """The parts that answer, once the gateway has begun."""
 
     desk: RequestHandler
     writing: Writing
@@ -219,7 +219,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """Address of the gateway."""
         scheme, port = ("https" if self._tls else "http"), self._socket.getsockname()[1]
         return f"{scheme}://[{self._host}]:{port}" if ":" in self._host else f"{scheme}://{self._host}:{port}"
 

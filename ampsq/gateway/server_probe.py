@@ -1,4 +1,4 @@
-"""Whether the server behind a gateway answers."""
+"""Probe of the server behind a gateway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Probe:
         self._fault, self._until = "", float("-inf")
 
     async def fault(self) -> str:
-        """Why nobody can be served now; "" if somebody can."""
+        """Return why nobody can be served now; "" if somebody can."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 self._fault = await self._ask()

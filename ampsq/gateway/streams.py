@@ -1,4 +1,4 @@
-"""What is pushed: queues with leases, topics and records, over WebSockets; topics also as server-sent events."""
+"""Pushed streams: queues with leases, topics and records, over WebSockets; topics also as server-sent events."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class _Events(StreamingResponse):
 
 
 async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, object] | None:
-    """What is told next of a topic; None: nothing came for a while."""
+    """Return the next frame of a topic; None: nothing came for a while."""
     if subscription.completed:
         return {"type": "completed", "topic": topic}
     message = await subscription.get(_LOOK)
@@ -311,7 +311,7 @@ async def _drain(socket: WebSocket) -> None:
 
 
 def _problem(error: Exception) -> Problem:
-    """What is told of what ended a subscription; what is our fault is logged."""
+    """Return the problem to send for the end of a subscription; a fault of ours is logged."""
     problem = problem_of(error)
     if problem.status == 500:  # noqa: PLR2004 - ours
         _log.error("a subscription failed", exc_info=error)

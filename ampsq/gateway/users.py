@@ -1,4 +1,4 @@
-"""Who asks: names and secrets, of which the gateway knows hashes alone."""
+"""Users: their names and secrets, of which the gateway knows hashes alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Secret:
         return ":".join(("scrypt", *map(str, self.work), salt, hashed))
 
     def is_of(self, text: str) -> bool:
-        """Whether it is the hash of this secret; takes about a tenth of a second."""
+        """Return whether it is the hash of this secret; takes about a tenth of a second."""
         return hmac.compare_digest(_scrypt(text, self.salt, self.work), self.hash)
 
 
@@ -88,7 +88,7 @@ def _scrypt(text: str, salt: bytes, work: tuple[int, int, int]) -> bytes:
 
 
 class Users:
-    """Those who may ask, by name.
+    """The users of a gateway, by name.
 
     Args:
         known: name -> hash of the secret.

@@ -183,7 +183,7 @@ async def drop_failed(instance: str, name: str, events: Iterable[int] | int | No
 
 
 async def _numbers(instance: str, name: str, events: Iterable[int] | int | None) -> list[int]:
-    """Those of an action's failed events that are asked for, and are there."""
+    """Return the numbers of an action's failed events that are asked for, and are there."""
     found = await failed_numbers(instance, name)
     if events is None:
         return list(found)

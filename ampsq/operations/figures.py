@@ -46,12 +46,12 @@ class QueueFigures:
 
     @property
     def settled(self) -> int:
-        """What left the queue for good since it was defined."""
+        """Number of messages that left the queue for good since it was defined."""
         return self.stats.settled
 
     @property
     def entered(self) -> int:
-        """What came into the queue since it was defined, as far as it is not owned elsewhere."""
+        """Number of messages that entered the queue since it was defined, without those owned elsewhere."""
         return self.stats.entered
 
 

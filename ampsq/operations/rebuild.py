@@ -43,7 +43,7 @@ _BATCH: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What rebuilding a queue came to.
+    """The result of rebuilding a queue.
 
     Attributes:
         queue: the queue.
@@ -199,7 +199,7 @@ class _Rebuild:
                 return
 
     async def _cursors(self) -> Cursors:
-        """Where each topic is read up to, and how many entries that are: what lies behind is what is unread."""
+        """Return the place up to which each topic is read, and the number of entries before it."""
         out = []
         for topic, start in self.starts.items():
             last, behind = start.split(" ")[0], 0

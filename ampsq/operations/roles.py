@@ -1,4 +1,4 @@
-"""What each kind of client needs of a server's access control: its commands, keys and channels.
+"""Needs of each kind of client in a server's access control: its commands, keys and channels.
 
 A script runs with the rights of whoever calls it, so a role's commands are those in the scripts that it runs, read from
 the scripts themselves, and those that it sends beside them.
@@ -79,7 +79,7 @@ _NOT_ADMINISTERING: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one kind of client does.
+    """The work of one kind of client.
 
     Attributes:
         meaning: in a few words.
@@ -220,7 +220,7 @@ class Rules:
     commands: tuple[str, ...]
 
     def words(self) -> list[str]:
-        """What follows ``ACL SETUSER <user>``; what the user had before is gone."""
+        """Return the words that follow ``ACL SETUSER <user>``; rights that the user had before are gone."""
         allowed = [f"+{name.lower()}" for name in self.commands]
         return ["reset", "on", *self._password(), *self.keys, *self.channels, "-@all", *allowed]
 

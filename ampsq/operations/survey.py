@@ -70,7 +70,7 @@ class SurveyedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedReport:
-    """How far the holder of a message is, as it said last.
+    """The last report of the holder of a message on its progress.
 
     Attributes:
         queue: the queue.
@@ -87,7 +87,7 @@ class SurveyedReport:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was read.
+    """The facts read of an instance.
 
     Attributes:
         at: when, ms by the server's clock.

@@ -20,7 +20,7 @@ __all__ = ["ClientContext", "InstanceContext"]
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
-    """Where messages are: the instance's name, and its origin."""
+    """The location of messages: the instance's name, and its origin."""
 
     instance: str
     origin: str
@@ -31,7 +31,7 @@ class InstanceContext:
         return bookmark_of(topic, self.origin, stream_id, found.source)
 
     def document(self, found: Browsed, message_type: MessageType = JSON) -> Document:
-        """What expressions read of a message of that type that a walk or a look gave."""
+        """Return the document, for expressions, of a message of that type which a walk or a look gave."""
         topic, stream_id = parse_ref(found.ref.decode())
         return Document(
             body_in(found.fields),

@@ -1,4 +1,4 @@
-"""How bodies and headers travel: encoded in batches when published, decoded when delivered."""
+"""Encoding of bodies and headers: in batches when published, decoded when delivered."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
 
 
 def decode_body(body: bytes, message_type: MessageType = JSON) -> Any:
-    """What a body says, or the bytes as they are when they are not of its type."""
+    """Decode a body; the bytes as they are when they are not of its type."""
     try:
         return message_type.decode(body)
     except ValueError:

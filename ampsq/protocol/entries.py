@@ -54,7 +54,7 @@ _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 
 
 def source_in(flat: Sequence[bytes]) -> str:
-    """Where the message of an entry was published first, ``<origin>~<id>``; "" of one that was published here.
+    """Return the first place of publication of an entry's message, ``<origin>~<id>``; "" of one published here.
 
     The last two fields of a copy say that and the way it came, as lua/log/lib/source.lua reads them. An entry that
     somebody wrote without ampsq may end with fields of these names, too.

@@ -56,7 +56,7 @@ class ForeignStep(TypeError):
 
 
 class _Awaited:
-    """What a flow may await: its runner is given the object itself and answers it."""
+    """An object that a flow may await: its runner is given the object itself and answers it."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class Call(_Awaited, Generic[_T_co]):
 
     @property
     def only_reads(self) -> bool:
-        """Whether it may have run before a call that was sent earlier: a script that writes nothing, or a command."""
+        """Return whether it may run before a call that was sent earlier: a script that writes nothing, or a command."""
         return self.repeatable if self.script is None else self.script.only_reads
 
     if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a script looks for before it writes anything: the rights that not every role has.
+"""Rights that a script checks before it writes anything: those that not every role has.
 
 A server judges each command of a script when it comes to it, and takes nothing back. So a script that one role may run
 and another may not would stop halfway for the other. Therefore each script begins by asking the server for what of it

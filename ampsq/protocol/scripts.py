@@ -99,7 +99,7 @@ class Script:
 
     @property
     def only_reads(self) -> bool:
-        """Whether its flags say that it writes nothing; the server sees to it."""
+        """Return whether its flags say that it writes nothing; the server sees to it."""
         return "no-writes" in self.source.partition("\n")[0]
 
     def place(self, line: int) -> str:
@@ -143,7 +143,7 @@ def _folder() -> Traversable:
 
 @cache
 def _paths() -> tuple[dict[str, str], dict[str, str]]:
-    """Where each script is, ``delivery/take`` by its verb, and each include, ``leases/lib/handover`` by its noun."""
+    """Find each script, ``delivery/take`` by its verb, and each include, ``leases/lib/handover`` by its noun."""
     scripts: dict[str, str] = {}
     includes: dict[str, str] = {}
     folders = [("", _folder())]
@@ -277,7 +277,7 @@ def _nested(file: _File, defined: _Defined, around: frozenset[str]) -> set[str]:
 
 
 def _table(file: _File) -> _SourceLine:
-    """What a nest returns: a table of its file's functions."""
+    """Return the line that a nest returns: a table of its file's functions."""
     exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
     return _SourceLine(
         f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.path}.lua:1"
@@ -387,7 +387,7 @@ def compose_text(name: str, text: str) -> Script:
 
 
 class ScriptPieces(NamedTuple):
-    """What a script is made of, as lines with their places, its names folded into literals.
+    """The pieces of a script, as lines with their places, its names folded into literals.
 
     Attributes:
         flags: as the server knows them.

@@ -13,7 +13,7 @@ __all__ = ["TRANSITIONS", "MessageEvent", "MessageState", "Transition"]
 
 
 class MessageState(StrEnum):
-    """Where a message of one queue is. Waiting messages cost no key of their own: the cursor says it."""
+    """The state of a message in one queue. Waiting messages cost no key of their own: the cursor covers them."""
 
     WAITING = "waiting"  # beyond the cursor of its topic, not in `ahead`
     READY = "ready"  # read and waiting: it came back, its time has come, or it has its place by priority and filters
@@ -26,7 +26,7 @@ class MessageState(StrEnum):
 
 
 class MessageEvent(StrEnum):
-    """What moves a message, named as in the journal and in `TRANSITIONS`."""
+    """An event that moves a message, named as in the journal and in `TRANSITIONS`."""
 
     DELIVERED = "delivered"
     ACKNOWLEDGED = "acknowledged"

@@ -1,4 +1,4 @@
-"""What is said of a message besides its body: headers, how long it lives, when it is due."""
+"""Properties of a message besides its body: headers, lifetime, due time."""
 
 from __future__ import annotations
 

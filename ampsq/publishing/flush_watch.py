@@ -56,7 +56,7 @@ class FlushWatch:
 
     @classmethod
     def watch(cls, server: Server, purpose: str) -> Self | None:
-        """What tells when answers are on the disk; None where they are before they are given.
+        """Return the watch that tells when answers are on the disk; None where they are before they are given.
 
         Args:
             server: as it was at connect.
@@ -128,7 +128,7 @@ class FlushWatch:
         self._last, self._forks = now, facts.forks
 
     def _due(self, calm: Moment) -> float:
-        """When the flush that was due after a moment of calm has begun at the latest."""
+        """Return when the flush that was due after a moment of calm has begun at the latest."""
         return max(calm.answered, self._server_clock.flushes_from) + PERIOD
 
     @property

@@ -26,11 +26,11 @@ ELSEWHERE: Final = {
     "publish_store": "client.publisher(NAME, store=...) has it, as `store`",
     **{name: _OPTION.format(name) for name in ("persisted", "ack_conflation", "on_failed_write", "on_persisted")},
 }
-"""What a client's constructor is asked for and a publisher with a name has -> how that is said."""
+"""Options that a client's constructor is asked for and a publisher with a name has -> their names there."""
 
 
 class FailedWrite(NamedTuple):
-    """What the server refused for good; it left the publish store.
+    """A write that the server refused for good; it left the publish store.
 
     Attributes:
         error: why.

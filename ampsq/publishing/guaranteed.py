@@ -35,7 +35,7 @@ __all__ = ["FailoverGuard", "GuaranteedPublisher"]
 
 
 class FailoverGuard(NamedTuple):
-    """What is to be known of a publisher that may go on at another instance.
+    """The conditions for a publisher that may go on at another instance.
 
     Attributes:
         kept_as: the instance under whose name the store keeps.
@@ -124,7 +124,7 @@ class GuaranteedPublisher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether `publish` may wait, for room or for a disk: an event loop leaves it to a thread then."""
+        """Return whether `publish` may wait, for room or for a disk: an event loop leaves it to a thread then."""
         return self._kept.waits or not self._kept.has_room()
 
     def publish(

@@ -57,7 +57,7 @@ class StoreEntry(NamedTuple):
         return StoreEntry(start, end - start + 1, self.kind, [topic, shape, *some])
 
     def first(self, size: int) -> StoreEntry:
-        """Its first messages, one at least and then as many as have that size together."""
+        """Return its first messages, one at least and then as many as have that size together."""
         if self.number == 1 or self.size <= size:
             return self
         topic, shape, *values = self.arguments
@@ -71,7 +71,7 @@ class StoreEntry(NamedTuple):
 
 
 class PublishStore(ABC):
-    """What every publish store does, and how much it may hold.
+    """The common base of publish stores, with the bounds on what they hold.
 
     Args:
         messages: at most so many messages; a number, or a text as ``100k``.
@@ -95,18 +95,18 @@ class PublishStore(ABC):
         self._lock = threading.RLock()
 
     def has_room(self) -> bool:
-        """Whether it may hold more."""
+        """Return whether it may hold more."""
         return self.held < self.messages and self.held_bytes < self.size
 
     @property
     @abstractmethod
     def survives(self) -> bool:
-        """Whether what it holds is there after the process has ended."""
+        """Return whether what it holds is there after the process has ended."""
 
     @property
     @abstractmethod
     def waits(self) -> bool:
-        """Whether `keep` waits for a disk or another process."""
+        """Return whether `keep` waits for a disk or another process."""
 
     @abstractmethod
     def open(self, instance: str, publisher: str) -> None:

@@ -1,4 +1,4 @@
-"""What *persisted* means for a publisher: where a message must be before the publisher lets go of it."""
+"""Meaning of *persisted* for a publisher: where a message must be before the publisher lets go of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPLICAS: Final = re.compile(r"replicas=([1-9]\d{0,3})")
 
 
 class PersistedAck(NamedTuple):
-    """What a publisher is told: everything up to `sequence` is persisted as `level` says.
+    """A publisher's acknowledgement: everything up to `sequence` is persisted as `level` says.
 
     Attributes:
         sequence: of the last message.
@@ -57,7 +57,7 @@ class PersistenceLevel(NamedTuple):
         return cls(found[0], int(found[1]))
 
     def watch(self, server: Server) -> FlushWatch | None:
-        """What tells when a server's answers are on its disk, where that has to be waited for.
+        """Return the watch that tells when a server's answers are on its disk, where that has to be waited for.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level, or nobody knows whether it does.

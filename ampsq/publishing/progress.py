@@ -1,4 +1,4 @@
-"""How far a guaranteed publisher has come, and what those who wait for it are about.
+"""Progress of a guaranteed publisher, and of those who wait for it.
 
 Acknowledgements are conflated: one proof that something is persisted is for all that was answered by then. Who waits
 ends the interval, but not before all that they wait for is answered: a proof of a part of it would hold up that of the
@@ -21,7 +21,7 @@ __all__ = ["ANYTHING", "ProgressTarget", "PublishProgress"]
 
 
 class ProgressTarget(NamedTuple):
-    """What somebody waits for.
+    """The target of one who waits.
 
     Attributes:
         sequence: messages up to here.
@@ -62,15 +62,15 @@ class PublishProgress:
         return ProgressTarget(self._kept.last, self.settlements.outstanding())
 
     def left_of(self, target: ProgressTarget) -> int:
-        """How many settlements of a target are not persisted."""
+        """Return the number of settlements of a target that are not persisted."""
         return len(target.settlements & self.settlements.outstanding())
 
     def is_reached(self, target: ProgressTarget) -> bool:
-        """Whether all of a target is persisted."""
+        """Return whether all of a target is persisted."""
         return self.persisted >= target.sequence and not self.left_of(target)
 
     def wait(self, target: Callable[[], ProgressTarget], ends: Callable[[], bool], timeout: float | None) -> bool:
-        """Whether all of a target, asked for at each step, is persisted in time, or it ends before."""
+        """Wait until a target, asked for at each step, is persisted or `ends` is true; False after the timeout."""
 
         def is_done() -> bool:
             return ends() or self.is_reached(target())
@@ -90,12 +90,12 @@ class PublishProgress:
 
     @property
     def has_answers(self) -> bool:
-        """Whether something was answered and is not persisted."""
+        """Return whether something was answered and is not persisted."""
         return self.answered > self.persisted or self.settlements.has_answers
 
     @property
     def is_urgent(self) -> bool:
-        """Whether what was answered is to be confirmed now: for one who waits, or for room. The lock is held."""
+        """Return whether answers are to be confirmed now: for one who waits, or for room. The lock is held."""
         return any(self._is_answered(target()) for target in self._targets) or (
             2 * self._kept.held > self._kept.messages
         )

@@ -31,7 +31,7 @@ class _Run(NamedTuple):
     id: str
 
     def bookmark(self, sequence: int) -> Bookmark:
-        """That of one of them."""
+        """Return the bookmark of one of them."""
         milliseconds, number = self.id.split("-")
         return Bookmark.of(self.topic, self.origin, f"{milliseconds}-{int(number) + sequence - self.first}")
 
@@ -67,7 +67,7 @@ class PublishedRuns:
             _forget_beyond(self._refused)
 
     def refusal(self, sequence: int) -> AmpsqError | None:
-        """Why the server refused a number; None where it did not, as far as that is kept."""
+        """Return the reason why the server refused a number; None where it did not, as far as that is kept."""
         return self._refused.get(sequence)
 
     def bookmark(self, sequence: int) -> Bookmark | None:

@@ -1,4 +1,4 @@
-"""What a guaranteed publisher, the thread that sends and the thread that confirms have in common."""
+"""Work that a guaranteed publisher shares with the thread that sends and the thread that confirms."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class PublisherWork:
 
     @property
     def settlements(self) -> Settlements:
-        """Those of leases at the instance where it is."""
+        """Settlements of leases at the instance where it is."""
         return self.progress.settlements
 
     @property
     def is_over(self) -> bool:
-        """Whether the threads have nothing more to do."""
+        """Return whether the threads have nothing more to do."""
         return self.fatal is not None or self.has_ended
 
     def tell(self) -> None:

@@ -16,7 +16,7 @@ __all__ = ["PublisherState", "publishers"]
 
 
 class PublisherState(NamedTuple):
-    """What the server knows of a publisher.
+    """The server's knowledge of a publisher.
 
     Attributes:
         name: its name; of an action or a view ``action:<name>@<origin>:...``, ``view:<name>``.

@@ -117,7 +117,7 @@ class Sender:
             route.tell(route.current, ConnectionState.PUBLISH_REPLAYED)
 
     def _refuse_others_numbers(self, last: int) -> None:
-        """What another client recorded under numbers that we hold would make ours look like duplicates."""
+        """Refuse to send if another client recorded numbers that we hold: ours would look like duplicates."""
         publisher, kept = self._work.identity.publisher, self._work.kept
         if self._sent_last is None and kept.held and last > kept.last:
             raise PublishStoreError(
@@ -200,7 +200,7 @@ class Sender:
 
     @staticmethod
     def _is_final(error: AmpsqError) -> bool:
-        """Whether another session would not do better."""
+        """Return whether another session would not do better."""
         if isinstance(error, FlushingUnknown):
             # The server has begun anew, and a coordinator will note how it flushes.
             return False

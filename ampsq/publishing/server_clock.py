@@ -18,7 +18,7 @@ _SERVERS: Final = 256
 
 
 class Moment(NamedTuple):
-    """When a server was asked and when it had answered, in seconds of the monotonic clock."""
+    """The time when a server was asked and the time when it had answered, in seconds of the monotonic clock."""
 
     asked: float
     answered: float

@@ -51,7 +51,7 @@ _CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[EncodableT]], Call[
 
 
 class Identity(NamedTuple):
-    """Who publishes: the publisher's name and the client's."""
+    """The names of a publisher and of its client."""
 
     publisher: str
     client: str
@@ -269,7 +269,7 @@ class PublishSession:
 
     @property
     def lacking(self) -> str:
-        """Why the wait for persistence that goes on is not over, as far as anything was answered; "" of none."""
+        """Reason why the present wait for persistence is not over, as far as anything was answered; "" of none."""
         if self._lacking:
             return self._lacking
         # A first wait may take a second; who does not have it is known from its beginning.
@@ -277,7 +277,7 @@ class PublishSession:
 
     @property
     def _is_proved_later(self) -> bool:
-        """Whether an answer alone does not prove that the level is reached."""
+        """Return whether an answer alone does not prove that the level is reached."""
         return self._level.replicas > 0 or self._flushed is not None
 
     def _set_mark(self) -> str:

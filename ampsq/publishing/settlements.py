@@ -33,7 +33,7 @@ _DONE: Final = "AMPSQ_ALREADY_ACKED"
 
 
 class Settlements:
-    """Those of one client.
+    """The settlements of one client.
 
     Args:
         kept: where they are kept.
@@ -52,12 +52,12 @@ class Settlements:
         self._left = self._rows()
 
     def _rows(self) -> dict[int, list[bytes]]:
-        """What is kept of this instance."""
+        """Return the rows that are kept of this instance."""
         return {n: row for n, row in self._kept.settlements().items() if row[_ORIGIN:] in ([], self._place)}
 
     @property
     def number(self) -> int:
-        """How many are not persisted."""
+        """Number of settlements that are not persisted."""
         with self._lock:
             return len(self._open) + len(self._answered) + len(self._left)
 
@@ -73,12 +73,12 @@ class Settlements:
 
     @property
     def has_answers(self) -> bool:
-        """Whether some were answered and are still kept."""
+        """Return whether some were answered and are still kept."""
         return bool(self._answered)
 
     @property
     def has_left(self) -> bool:
-        """Whether there are some that nobody else sends."""
+        """Return whether there are some that nobody else sends."""
         return bool(self._left)
 
     # -- for those that settle
@@ -128,7 +128,7 @@ class Settlements:
             self._tell()
 
     def abandon(self, messages: Sequence[Parts]) -> None:
-        """Who had these does not send them again."""
+        """Take over messages whose holder does not send them again."""
         with self._lock:
             numbers = {self._open.pop(_key(parts), None) for parts in messages}
             if numbers - {None}:
@@ -215,7 +215,7 @@ class Settlements:
             return dict(self._answered)
 
     def forget(self, numbers: list[int]) -> None:
-        """These are persisted."""
+        """Forget settlements that are persisted."""
         if numbers:
             self._kept.forget_settlements(numbers)
             with self._lock:

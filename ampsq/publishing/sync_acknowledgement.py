@@ -1,4 +1,4 @@
-"""Whether all sync destinations have what was recorded: what *persisted* adds where an instance replicates.
+"""Acknowledgement of all sync destinations: the part of *persisted* that is added where an instance replicates.
 
 Nothing is polled: links say in the stream `confirmed` how far a destination is, and a downgrade says that nobody waits
 for it any more.
@@ -39,7 +39,7 @@ class SyncAcknowledgement:
         self.lacking: list[str] = []
 
     async def is_needed(self, pipeline: AnyPipeline) -> bool:
-        """Whether there is any sync destination at all."""
+        """Return whether there is any sync destination at all."""
         return await ask(pipeline, has_sync(self._instance))
 
     async def wait(self, pipeline: AnyPipeline, mark: str, wanted: Mapping[str, str], until: float) -> bool:

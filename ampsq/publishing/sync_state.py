@@ -77,6 +77,6 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
 
 
 def _carried(catalog: Catalog, name: str) -> list[str]:
-    """What a destination is sent by its definition."""
+    """Return what a destination is sent by its definition."""
     definition = Destination.from_json(catalog.destinations[name])
     return [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]

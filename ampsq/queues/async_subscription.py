@@ -151,7 +151,7 @@ class AsyncManagedSubscription:
 
     @property
     def id(self) -> str:
-        """Its name on the instance."""
+        """The subscription's name on the instance."""
         return self.core.registration.id
 
     def run(self, on_message: Callable[[AsyncMessage], object]) -> None:
@@ -298,7 +298,7 @@ class AsyncSubscription:
 
     @property
     def id(self) -> str:
-        """Its name on the instance."""
+        """The subscription's name on the instance."""
         return self._managed.id
 
     @property

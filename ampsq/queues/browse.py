@@ -59,7 +59,7 @@ class _Source:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was read."""
+        """Return whether everything was read."""
         return self._after is None
 
     async def read(self) -> list[Browsed]:
@@ -180,7 +180,7 @@ class Walker:
         return self._in_turn(stage, self._once(messages))
 
     def _in_turn(self, stage: _Source, messages: list[Browsed]) -> list[Browsed]:
-        """What comes next in the order of refs: what came back is kept until its turn among what has its place."""
+        """Return the next messages in the order of refs: returned ones wait for their turn among those with a place."""
         if not (self._by_ref and self.placed) or stage.name not in _SPREAD:
             return messages
         self._returned += messages
@@ -330,7 +330,7 @@ async def ack_matching(
 
 
 async def _protects_leases(context: InstanceContext, queue: str) -> bool:
-    """Whether a queue lets nobody but their holders settle leases; False where there is no such queue."""
+    """Return whether a queue lets only their holders settle leases; False where there is no such queue."""
     definition = await read_queue(context.instance, queue)
     return definition is not None and definition.leasing == "strict"
 

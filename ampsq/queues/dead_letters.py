@@ -132,7 +132,7 @@ class DeadLetter:
 
 
 def _read(raw: bytes) -> tuple[dict[str, Any], str]:
-    """What a letter says, and its message's own text. As the action writes it, the message is the last member."""
+    """Read a letter's values, and its message's own text. As the action writes it, the message is the last member."""
     head, mark, rest = raw.partition(_MESSAGE)
     try:
         values = json.loads(head + b"}")
@@ -171,7 +171,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, sign: str) -> int:
-    """Where the text goes on behind a sign."""
+    """Return the place where the text goes on behind a sign."""
     at = _skip(text, at)
     if text[at : at + 1] != sign:
         raise ValueError(f"no {sign}")
@@ -184,7 +184,7 @@ def _count(values: dict[str, Any], name: str) -> int:
 
 
 def _history(items: object) -> tuple[Return, ...]:
-    """What can be read of it: a letter is none the worse for a history that somebody else wrote."""
+    """Read the history as far as possible: a letter is none the worse for one that somebody else wrote."""
     found = []
     for item in items if isinstance(items, list) else ():
         came_back = _moment(item.get("came_back")) if isinstance(item, dict) else None

@@ -1,4 +1,4 @@
-"""What one subscription has been given: the inbox picks messages up, the lease table holds them until they are settled.
+"""Messages given to one subscription: the inbox picks them up, the lease table holds them until they are settled.
 
 Both are written as flows, for threads and for asyncio. The flows of an inbox run one at a time. Acknowledgements may be
 added from any thread, and those of a lease table may run beside them. What a get and an acknowledgement run through is
@@ -450,12 +450,12 @@ class Inbox:
             await self._take(wanted)
 
     def _only_waits(self, wait: float) -> bool:
-        """Whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""
+        """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""
         is_silent = not (self._leases.acks or self.unwanted)
         return is_silent and wait > 0 and self.duties.is_attended and not self.duties.are_due
 
     async def _do_duties(self) -> None:
-        """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
+        """Do the coordinator's duties for our own queues after an idle while, where no coordinator is at work."""
         load = await self.duties.look()
         if load.leased > sum(map(len, self._leases.held.values())):
             # A blocked read that the server thought alive may have swallowed a push.

@@ -1,4 +1,4 @@
-"""Why a message is where it is: one look at the queue, the journal for what is settled, and one plain sentence.
+"""Explanation of a message's state: one look at the queue, at the journal for settled ones, and one plain sentence.
 
 The script `explain` gathers facts and changes nothing. `ampsq.queues.explain_snapshot` chooses one reason among
 `REASONS`, in the order in which one thing hides another: what stands first has to end before what stands behind it
@@ -51,22 +51,22 @@ _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_li
 
 
 class InstanceIdentity(Protocol):
-    """What is known of an instance: a `Session`, or an `InstanceContext`."""
+    """The identity of an instance: a `Session`, or an `InstanceContext`."""
 
     @property
     def instance(self) -> str:
-        """Its name."""
+        """Name of the instance."""
         ...
 
     @property
     def origin(self) -> str:
-        """Its name and incarnation, as bookmarks have it."""
+        """Name and incarnation of the instance, as bookmarks have it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a message is where it is.
+    """The reason for a message's state.
 
     Attributes:
         queue: the queue.
@@ -133,7 +133,7 @@ async def explain(place: InstanceIdentity, queue: str, bookmark: Bookmark | str 
 
 
 async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
-    """When a queue's next message is due, and whether that is exact: else it is no earlier."""
+    """Return when a queue's next message is due, and whether that is exact: else it is no earlier."""
     due = await read_timetable(instance, _TIMETABLE)
     for entry in due:
         if entry.of == queue and entry.kind in ("scheduled", "ready"):
@@ -167,7 +167,7 @@ async def _search(instance: str, queue: str, snapshot: Snapshot) -> JournalFindi
 
 
 def facts_of(snapshot: Snapshot) -> dict[str, object]:
-    """What is known, ready for JSON; what does not apply is left out."""
+    """Return the known facts, ready for JSON; what does not apply is left out."""
     facts: dict[str, object] = {
         "now": snapshot.now,
         **{name: snapshot.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
@@ -201,7 +201,7 @@ def facts_of(snapshot: Snapshot) -> dict[str, object]:
 
 
 def _facts_where(snapshot: Snapshot) -> dict[str, object]:
-    """What is known of a message because of where it is."""
+    """Return the facts that are known of a message because of its state."""
     match snapshot.where:
         case MessageState.LEASED:
             return {"lease": _lease_facts(snapshot)}

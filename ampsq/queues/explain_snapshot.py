@@ -1,4 +1,4 @@
-"""What the script `explain` saw of a message, and which reason that makes."""
+"""Snapshot of a message by the script `explain`, and the reason that follows from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HOW: Final[Mapping[str, str]] = MappingProxyType({"barrier": "barrier_sent"})
 
 
 class JournalFinding(NamedTuple):
-    """What the journal says of a message.
+    """The journal's entry on a message.
 
     Attributes:
         how: the event; "" when it was not found.
@@ -125,7 +125,7 @@ def filter_of(tree: str) -> str:
 
 
 class Snapshot:
-    """What the script saw.
+    """The reply of the script `explain`.
 
     Attributes:
         found: what the journal says, once it was searched.
@@ -172,7 +172,7 @@ class Snapshot:
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """Topic of the message."""
         return parse_ref(self.ref)[0]
 
     @property
@@ -182,17 +182,17 @@ class Snapshot:
 
     @property
     def recorded(self) -> bool:
-        """Whether the log has it."""
+        """Return whether the log has it."""
         return bool(self.flag("recorded"))
 
     @property
     def is_shared(self) -> bool:
-        """Whether other instances may own messages of the queue."""
+        """Return whether other instances may own messages of the queue."""
         return bool(self.text("remote"))
 
     @property
     def once(self) -> bool:
-        """Whether the queue is at-most-once."""
+        """Return whether the queue is at-most-once."""
         return self.definition.semantics == "at-most-once"
 
     @property
@@ -216,12 +216,12 @@ class Snapshot:
 
     @cached_property
     def returns(self) -> list[CameBack]:
-        """How it came back each time, as far as that is known."""
+        """Returns of the message to the queue, one by one, as far as they are known."""
         return read_returns((*self.text("attempts").split(" "), "", "", "", "")[3])
 
     @property
     def priority(self) -> int | None:
-        """Its priority, read as the queue reads it; None for the lowest."""
+        """Priority of the message, read as the queue reads it; None for the lowest."""
         score, prefix = self.text("priority").split(" ")
         # The lowest bits of a large priority stand in the member: see lua/expressions/lib/expression.lua.
         low = 2047 - int(prefix[1:], 16) if prefix else 0
@@ -229,7 +229,7 @@ class Snapshot:
 
     @cached_property
     def subscriptions(self) -> list[ExplainedSubscription]:
-        """Those that were looked at."""
+        """The subscriptions that were looked at."""
         out = []
         for row in self._rows.get("subscription", ()):
             name, leased, most, queues, silent, matches, filter_id, client = row.split(" ", 7)
@@ -270,26 +270,26 @@ class Snapshot:
 
     @property
     def room(self) -> int:
-        """How many messages those could get."""
+        """Number of messages that those could get."""
         room = sum(each.max - each.leased for each in self.free)
         most = self.definition.max_backlog
         return room if most is None else min(room, most - self.number("leased"))
 
     @property
     def before(self) -> int:
-        """How many messages come before it, for whoever could get it if there is somebody."""
+        """Number of messages before it, for whoever could get it if there is somebody."""
         ranks = [each.before for each in self.free_filters if each.before >= 0]
         return min(ranks) if ranks and self.where == "sorted" else self.number("before")
 
     @property
     def active(self) -> int:
-        """What counts toward `target_queue_depth`."""
+        """Number of messages that count toward `target_queue_depth`."""
         return sum(map(self.number, ("ready", "sorted", "delayed"))) + (0 if self.once else self.number("leased"))
 
     # -- the reason
 
     def reason(self) -> str:
-        """Which of `REASONS` it is; of what is settled, the journal knows."""
+        """Return the one of `REASONS` that holds; of what is settled, the journal knows."""
         match self.where:
             case "":
                 return "other_topic" if self.ref else EMPTY
@@ -319,7 +319,7 @@ class Snapshot:
 
     @property
     def is_for_another(self) -> bool:
-        """Whether it is in the log for another queue alone."""
+        """Return whether it is in the log for another queue alone."""
         return self.text("addressed") not in ("", self.definition.name)
 
     def _leased(self) -> str:
@@ -348,7 +348,7 @@ class Snapshot:
         return "barrier_next" if self.number("subscriptions") else "barrier_unsubscribed"
 
     def beyond_depth(self) -> bool:
-        """Whether it is unread because enough is active."""
+        """Return whether it is unread because enough is active."""
         depth = self.definition.target_queue_depth
         if depth is None or self.where != "waiting":
             return False
@@ -356,7 +356,7 @@ class Snapshot:
         return unread_before >= depth - self.active
 
     def unsorted(self) -> int:
-        """How many messages have no place yet in a queue that gives nothing before all have one."""
+        """Return the number of messages without a place yet in a queue that gives nothing before all have one."""
         return self.number("unread") + self.number("ready") if self.definition.priority else 0
 
 

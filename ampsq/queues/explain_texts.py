@@ -227,7 +227,7 @@ class _Words:
         return f"; it came back before, {' and '.join(texts)}, {last}"
 
     def said(self) -> str:
-        """What a consumer said when it came back; of an earlier return, if not of the last one."""
+        """Return the consumer's reason for its last return; of an earlier one, if the last has none."""
         returns = self._snapshot.returns
         said = last_reason(returns)
         if not said:
@@ -444,7 +444,7 @@ class _Words:
         return self._snapshot.text("owner") or "unknown"
 
     def transfer(self) -> str:
-        """How this instance gets it."""
+        """Describe the way in which this instance gets it."""
         snapshot = self._snapshot
         if not snapshot.number("subscriptions"):
             return "; nobody is subscribed to the queue here, so that this instance does not ask for it"
@@ -514,7 +514,7 @@ def sentence_of(snapshot: Snapshot, reason: str) -> str:
 
 
 def _backlog_of(subscription: ExplainedSubscription) -> str:
-    """How full it is, and what is special about it."""
+    """Describe how full it is, and its peculiarities."""
     if not subscription.max:
         return "asks for none"
     text = f"{subscription.leased} of {subscription.max}"

@@ -39,7 +39,7 @@ class SettledElsewhere:
         self.bookmarks.add(str(delivered_bookmark(parts, origin)))
 
     def take_out(self, parts: Parts, origin: str) -> bool:
-        """Whether a message was acknowledged before, at another instance: then it is to be here, too."""
+        """Return whether a message was acknowledged before, at another instance: then it is to be here, too."""
         bookmark = str(delivered_bookmark(parts, origin))
         if bookmark not in self.bookmarks:
             return False

@@ -1,4 +1,4 @@
-"""What may be given as `on_message`, and how one is called that may be a plain function or is awaited."""
+"""Functions that may be given as `on_message`, and how one is called that may be a plain function or is awaited."""
 
 from __future__ import annotations
 

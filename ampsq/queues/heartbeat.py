@@ -1,4 +1,4 @@
-"""What a client does beside its own work, to show that it lives, also while a handler computes.
+"""Work that a client does beside its own, to show that it lives, also while a handler computes.
 
 One connection and one thread of the process show that for all its clients (`ampsq.transport.shared_keepalive`). A
 thread of the client's own runs while there is something else to do: it finds the server again when that is lost; sends
@@ -98,7 +98,7 @@ class Keepalive:
 
     @property
     def is_started(self) -> bool:
-        """Whether life is shown."""
+        """Return whether life is shown."""
         return self._started
 
     def add(self, subscription: SubscriptionCore) -> None:
@@ -247,7 +247,7 @@ class Keepalive:
                 self._thread.start()
 
     def _has_work(self) -> bool:
-        """Whether something is to be done that the thread does."""
+        """Return whether there is work for the thread."""
         if self._shared is None or self._is_doubtful or self._returning or self._leaving or self._unanswered:
             return True
         if self._server is not self._route.current:
@@ -283,7 +283,7 @@ class Keepalive:
                 self._unsubscribe_unanswered()
 
     def _is_over(self, until: float) -> bool:
-        """Whether the thread ends; whoever finds it gone then starts another one."""
+        """Return whether the thread ends; a caller who finds it gone then starts another one."""
         if self._stopped.is_set():
             return True
         with self._changing:

@@ -80,7 +80,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Where a message is in one queue now.
+    """The state of a message in one queue now.
 
     Attributes:
         queue: the queue.
@@ -156,7 +156,7 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
 
 
 def _begun(named: LocatedMessage, flat: Sequence[bytes]) -> list[HistoryEvent]:
-    """How it came into this instance's log."""
+    """Return the events by which it came into this instance's log."""
     source = source_in(flat)
     # One bookmark may stand for another: the same message, sent twice by its publisher.
     origin, _, stream_id = source.partition("~") if source else (named.bookmark.origin, "", named.bookmark.id)
@@ -215,7 +215,7 @@ async def _in_queue(place: InstanceIdentity, name: str, named: LocatedMessage) -
 
 
 def _is_untold(events: Sequence[HistoryEvent]) -> bool:
-    """Whether nothing is told yet of what this or another instance's subscriptions did."""
+    """Return whether no event of this or another instance's subscriptions is known yet."""
     return all(event.event == MessageEvent.TRANSFERRED for event in events)
 
 
@@ -257,7 +257,7 @@ def _settled(queue: str, entry: QueueEntry, number: int, *, with_returns: bool) 
 
 
 def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
-    """How it came back each time, as it stands with the message."""
+    """Yield the returns to the queue, as they stand with the message."""
     for each in read_returns(text):
         details: dict[str, object] = {"client": client_of(each.client)} if each.client else {}
         if each.consumer_reason:
@@ -266,7 +266,7 @@ def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
 
 
 def _recorded(queue: str, entry: QueueEntry, number: int) -> Iterator[HistoryEvent]:
-    """What a queue that records its deliveries says."""
+    """Yield the events of a queue that records its deliveries."""
     client = entry.client_of(number)
     details: dict[str, object] = {"client": client_of(client)} if client else {}
     if entry.consumer_reason:

@@ -48,7 +48,7 @@ class IdleDuties:
 
     @property
     def are_due(self) -> bool:
-        """Whether it is time to look again."""
+        """Return whether it is time to look again."""
         return time.monotonic() >= self._next_look
 
     async def look(self) -> SubscriptionLoad:
@@ -60,7 +60,7 @@ class IdleDuties:
         return await subscription_load(instance, self._registration.id)
 
     async def _is_attended(self, instance: str) -> bool:
-        """Whether a coordinator listens, and does what is due: one that was stopped still listens."""
+        """Return whether a coordinator listens, and does what is due: one that was stopped still listens."""
         try:
             if not await is_attended(instance):
                 return False

@@ -21,7 +21,7 @@ _TIMES: Final = 3
 
 
 class _Plan(NamedTuple):
-    """When to look after the leases of one queue, by the monotonic clock: its period, ms, and two moments."""
+    """A plan for the leases of one queue, by the monotonic clock: its period, ms, and two moments."""
 
     period: int = 0
     read_at: float = 0.0

@@ -26,7 +26,7 @@ def delivered_bookmark(parts: Sequence[bytes], origin: str) -> Bookmark:
 
 
 class MessageView:
-    """What a message is and how it was delivered. `Message` and `AsyncMessage` are made, and settle it.
+    """A message and its delivery. `Message` and `AsyncMessage` are made, and settle it.
 
     Attributes:
         settled: whether it was acknowledged, cancelled or expired through this object.
@@ -65,7 +65,7 @@ class MessageView:
 
     @property
     def is_barrier(self) -> bool:
-        """Whether it is a barrier: everything before it is settled, and every subscription gets it, without a lease."""
+        """Return whether it is a barrier: when all before it is settled, all subscriptions get it, without a lease."""
         return self._parts[2] == b"0"
 
     @property
@@ -99,7 +99,7 @@ class MessageView:
 
     @property
     def bookmark(self) -> Bookmark:
-        """Its public identity, the same on every instance, for ever."""
+        """Public identity of the message, the same on every instance, for ever."""
         return delivered_bookmark(self._parts, self._leases.origin)
 
     @property
@@ -111,7 +111,7 @@ class MessageView:
 
     @property
     def lease_until(self) -> datetime | None:
-        """When the lease lapses, by the server's clock; None when it never does."""
+        """Time when the lease lapses, by the server's clock; None when it never does."""
         milliseconds = int(self._parts[3])
         return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
 

@@ -1,4 +1,4 @@
-"""What a query asks for and what it finds: filter, order, first ones, and messages that nothing can be done to."""
+"""Queries and their results: filter, order, first ones, and messages that nothing can be done to."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Order(NamedTuple):
     descending: bool
 
     def place(self, document: Document) -> tuple[int, Any]:
-        """Where a message stands; NaN and NULL are last in both directions."""
+        """Return a message's place in the order; NaN and NULL are last in both directions."""
         value = first(self.expression.value(document))
         if value is None:
             kind = _NULL
@@ -121,7 +121,7 @@ _LAST: Final = 2
 
 
 class Query:
-    """What a query asks for, checked.
+    """A query, checked.
 
     Args:
         filter: only what matches.
@@ -210,7 +210,7 @@ _Found: TypeAlias = "tuple[tuple[tuple[int, Any], ...], Any, SowMessage]"
 
 
 class QueryResult:
-    """What a query has found so far."""
+    """The messages that a query has found so far."""
 
     def __init__(self, query: Query, *, in_order: bool) -> None:
         self._query = query
@@ -221,7 +221,7 @@ class QueryResult:
 
     @property
     def full(self) -> bool:
-        """Whether nothing that comes could still matter."""
+        """Return whether nothing that comes could still matter."""
         return not self._sorts and self._limit is not None and len(self._found) >= self._limit
 
     def add(self, message: SowMessage, document: Document, rank: Any) -> None:
@@ -238,7 +238,7 @@ class QueryResult:
             self._found.sort(key=_place(number), reverse=order.descending)
 
     def messages(self) -> list[SowMessage]:
-        """What the query gives."""
+        """Return the messages that the query gives."""
         self._sort()
         return [message for _, _, message in self._found[self._query.skip_n or 0 : self._limit]]
 

@@ -85,7 +85,7 @@ class Refusal(NamedTuple):
 
 
 class RedriveProgress(NamedTuple):
-    """How far it is.
+    """The progress of a redrive.
 
     Attributes:
         done: letters put back.
@@ -99,7 +99,7 @@ class RedriveProgress(NamedTuple):
 
 
 class Redriven(int):
-    """How many letters were put back, or of a dry run would be.
+    """The number of letters put back, or of a dry run the number that would be.
 
     Attributes:
         targets: the queues that they went to, and how many each.
@@ -157,7 +157,7 @@ class RedriveRequest:
 
     @property
     def selective(self) -> bool:
-        """Whether not simply all letters are meant."""
+        """Return whether not simply all letters are meant."""
         return not (self.filter is None and self.source is None and self.reason is None)
 
 
@@ -183,7 +183,7 @@ def parse_rate(rate: object) -> float | None:
 
 
 class _Pace:
-    """When the next letters may go: evenly, by the clock, so that what one batch was late the next ones are not early.
+    """The times when the next letters may go: evenly, by the clock, so that a late batch makes no later one early.
 
     Attributes:
         batch: letters at once: those of a tenth of a second, so that the pace is smooth.
@@ -385,7 +385,7 @@ class _Redrive:
         self._tell()
 
     async def _put_back(self, refs: dict[bytes, str]) -> list[bytes]:
-        """Those of some letters that this order itself put back: one journal entry has them all."""
+        """Return the letters of some that this order itself put back: one journal entry has them all."""
         last: str | None = None
         while True:
             entries = await read_journal_back(self._context.instance, self._order.queue, last, self._began, _PAGE)

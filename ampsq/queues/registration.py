@@ -1,4 +1,4 @@
-"""What a subscription asks for, and how the instance is told: queues by name or pattern, backlog, filter."""
+"""Request of a subscription, and how the instance learns of it: queues by name or pattern, backlog, filter."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _refuse_filter(name: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """What a subscription asks for, checked.
+    """The request of a subscription, checked.
 
     Attributes:
         name: a queue, or a regular expression of queues.
@@ -89,12 +89,12 @@ class SubscriptionSpec:
         return cls(name, asked, parse_filter(text))
 
     def covers(self, queue: str) -> bool:
-        """Whether a queue is one of those asked for."""
+        """Return whether a queue is one of those asked for."""
         return self.name == queue if is_name(self.name) else pattern_of(self.name).search(queue) is not None
 
 
 class Registration:
-    """What one subscription asks for, and its name on the instance.
+    """The request of one subscription, and its name on the instance.
 
     Args:
         instance: the instance's name.
@@ -132,7 +132,7 @@ class Registration:
 
     @property
     def filter(self) -> Expression | None:
-        """Which messages; None: all."""
+        """Filter of its messages; None: all."""
         return self.spec.filter
 
     def check_open(self) -> None:
@@ -143,7 +143,7 @@ class Registration:
     def spec_with(
         self, name: str | None, asked: int | None, text: str | EllipsisType | None
     ) -> tuple[str, int, str | None]:
-        """What is asked for, with what is given in place of what was."""
+        """Return the request with the given values in place of the former ones."""
         former = self.filter.text if self.filter else None
         return (
             self.name if name is None else name,

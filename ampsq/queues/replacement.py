@@ -18,7 +18,7 @@ __all__ = ["Replacement"]
 
 
 class Replacement:
-    """What a subscription asks for instead.
+    """A change of a subscription's request.
 
     Nothing that does not match is handed out afterwards, however late it comes: what was delivered under a former spec
     is tested here when it is picked up. When the server cannot be reached, it is asked as soon as it can.
@@ -76,7 +76,7 @@ class Replacement:
             self.former[queue] = max(token, self.former.get(queue, 0))
 
     def wants(self, parts: list[bytes], body: bytes) -> bool:
-        """Whether a message may be handed out; one that was delivered under a former spec may have to go back."""
+        """Return whether a message may be handed out; one delivered under a former spec may have to go back."""
         if int(parts[1]) > self.former.get(parts[0], 0):
             return True
         spec = self._registration.spec

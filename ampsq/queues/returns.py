@@ -1,4 +1,4 @@
-"""How a message came back each time, read from its attempts and the journal; what consumers say of it, checked.
+"""Returns of a message, read from its attempts and the journal; consumers' reasons, checked.
 
 A reason is one line: what a consumer says of a message that it hands back or removes. lua/leases/lib/return_history.lua
 writes what is read here. A report is how far a consumer is with a message that it holds.
@@ -82,7 +82,7 @@ def report_text(done: float, text: str) -> str:
 
 
 def read_returns(text: str) -> list[CameBack]:
-    """What is told of a message that came back, the earliest first; ``-`` and "" are nothing."""
+    """Read the returns of a message, the earliest first; ``-`` and "" are none."""
     found = []
     for item in text.split(";"):
         head, _, reason = item.partition("!")
@@ -94,7 +94,7 @@ def read_returns(text: str) -> list[CameBack]:
 
 
 def last_reason(returns: list[CameBack]) -> str:
-    """What was said last; "" where nothing was."""
+    """Return the last consumer's reason; "" where there is none."""
     return next((each.consumer_reason for each in reversed(returns) if each.consumer_reason), "")
 
 
@@ -123,7 +123,7 @@ def shortened_reason(text: str) -> str:
 
 
 def failure_text(error: BaseException) -> str:
-    """What a handler raised, as a reason: its type and its text."""
+    """Return a handler's error as a reason: its type and its text."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -160,7 +160,7 @@ class ManagedSubscription:
 
     @property
     def id(self) -> str:
-        """Its name on the instance."""
+        """The subscription's name on the instance."""
         return self.core.registration.id
 
     def run(self, on_message: Callable[[Message], object]) -> None:
@@ -287,7 +287,7 @@ class Subscription:
 
     @property
     def id(self) -> str:
-        """Its name on the instance."""
+        """The subscription's name on the instance."""
         return self._managed.id
 
     @property

@@ -1,4 +1,4 @@
-"""What a subscription to records gives: a record that came, changed, or went out of focus."""
+"""Changes that a subscription to records gives: a record that came, changed, or went out of focus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reason: TypeAlias = Literal["", "deleted", "expired", "match"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordChange(SowMessage):
-    """What a `RecordSubscription` gives: a record, or that one left its view.
+    """A record given by a `RecordSubscription`, or the news that one left its view.
 
     Attributes:
         command: ``sow``: a record as the query found it; ``publish``: one that came or changed; ``oof``: out of focus:

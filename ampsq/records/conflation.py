@@ -26,7 +26,7 @@ class ConflatedChanges:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that nothing more is to be read."""
+        """Return whether so much waits that nothing more is to be read."""
         return self._waiting.is_full
 
     def put(self, key: bytes, stream_id: bytes, change: RecordChange, now: float, *, is_given: bool) -> None:

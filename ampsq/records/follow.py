@@ -58,7 +58,7 @@ _STEP: Final = 0.05
 
 
 class _View(NamedTuple):
-    """What belongs to one beginning: the reader, the topic, and the key by which it makes records."""
+    """The parts of one beginning: the reader, the topic, and the key by which it makes records."""
 
     reader: LogReader
     topic: Topic
@@ -238,7 +238,7 @@ class RecordSubscriptionCore:
         return entries if self._version_vector is None else self._version_vector.take_in(entries)
 
     def _note(self, view: _View, records: dict[bytes, StoredRecord]) -> None:
-        """What is in view from now on."""
+        """Note the records in view from now on."""
         self._view = view
         if self._oof:
             self._known = {text: parse_id(record.id) for text, record in records.items()}
@@ -336,7 +336,7 @@ class RecordSubscriptionCore:
             )
 
     def _was_had(self, record: StoredRecord, version_vector: VersionVector | None, passed: Id) -> bool:
-        """Whether a record is as it was told, up to a place here or, where that says nothing, everywhere."""
+        """Return whether a record is as it was told, up to a place here or, where that says nothing, everywhere."""
         if version_vector is None:
             return parse_id(record.id) <= passed
         source = record.message.source or f"{recorded_by(self._context.origin, record.id)}~{record.id}"

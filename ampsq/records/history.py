@@ -34,7 +34,7 @@ _READS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """What one entry of a topic's log does to its records.
+    """The change that one entry of a topic's log makes to its records.
 
     Attributes:
         key: of which record.
@@ -50,7 +50,7 @@ class LoggedChange:
 def change_of(
     topic: Topic, key: RecordKey, context: InstanceContext, stream_id: bytes, flat: list[bytes]
 ) -> LoggedChange | None:
-    """What an entry changes; None: nothing, since it has no key or is for one queue alone."""
+    """Return the change that an entry makes; None: it makes none, since it has no key or is for one queue alone."""
     record = record_of(topic.name, b"", stream_id, flat)
     if not is_message(flat):
         end = end_in(record.message.fields)
@@ -106,7 +106,7 @@ def parse_moment(bookmark: object) -> LogMoment | Bookmark:
 
 @dataclass(slots=True)
 class _State:
-    """What was read: records by key, those of which the log says something up to the moment, and behind it."""
+    """The records read so far, by key, and those of which the log says something up to the moment, and behind it."""
 
     records: dict[bytes, StoredRecord] = field(default_factory=dict)
     recorded: set[bytes] = field(default_factory=set)
@@ -174,7 +174,7 @@ async def _horizon(context: InstanceContext, topic: str) -> Id:
 
 
 async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, horizon: Id) -> _State:
-    """What did not change since the log was trimmed, and what the log tells."""
+    """Read the records that did not change since the log was trimmed, and those that the log has."""
     state = _State()
     if horizon > FIRST:
         for record in await read_records(topic.name, "", None):

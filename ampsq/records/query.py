@@ -39,7 +39,7 @@ _PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
 
 
 class RecordKey:
-    """What makes messages of a topic versions of one record; the same as lua/records/lib/record_key.lua.
+    """The key that makes messages of a topic versions of one record; the same as lua/records/lib/record_key.lua.
 
     Args:
         topic: the topic, with a key.
@@ -158,7 +158,7 @@ async def sow_records(
 
 
 def chosen(context: InstanceContext, topic: Topic, query: Query, records: Iterable[StoredRecord]) -> list[SowMessage]:
-    """What a query gives of records that match its filter."""
+    """Return the messages that a query gives of records that match its filter."""
     selection = QueryResult(query, in_order=False)
     for record in records:
         document = context.document(record.message, topic.type)

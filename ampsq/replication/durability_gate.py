@@ -48,7 +48,7 @@ class DurabilityGate(Generic[Page]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Return whether nothing waits."""
         return not self._pages
 
     def put(self, page: Page) -> None:
@@ -94,7 +94,7 @@ class DurabilityGate(Generic[Page]):
 
 
 class GateMaker(Protocol):
-    """What makes the gate of a server, whatever pages are to pass it."""
+    """A function that makes the gate of a server, whatever pages are to pass it."""
 
     def __call__(self, store: Store, /) -> DurabilityGate[Page]:
         """Make it."""

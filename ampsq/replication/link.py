@@ -59,7 +59,7 @@ _HELD_PAUSE: Final = 0.02
 
 
 class LinkProgress(NamedTuple):
-    """What one step of a link did.
+    """The work of one step of a link.
 
     Attributes:
         messages: copies recorded at the destination.
@@ -242,14 +242,14 @@ class Link:
 
     @staticmethod
     def _is_complete(stream: str, sent: SentPlaces, there: Mapping[str, tuple[str, str]]) -> bool:
-        """Whether the destination has all that was claimed to be sent."""
+        """Return whether the destination has all that was claimed to be sent."""
         claims = {name: stream_id for name, stream_id in sent.places.items() if name.startswith(f"{stream}@")}
         return stream in sent.places and all(
             parse_id(there.get(name, ("0-0", ""))[0]) >= parse_id(stream_id) for name, stream_id in claims.items()
         )
 
     def _has_lost(self, topic: str, last_there: Id) -> bool:
-        """Whether the source lacks an entry of its own that the destination has, and that was not trimmed."""
+        """Return whether the source lacks an entry of its own that the destination has, and that was not trimmed."""
         if last_there == FIRST:
             return False
         if self._source.call(link_calls.removed_up_to(self._source.instance, topic)) >= last_there:

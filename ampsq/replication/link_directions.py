@@ -1,4 +1,4 @@
-"""What one connection serves: the direction of a link, and that of the other side where it has no address for us."""
+"""Directions that one connection serves: a link's own, and the other side's where it has no address for us."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LinkDirection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has moved lately."""
+        """Return whether nothing has moved lately."""
         return self._wait >= _LONGEST_WAIT
 
     def step(self) -> None:
@@ -71,7 +71,7 @@ class LinkDirection:
 
 
 class LinkDirections:
-    """What one connection serves: our own direction, and that of the other side where it has no address for us."""
+    """The directions that one connection serves: our own, and the other side's where it has no address for us."""
 
     def __init__(self, own: LinkEnd, other: LinkEnd, definition: Destination, state: LinkState) -> None:
         self._own = LinkDirection(own, other, definition, state)
@@ -90,7 +90,7 @@ class LinkDirections:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has moved lately, in no direction."""
+        """Return whether nothing has moved lately, in no direction."""
         return all(direction.is_idle for direction in (self._own, *self._back))
 
     def step(self) -> None:

@@ -242,7 +242,7 @@ class LinkRunner:
                 _log.debug("link to %s of %s: %s", state.destination, state.source, error)
 
     def _note_held(self, store: Store, state: LinkState) -> None:
-        """Where whoever holds the link says nothing of it, say that."""
+        """Note that somebody else holds the link, where the holder does not say so."""
         said = store.call(link_calls.read_link_state(store.instance, state.destination))
         longest = SILENT + float(self._definition.reconnect_timeout) / 1000
         if store.call(server_time()) - (said.at if said else 0) > longest * 1000:

@@ -1,4 +1,4 @@
-"""What a link does at its destination: pages applied in their order, one call ahead of what is read."""
+"""Work of a link at its destination: pages applied in their order, one call ahead of what is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROWS: Final = 32
 
 
 class LinkPage(NamedTuple):
-    """What one read gave: entries in the source's order, told of queues, and the places behind both.
+    """The result of one read: entries in the source's order, reports on queues, and the places behind both.
 
     With `is_all`, nothing was left when it was read.
     """
@@ -41,7 +41,7 @@ class LinkPage(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What one round did.
+    """The work of one round.
 
     Attributes:
         messages: copies recorded.
@@ -110,7 +110,7 @@ class LinkSender:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is applied."""
+        """Return whether everything is applied."""
         return not self._pages
 
     def put(self, pages: Iterable[LinkPage]) -> None:
@@ -215,7 +215,7 @@ class LinkSender:
 
 
 def _place_of(row: JournalRow) -> bytes:
-    """Its ID in the journal that it was first written to."""
+    """Return its ID in the journal that it was first written to."""
     return row.source.partition(b"~")[2]
 
 

@@ -28,7 +28,7 @@ __all__ = ["Recovery", "read_recovery", "recover_without", "resume_recovered"]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an instance that recovers waits for.
+    """The recovery of an instance, with what it waits for.
 
     Attributes:
         since: ms of the server when it began.
@@ -61,7 +61,7 @@ async def resume_recovered(instance: str) -> Recovery | None:
 
 
 async def read_recovery(instance: str) -> Recovery | None:
-    """What an instance waits for; None where it does not recover."""
+    """Read the recovery of an instance; None where it does not recover."""
     word: str = await incarnation_calls.recovery_word(instance)
     if not word:
         return None
@@ -103,7 +103,7 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
 
 
 async def _alone(held: Iterable[str]) -> tuple[str, ...]:
-    """Those queues that no destination shares."""
+    """Return the queues that no destination shares."""
     catalog: Catalog = await catalog_calls.catalog()
     definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
     return tuple(name for name in held if not any(_shares(each, catalog, [name]) for each in definitions))

@@ -1,4 +1,4 @@
-"""How replication stands: each link with its lag, each replicated queue with who owns what."""
+"""State of replication: each link with its lag, each replicated queue with the owners of its messages."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _carried(catalog: Catalog) -> dict[Queue, tuple[str, ...]]:
 
 
 def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, ...]:
-    """Those of the destinations, by name, that are sent what is settled and transferred of a queue."""
+    """Return the destinations, by name, that are sent what is settled and transferred of a queue."""
     return tuple(each.name for each in destinations if sent_queue(each, queue) is not None)
 
 
@@ -216,7 +216,7 @@ async def linked_instances(instance: str) -> set[str]:
 
 
 async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tuple[int, float]:
-    """What a destination lacks: how much, and for how many seconds the oldest of it has been here."""
+    """Return the lag of a destination: its size, and for how many seconds the oldest missing part has been here."""
     sent: SentPlaces = await link_calls.read_sent_places(instance, definition.name)
     topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
     journals = [stream for stream in sent.places if stream.startswith("journal ") and "@" not in stream]
@@ -239,7 +239,7 @@ async def _number_behind(instance: str, stream: Stream, place: str) -> int:
 
 
 class _LinkFacts(TypedDict):
-    """What is known of a link beside what its coordinator said; see `LinkStatus`."""
+    """The facts of a link beside its coordinator's report; see `LinkStatus`."""
 
     destination: str
     direction: str
@@ -274,7 +274,7 @@ def _outgoing(
 
 
 def _why_silent(own: str, definition: Destination, known: LinkState | None, last: str) -> str:
-    """Why nobody says anything of a link to a destination, and what to do."""
+    """Say why nobody reports on a link to a destination, and what to do."""
     if definition.addresses and not known:
         return (
             f"no coordinator runs this link, nor has one since it was defined: start one for {own} (ampsq coordinator, "

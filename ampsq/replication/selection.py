@@ -1,4 +1,4 @@
-"""What a destination is sent of everything that is defined: which topics and which queues."""
+"""Selection of what a destination is sent of everything that is defined: topics and queues."""
 
 from __future__ import annotations
 
@@ -109,16 +109,16 @@ class Peer(NamedTuple):
     former: tuple[tuple[Id, str], ...] = ()
 
     def origin_at(self, stream_id: Id) -> str:
-        """Who recorded an entry of its own."""
+        """Return the origin that recorded an entry of its own."""
         return Origin(self.origin, self.former).at(stream_id) if self.former else self.origin
 
     def was(self, origin: str) -> bool:
-        """Whether an origin is a former incarnation of it."""
+        """Return whether an origin is a former incarnation of it."""
         return origin != self.origin and name_of(origin) == name_of(self.origin)
 
     @property
     def hop(self) -> str:
-        """How a path names it: with its incarnation, so that one that was emptied gets back what it had."""
+        """Name of the instance in a path: with its incarnation, so that one that was emptied gets back what it had."""
         return f"{self.origin}/{self.group}"
 
 
@@ -172,7 +172,7 @@ def split_same_entry(topic: str, stream_id: bytes, flat: Sequence[bytes]) -> Sou
 
 @dataclass(frozen=True, slots=True)
 class EntrySelector:
-    """Which entries pass.
+    """The rule by which entries pass.
 
     Attributes:
         source: whose log it is.
@@ -189,7 +189,7 @@ class EntrySelector:
     type_of: Callable[[str], MessageType]
 
     def is_routed(self, origin: str, path: str) -> bool:
-        """Whether a message, or a journal's entry, may take this link (seeds, *Replication Message Routing*).
+        """Return whether a message, or a journal's entry, may take this link (seeds, *Replication Message Routing*).
 
         That is what was published at the source, and what is passed on; never back to where it was, and always back
         to where it was before that began a new incarnation.
@@ -205,7 +205,7 @@ class EntrySelector:
         return was_there or self.passes_group(hops[0][2])
 
     def passes(self, entry: SourceEntryCopy) -> bool:
-        """Whether its content passes the topic's filter."""
+        """Return whether its content passes the topic's filter."""
         if not entry.names:
             return False
         expression = self.filters.get(entry.topic)

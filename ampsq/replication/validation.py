@@ -1,4 +1,4 @@
-"""What has to be alike on two instances before one replicates to the other: AMPS's checks, as pure functions.
+"""Conditions that two instances meet before one replicates to the other: AMPS's checks, as pure functions.
 
 A link is validated by its source when it connects: each direction by itself, each with the definitions of both sides.
 """
@@ -127,7 +127,7 @@ class _Comparison:
         return MessageType(topic.message_type) if topic.message_type else self.theirs.message_type(name)
 
     def _txlog(self, name: str, topic: ReplicatedTopic) -> Iterator[ConfigDifference]:
-        """Whatever is recorded here must be recorded there as the same."""
+        """Yield differences of the transaction log: whatever is recorded here must be recorded there as the same."""
         type_here, here, there = self._type(name, topic), self.here, self.there
         text = ""
         if name in self.theirs.views:
@@ -252,7 +252,7 @@ class _Comparison:
                 )  # fmt: skip
 
     def _passthrough(self, name: str) -> Iterator[ConfigDifference]:
-        """What arrives for the queue must go on: here what other instances send, there what this one sends."""
+        """Yield differences of pass-through: what others send here must go on, and there what this one sends."""
         type_here = self.mine.message_type(name)
         for group in self._incoming(name):
             if not self.destination.passes(group):
@@ -308,7 +308,7 @@ class _Comparison:
 
 
 def _alike(one: str | None, other: str | None) -> bool:
-    """Whether two expressions mean the same."""
+    """Return whether two expressions mean the same."""
     if one is None or other is None:
         return one is other
     return one == other or parse(one, "filter").id == parse(other, "filter").id

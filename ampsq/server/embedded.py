@@ -44,7 +44,7 @@ _POLL = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What runs in a data folder.
+    """The processes that run in a data folder.
 
     Attributes:
         url: the address of the server.
@@ -149,7 +149,7 @@ def acquire(
 
 
 def status(data_dir: str | os.PathLike[str] = ".ampsq") -> Status | None:
-    """What runs in a data folder, without joining or starting anything; None when no server answers."""
+    """Return the processes of a data folder, without joining or starting any; None when no server answers."""
     folder = Path(data_dir).expanduser().resolve()
     process_id = sup.answering_process(folder)
     path = sup.socket_path(folder)

@@ -1,4 +1,4 @@
-"""Where a client's server is: an address that is given, or the embedded server, which is started and brought back."""
+"""Location of a client's server: a given address, or the embedded server, which is started and brought back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AppendFsync = Literal["everysec", "always"]
 
 
 class ServerLocation:
-    """Where the server is: what is given, else ``AMPSQ_URL``, else the embedded one, which is started."""
+    """Location of the server: the given address, else ``AMPSQ_URL``, else the embedded server, which is started."""
 
     def __init__(
         self, url: str | Sequence[str] | None, data_dir: str | os.PathLike[str], appendfsync: AppendFsync

@@ -68,7 +68,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def is_still(descriptor: int, path: Path) -> bool:
-    """Whether `path` is the open file yet; a lock on a file that was removed or replaced excludes nobody."""
+    """Return whether `path` is still the open file; a lock on a file that was removed or replaced excludes nobody."""
     try:
         there = path.stat()
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def recorded_process(path: Path) -> int | None:
 
 
 def read_settings(folder: Path) -> dict[str, object]:
-    """What the present users asked for; nothing when nobody wrote it yet."""
+    """Return the settings that the present users asked for; empty when nobody wrote any yet."""
     try:
         settings = json.loads((folder / SETTINGS).read_text())
     except (OSError, ValueError):
@@ -94,7 +94,7 @@ def read_settings(folder: Path) -> dict[str, object]:
 
 
 def socket_path(folder: Path) -> Path | None:
-    """Where the server of this folder listens, or None when its short folder was not made yet."""
+    """Return the socket of this folder's server, or None when its short folder was not made yet."""
     inside = folder / "valkey.sock"
     if len(os.fsencode(inside)) <= _SOCKET_LIMIT:
         return inside
@@ -224,7 +224,7 @@ class SupervisedProcess:
         return time.monotonic() - self._started
 
     def ended(self) -> bool:
-        """Whether the child has ended since the last call; says so once for each life."""
+        """Return whether the child has ended since the last call; true once for each life."""
         if self.process is None or self.process.poll() is None:
             return False
         kill_group(self.process.pid)
@@ -263,7 +263,7 @@ class SupervisedProcess:
 
 
 def _before_exec(parent: int, lock: int | None, *, tied_by_kernel: bool) -> Callable[[], None]:
-    """What a child does between fork and exec: die with its parent, and sign its lock."""
+    """Return the function that a child runs between fork and exec: it dies with its parent, and signs its lock."""
     prctl = None
     if tied_by_kernel:
         import ctypes  # noqa: PLC0415 - users of the helpers above do without it
@@ -354,11 +354,11 @@ class Supervisor:
             _remove_socket(self.folder, self.socket)
 
     def _has_folder(self) -> bool:
-        """Whether the folder is there; another one under its name is not ours to serve."""
+        """Return whether the folder is there; another one under its name is not ours to serve."""
         return is_still(self._lock, self.folder / SUPERVISOR)
 
     def _nobody_left(self) -> bool:
-        """Whether nobody was there for the grace period; if so, the start lock stays ours: none can join."""
+        """Return whether nobody was there for the grace period; if so, the start lock stays ours: none can join."""
         if not try_lock(self._start, fcntl.LOCK_EX):
             self._idle_since = None
             return False
@@ -458,7 +458,7 @@ def _remove_socket(folder: Path, path: Path) -> None:
 
 
 def _let_children_find_ampsq() -> None:
-    """Where ampsq was found through the working folder or a changed sys.path, name the place to children."""
+    """Name the folder of ampsq to children if it was found through the working folder or a changed sys.path."""
     here = Path(__file__).resolve().parents[1]
     spec = importlib.util.find_spec("ampsq")
     places = list(spec.submodule_search_locations or ()) if spec else []

@@ -22,7 +22,7 @@ class Clock:
 
     @property
     def is_held(self) -> bool:
-        """Whether it stands until somebody moves it."""
+        """Return whether it stands until somebody moves it."""
         return self._held_at is not None
 
     @property

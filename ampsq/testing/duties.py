@@ -93,7 +93,7 @@ class HeldDuties:
         )
 
     def _progress(self) -> object:
-        """How far everything is that an action can act on."""
+        """Return the progress of everything that an action can act on."""
         store, catalog = self._store, self._definitions.read(self._store)
         streams = [Stream("happenings"), *(Stream("journal", queue) for queue in catalog.queues)]
         streams += [Stream("overdue", action) for action in catalog.actions]

@@ -48,7 +48,7 @@ class HandlerMessage(MessageView):
 
     @property
     def bookmark(self) -> Bookmark:
-        """Its public identity."""
+        """Public identity of the message."""
         return delivered_bookmark(self._parts, self.origin)
 
     @property

@@ -1,4 +1,4 @@
-"""Where a durable subscription writes down how far it has come: in memory, in an SQLite file, or in Redis.
+"""Stores of a durable subscription's position: in memory, in an SQLite file, or in Redis.
 
 A message is noted when it is received and let go of when it is handled. The subscription's place is where everything
 before it is handled; what is handled out of turn is kept beside it until the place has come there. So whoever is killed
@@ -77,7 +77,7 @@ class SubscriptionName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BookmarkUpdate:
-    """What is new since something was written down last.
+    """The changes of a position since it was written down last.
 
     Attributes:
         topics: topic -> the last ID of the place.

@@ -54,7 +54,7 @@ def _period_of(asked: object) -> float | None:
 
 
 class ConflationKey:
-    """What makes two messages versions of the same: the values of identifiers.
+    """The identifiers whose values make two messages versions of the same.
 
     Args:
         identifiers: as in ``["/id"]``.
@@ -157,12 +157,12 @@ class Conflation:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is kept that nothing more is to be read."""
+        """Return whether so much is kept that nothing more is to be read."""
         return len(self._latest) >= _MOST_KEYS or self._bytes >= _MOST_BYTES
 
     @property
     def oldest(self) -> int | None:
-        """When the earliest message was recorded that may be handed out, ms; None: there is none."""
+        """Time when the earliest message was recorded that may be handed out, ms; None: there is none."""
         return self._ready[0][0][0][0] if self._ready else None
 
     def put(self, entry: Entry, key: Hashable | None, now: float) -> None:

@@ -56,7 +56,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
 
     @property
     def completed(self) -> bool:
-        """Whether the end of what was asked for was handed out."""
+        """Return whether the end of what was asked for was handed out."""
         return not self._waiting and super().completed
 
     async def open(self, pipeline: AnyPipeline) -> None:
@@ -139,7 +139,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
             self._waiting.put(entry, key, now)
 
     def backlog(self) -> tuple[int, int]:
-        """What was read and may be handed out; see `Consumer`."""
+        """Return bytes and age of the messages that were read and may be handed out; see `Consumer`."""
         return self._waiting.size, self._waiting.oldest or 0
 
     def refuse(self) -> None:

@@ -155,7 +155,7 @@ class _PageEnd:
 
 
 class HandledMessages:
-    """What a subscription has received and what of it is handled; threads may share it.
+    """The messages that a subscription has received, and which of them are handled; threads may share it.
 
     Args:
         kept: what a store has of it.
@@ -252,7 +252,7 @@ class HandledMessages:
             self._reached.add(name)
 
     def take_change(self) -> BookmarkUpdate | None:
-        """What is new since the last time; None: nothing."""
+        """Return the changes since the last call; None: there are none."""
         with self._lock:
             if not (self._moved or self._new or self._reached or self._came or self._changed):
                 return None
@@ -298,7 +298,7 @@ class HandledMessages:
             return dict(self._passed)
 
     def kept_at(self, floor: Id, places: Mapping[str, Id]) -> StoredPosition:
-        """What is to be kept at another instance, where the place is at these IDs."""
+        """Return the position to keep at another instance, where the place is at these IDs."""
         with self._lock:
             return self._stored(floor, places)
 

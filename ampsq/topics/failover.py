@@ -67,7 +67,7 @@ def group_by_topic(passed: Mapping[tuple[str, str], Id]) -> dict[str, Vector]:
 
 
 def asked_at_next_instance(asked: BookmarkSpec, now: int) -> BookmarkSpec:
-    """What is asked of the logs of another instance, from where the reader has come.
+    """Return the stretches to read from the logs of another instance, from where the reader has come.
 
     Args:
         asked: what was asked for at first.
@@ -81,7 +81,7 @@ def asked_at_next_instance(asked: BookmarkSpec, now: int) -> BookmarkSpec:
 
 
 def begins_at_stored_position(asked: BookmarkSpec) -> bool:
-    """Whether nothing but what is kept says where it begins."""
+    """Return whether only a kept position can say where it begins."""
     starts = [*asked.starts, *(each.start for each in asked.ranges)]
     return (len(asked.starts) == 1 or not asked.starts) and all(start.kind == MOST_RECENT for start in starts)
 
@@ -96,7 +96,7 @@ async def forget_at_other_instances(store: BookmarkStore, session: ClientContext
 async def load_from_any_instance(
     store: BookmarkStore, session: ClientContext, subscription: str
 ) -> dict[str, StoredPosition]:  # fmt: skip
-    """What is kept of a durable subscription, by the instance where it was.
+    """Return the kept positions of a durable subscription, by the instance where they were.
 
     Where nothing is kept for the client's instances, something may be for others that share messages with this one.
 
@@ -157,7 +157,7 @@ def _is_begun(kept: StoredPosition) -> bool:
 async def place_here(
     found: Mapping[str, StoredPosition], session: ClientContext, version_vector: VersionVector
 ) -> StoredPosition | None:  # fmt: skip
-    """What is kept of a durable subscription, its places those of the present instance; None: nothing.
+    """Return the kept position of a durable subscription, its places those of the present instance; None: none.
 
     What was handled at any instance is handled.
 
@@ -199,7 +199,7 @@ async def _version_vectors_of(session: ClientContext, kept: StoredPosition) -> d
 
 
 async def _bookmarks_of(kept: StoredPosition) -> Sequence[tuple[str, str]]:
-    """What is handled behind the place, named so that it is known everywhere."""
+    """Return the messages handled behind the place, named so that they are known everywhere."""
     here = [each for each in kept.beyond if "~" not in each[1]]
     names = await name_messages([ref_of(*each) for each in here])
     return [(topic, name.partition("~")[2]) for (topic, _), name in zip(here, names, strict=True)]

@@ -38,7 +38,7 @@ _TELL_AGAIN: Final = 60.0
 
 
 class Durability(Generic[Asked]):
-    """What must be true of a message before it is handed on: also that all sync destinations that carry it have it.
+    """The condition of durability that a message meets before it is handed on; its sync destinations have it, too.
 
     Args:
         instance: the instance's name.
@@ -126,7 +126,7 @@ class Durability(Generic[Asked]):
         return reply
 
     def forget(self) -> None:
-        """What was read and is not durable yet is read again: by another connection, perhaps."""
+        """Forget pages that are read and not durable yet; they are read again, by another connection perhaps."""
         self._pending = self._reached = None
         self._on_disk = {}
 
@@ -177,7 +177,7 @@ class Durability(Generic[Asked]):
         return False
 
     def _is_to_be_told(self) -> bool:
-        """Whether something has waited for a while, and nobody was told of it lately."""
+        """Return whether something has waited for a while, and nobody was told of it lately."""
         now = time.monotonic()
         if self._tell_at is None:
             self._tell_at = now + _TELL

@@ -97,12 +97,12 @@ class Merging:
 
     @property
     def waits(self) -> bool:
-        """Whether something is read that is not handed on yet."""
+        """Return whether something is read that is not handed on yet."""
         return bool(self._waiting)
 
     @property
     def is_read(self) -> bool:
-        """Whether all that is asked for is read and handed on."""
+        """Return whether all that is asked for is read and handed on."""
         return not self._waiting and not any(log.spans for log in self.logs.values())
 
     def next_logs(self) -> list[MergedLog]:
@@ -159,7 +159,7 @@ class Merging:
         return wanted
 
     def _merge(self) -> list[Entry]:
-        """What no message can come before any more, in order."""
+        """Return the messages before which none can come any more, in order."""
         bound = min((log.known for log in self.logs.values() if log.known is not None), default=None)
         # What waited already is in order, and so is what came of each topic: sorting finds that.
         self._waiting.sort()

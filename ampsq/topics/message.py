@@ -40,7 +40,7 @@ def document_of(entry: Entry, origin: str, instance: str, message_type: MessageT
 
 
 class TopicMessageView:
-    """What a message of a topic is; `TopicMessage` and `AsyncTopicMessage` can be acknowledged."""
+    """A message of a topic; `TopicMessage` and `AsyncTopicMessage` can be acknowledged."""
 
     __slots__ = ("_fields", "_id", "_managed", "_received", "topic")
 
@@ -70,7 +70,7 @@ class TopicMessageView:
 
     @property
     def bookmark(self) -> Bookmark:
-        """Its public identity, the same on every instance, for ever; a subscription may begin behind it."""
+        """Public identity of the message, the same on every instance, for ever; a subscription may begin behind it."""
         return bookmark_of(self.topic, self._managed.core.origin, self._id.decode(), source_in(self._fields))
 
     @property
@@ -81,7 +81,7 @@ class TopicMessageView:
 
     @property
     def timestamp(self) -> datetime:
-        """When it was recorded, by the server's clock, to the millisecond."""
+        """Time when it was recorded, by the server's clock, to the millisecond."""
         return datetime.fromtimestamp(int(self._id.partition(b"-")[0]) / 1000, UTC)
 
     def __repr__(self) -> str:

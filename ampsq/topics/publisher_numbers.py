@@ -37,12 +37,12 @@ class _Runs:
     times: list[int] = field(default_factory=list)
 
     def time_of(self, number: int) -> int | None:
-        """When the last message came of the run that has a number; None: it is in no run."""
+        """Return when the last message came of the run that has a number; None: it is in no run."""
         place = bisect_right(self.firsts, number) - 1
         return self.times[place] if place >= 0 and number <= self.lasts[place] else None
 
     def is_next(self, number: int) -> bool:
-        """Whether a number goes on with the last run."""
+        """Return whether a number goes on with the last run."""
         return bool(self.lasts) and number == self.lasts[-1] + 1
 
     def go_on(self, number: int, time: int) -> None:
@@ -71,7 +71,7 @@ class _Runs:
 
 
 class HadNumbers:
-    """What was had of named publishers. What is forgotten, since it is long ago, is handed out if it comes again.
+    """The numbers received of named publishers. A number forgotten after a long time is handed out if it comes again.
 
     Args:
         runs: what is known already; runs may overlap.

@@ -1,4 +1,4 @@
-"""How fast a replay hands messages out: so many a second, so many bytes a second, or as they were recorded."""
+"""Rate of a replay: messages a second, bytes a second, or the pace at which they were recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _is_number(rate: object) -> bool:
 
 
 class RateLimiter:
-    """When the next message may go, by `time.monotonic`.
+    """The time when the next message may go, by `time.monotonic`.
 
     Args:
         rate: messages a second (``1000``), bytes a second (``100KB``), or a multiple of the recorded pace (``1.5X``).

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError
-from ampsq.definitions.transport import parse_transport
+from ampsq.base.values import parse_transport
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.topics.slow_reader import LimitedReader, spool_folder
 from ampsq.transport.store import Store
@@ -49,7 +49,7 @@ class _Reported:
 
 
 class Reporting:
-    """What a client's topic subscriptions do about limits.
+    """The reports of a client's topic subscriptions, for limits.
 
     Args:
         route: the way to the server, shared with the client.

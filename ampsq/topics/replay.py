@@ -132,12 +132,12 @@ class LogReader:
         return {topic: log.passed for topic, log in self._merging.logs.items()}
 
     def spans(self) -> dict[str, list[LogSpan]]:
-        """What is still to be read of each topic."""
+        """Return the stretches of each topic that are still to be read."""
         return {topic: list(log.spans) for topic, log in self._merging.logs.items()}
 
     @property
     def number(self) -> int:
-        """How many topics are read."""
+        """Number of topics that are read."""
         return len(self._merging.logs)
 
     @property
@@ -152,7 +152,7 @@ class LogReader:
 
     @property
     def floor(self) -> Id:
-        """Where a topic that comes later begins."""
+        """Place where a topic that comes later begins."""
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         return spans[0].after if spans else self._clock
 
@@ -298,12 +298,12 @@ class LogReader:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more was there already than the last page had."""
+        """Return whether there was already more than the last page had."""
         return any(log.spans and log.known is not None for log in self._merging.logs.values())
 
     @property
     def is_hold_due(self) -> bool:
-        """Whether it is time to hold the logs again."""
+        """Return whether it is time to hold the logs again."""
         return time.monotonic() >= self._held + _HOLD_AGAIN
 
     async def hold(self, pipeline: AnyPipeline | None) -> None:
@@ -361,7 +361,7 @@ class LogReader:
         return entries
 
     def _is_complete(self) -> bool:
-        """Whether everything is read that was asked for."""
+        """Return whether everything is read that was asked for."""
         return self._final is not None and self._past >= self._final and self._merging.is_read
 
     async def _next_page(self, pipeline: AnyPipeline, wait: float) -> list[Entry]:

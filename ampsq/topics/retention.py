@@ -92,7 +92,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What trimming a topic came to.
+    """The result of trimming a topic.
 
     Attributes:
         topic: the topic.
@@ -131,7 +131,7 @@ def limits_of(topic: Topic) -> RetentionLimits:
 
 
 def _readers(catalog: Catalog, queues: Sequence[str], topic: str = "") -> list[StreamFollower]:
-    """Who reads a topic's log or these queues' journals and deliveries later."""
+    """Return the followers that read a topic's log, or these queues' journals and deliveries, later."""
     return [*_actions(catalog, queues, topic), *_destinations(catalog, queues, topic)]
 
 

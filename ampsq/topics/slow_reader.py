@@ -45,22 +45,22 @@ _TOGETHER: Final = 100
 
 
 class Consumer(Protocol):
-    """Whom a reader reads for."""
+    """A receiver for whom a reader reads."""
 
     def backlog(self) -> tuple[int, int]:
         """Bytes that were read and not handed out, about, and when the earliest was recorded, ms; 0: there are none."""
 
     def refuse(self) -> None:
-        """It was disconnected: hand out nothing more."""
+        """Hand out nothing more, since it was disconnected."""
 
 
 def has_limits(transports: dict[str, str]) -> bool:
-    """Whether any of the transports, JSON by name, limits anything."""
+    """Return whether any of the transports, JSON by name, limits anything."""
     return any(json.loads(text).keys() - {"name", "message_disk_path"} for text in transports.values())
 
 
 def spool_folder(transports: dict[str, str], transport: str) -> str | None:
-    """Where the clients of a transport spool; None: in their temporary directory."""
+    """Return the folder where the clients of a transport spool; None: their temporary directory."""
     found: list[str | None] = [
         json.loads(transports.get(name, "{}")).get("message_disk_path") for name in (transport, "*")
     ]
@@ -108,7 +108,7 @@ class LimitedReader:
 
     @property
     def completed(self) -> bool:
-        """Whether all ranges were read to their ends."""
+        """Return whether all ranges were read to their ends."""
         return self._reader.completed and (self._spool is None or self._spool.is_empty)
 
     @property
@@ -123,12 +123,12 @@ class LimitedReader:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more was there already than the last page had."""
+        """Return whether there was already more than the last page had."""
         return self._reader.is_behind if self._spool is None else not self._spool.is_empty
 
     @property
     def is_hold_due(self) -> bool:
-        """Whether it is time to hold the logs again."""
+        """Return whether it is time to hold the logs again."""
         return self.refusal is None and self._reader.is_hold_due
 
     @property
@@ -255,7 +255,7 @@ class LimitedReader:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it ended, and must not be told of any more."""
+        """Return whether it ended, and must not be told of any more."""
         return self._is_closed
 
     def _drop_spool(self) -> None:
@@ -267,7 +267,7 @@ class LimitedReader:
 
     @property
     def is_offline(self) -> bool:
-        """Whether its messages go to the spool."""
+        """Return whether its messages go to the spool."""
         return self._spool is not None and self.refusal is None and not self._is_closed
 
     async def measure(self) -> Report:

@@ -20,7 +20,7 @@ _FILE: Final = 64 * 2**20
 
 
 class _Page(NamedTuple):
-    """Where a page is, and when its first message was recorded, ms."""
+    """The place of a page, and the time when its first message was recorded, ms."""
 
     file: IO[bytes]
     offset: int
@@ -52,12 +52,12 @@ class Spool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything was read."""
+        """Return whether everything was read."""
         return not self._pages
 
     @property
     def oldest(self) -> int:
-        """When the first message was recorded that was not read, ms, about: that of its page; 0: there is none."""
+        """Time when the first unread message was recorded, ms, about: that of its page; 0: there is none."""
         try:
             return self._pages[0].oldest
         except IndexError:

@@ -167,7 +167,7 @@ class ManagedTopicSubscription:
             return None
 
     def _returned(self, received: Received) -> None:
-        """Whoever iterates asks for the next message."""
+        """Note a message as handled, since its iterator was asked for the next one."""
         if self.core.auto_ack:
             self.core.handle(received)
 
@@ -283,17 +283,17 @@ class TopicSubscription:
 
     @property
     def id(self) -> str:
-        """Its name: `sub_id` of a durable one."""
+        """Name of the subscription: `sub_id` of a durable one."""
         return self._managed.core.id
 
     @property
     def origin(self) -> str:
-        """Where the messages of this instance come from: its name and its incarnation."""
+        """Origin of the messages of this instance: its name and its incarnation."""
         return self._managed.core.origin
 
     @property
     def completed(self) -> bool:
-        """Whether the end of the ranges that were asked for was handed out; False for ever of what has no end."""
+        """Return whether the end of the requested ranges was handed out; False for ever of what has no end."""
         return self._managed.core.completed
 
     @property
@@ -303,7 +303,7 @@ class TopicSubscription:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was told to pause."""
+        """Return whether it was told to pause."""
         return self._managed.core.is_paused
 
     def pause(self) -> None:

@@ -107,7 +107,7 @@ class TopicSubscriptionCore:
 
     @property
     def completed(self) -> bool:
-        """Whether the end of what was asked for was handed out."""
+        """Return whether the end of what was asked for was handed out."""
         return not self.buffer and self._is_read
 
     @property
@@ -146,11 +146,11 @@ class TopicSubscriptionCore:
 
     @property
     def is_fully_durable(self) -> bool:
-        """Whether only what cannot be lost is handed on: one connection reads it, and waits for disk or replicas."""
+        """Return whether only what cannot be lost is handed on: one connection reads; it waits for disk or replicas."""
         return self._spec.fully_durable is not False
 
     async def _durability(self, instance: str) -> Durability[Request] | None:
-        """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
+        """Return the wait until messages cannot be lost, if that was asked for; the instance can say so."""
         if not self.is_fully_durable:
             return None
         durability: Durability[Request] = Durability(instance, self._spec.fully_durable)
@@ -240,7 +240,7 @@ class TopicSubscriptionCore:
             raise reader.refusal
 
     def backlog(self) -> tuple[int, int]:
-        """What was read and not handed out; see `Consumer`."""
+        """Return bytes and age of the messages that were read and not handed out; see `Consumer`."""
         try:
             oldest = _recorded(self.buffer[0][0])
         except IndexError:
@@ -294,7 +294,7 @@ class TopicSubscriptionCore:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much was handed out and not handled that nothing more goes."""
+        """Return whether so much was handed out and not handled that nothing more goes."""
         return self._handling is not None and self._handling.open_messages > _MOST_OPEN + len(self.buffer)
 
     def _held_back(self) -> float:
@@ -309,7 +309,7 @@ class TopicSubscriptionCore:
         return left if left > _SHORTEST else 0.0
 
     def _wanted(self, entries: list[Entry]) -> list[Entry]:
-        """What of a page is for the subscription."""
+        """Return the messages of a page that are for the subscription."""
         if self._version_vector is not None:
             entries = self._version_vector.take_in(entries)
         # Mostly an entry is a body, and nothing else.
@@ -386,7 +386,7 @@ class TopicSubscriptionCore:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for what is to be done from time to time, also while nothing is read."""
+        """Return whether it is time for what is to be done from time to time, also while nothing is read."""
         return time.monotonic() >= self._due_at
 
     async def attend(self, pipeline: AnyPipeline) -> None:
@@ -414,7 +414,7 @@ class TopicSubscriptionCore:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it goes on anywhere."""
+        """Return whether nothing of it goes on anywhere."""
         refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
         return self.closed or self._superseded is not None or refused
 
@@ -504,5 +504,5 @@ class TopicSubscriptionCore:
 
 
 def _recorded(entry: Entry) -> int:
-    """When an entry was recorded, ms."""
+    """Return when an entry was recorded, ms."""
     return int(entry[1].partition(b"-")[0])

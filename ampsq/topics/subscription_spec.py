@@ -1,4 +1,4 @@
-"""What is asked for of subscriptions to topics, as it is said and as it is checked."""
+"""Requests for subscriptions to topics, as they are given and as they are checked."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def refuse_arguments(method: str, name: object, unknown: Mapping[str, object]) -
 
 @dataclass(frozen=True)
 class TopicSubscriptionSpec:
-    """What is asked for, checked; see `ReplayOptions`."""
+    """The request of a subscription to topics, checked; see `ReplayOptions`."""
 
     name: str
     asked: BookmarkSpec

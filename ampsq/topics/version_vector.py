@@ -57,7 +57,7 @@ class Stretch(NamedTuple):
 
 
 class VersionVector:
-    """How far a reader has come.
+    """The progress of a reader in the logs of all instances.
 
     Args:
         origin: of the instance where it reads.
@@ -77,7 +77,7 @@ class VersionVector:
     # -- what is asked for
 
     def lacks(self, number: int) -> bool:
-        """Whether of so many topics not all are charted."""
+        """Return whether of so many topics not all are charted."""
         return number > len(self._stretches)
 
     async def chart(self, instance: str, spans: Mapping[str, Sequence[LogSpan]], now: Id) -> None:
@@ -107,7 +107,7 @@ class VersionVector:
             self.passed[topic, origin] = max(self.passed.get((topic, origin), FIRST), last)
 
     def has_had(self, topic: str, source: str) -> bool:
-        """Whether it had a message, by its origin and ID there as in a bookmark."""
+        """Return whether it had a message, by its origin and ID there as in a bookmark."""
         origin, _, text = source.partition("~")
         return parse_id(text) <= self.passed.get((topic, origin), FIRST)
 
@@ -140,7 +140,7 @@ class VersionVector:
         return news
 
     def _is_news(self, topic: str, origin: str, number: Id, here: bytes) -> bool:
-        """Whether a reader that came from elsewhere is to have an entry, and has not had it."""
+        """Return whether a reader that came from elsewhere is to have an entry, and has not had it."""
         if self._had is not None and number <= self._had.get((topic, origin), FIRST):
             return False
         if (topic, here) in self._doubles:
@@ -180,7 +180,7 @@ async def _received(instance: str) -> dict[str, Id]:
 
 
 async def shares_messages(instance: str, other: str, topics: Iterable[str]) -> bool:
-    """Whether an instance's logs of topics have, or had, copies of another one's messages, or are sent to that.
+    """Return whether an instance's logs of topics have, or had, copies of another one's messages, or are sent to that.
 
     Args:
         instance: the instance here.
@@ -249,7 +249,7 @@ async def _last_before(instance: str, topic: str, origin: str, place: Id) -> tup
 
 @dataclass(frozen=True, slots=True)
 class StartPositions:
-    """Where a reader begins that comes from elsewhere.
+    """The places where a reader begins that comes from elsewhere.
 
     Attributes:
         places: topic -> the ID here up to which it has everything.

@@ -121,7 +121,7 @@ class Attempts:
 
 
 def _is_lost(error: Exception, ours: Unavailable) -> bool:
-    """Whether the connection is of no use any more; a server that only refuses for now keeps it."""
+    """Return whether the connection is of no use any more; a server that only refuses for now keeps it."""
     if isinstance(error, redis.exceptions.AskError) or isinstance(ours, StillUpgrading):
         return False
     return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)

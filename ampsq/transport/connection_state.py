@@ -1,4 +1,4 @@
-"""What a client's connection has come to, told to whoever listens: in order, from one place, never under a lock."""
+"""States of a client's connection, reported to listeners in order, from one thread, never under a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who serves an instance now: Sentinels and cluster nodes are asked for it."""
+"""Discovery of the server of an instance: Sentinels and cluster nodes are asked for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RedisOptions(TypedDict):
 
 
 def options_of(seconds: float) -> RedisOptions:
-    """What every connection has: deadlines, and no retries of redis-py's own, which would run a script twice."""
+    """Return the options of every connection: deadlines, and no retries by redis-py, which would run a script twice."""
     options: RedisOptions = {
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,

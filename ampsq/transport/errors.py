@@ -1,4 +1,4 @@
-"""What redis-py raises, as the one exception of ours that says it, with the address and what to do."""
+"""Errors of redis-py turned into exceptions of ours, with the address and what to do."""
 
 from __future__ import annotations
 
@@ -160,12 +160,12 @@ def translate_connect_error(error: Exception, url: str) -> AmpsqError:
 
 
 def may_repeat(error: AmpsqError, call: Call[object]) -> bool:
-    """Whether a call may be sent again: nothing was done, or a second run changes nothing."""
+    """Return whether a call may be sent again: nothing was done, or a second run changes nothing."""
     return isinstance(error, Unavailable) and (call.repeatable or not error.may_have_run)
 
 
 def is_slot_moving(error: BaseException) -> bool:
-    """Whether a node refused because the slot is being moved: then waiting helps."""
+    """Return whether a node refused because the slot is being moved: then waiting helps."""
     return isinstance(error, _MOVING) or isinstance(error.__cause__, _MOVING)
 
 
@@ -194,7 +194,7 @@ class RetryPauses:
 
 
 def describe_failure(shown: str, url: str, error: Exception) -> str:
-    """What is wrong with one of several places, shown as `shown`: the address that an error begins with is left out."""
+    """Describe the failure at one of several addresses, shown as `shown` instead of the address in the error's text."""
     return f"{shown}: {str(error).removeprefix(f'{redacted(url)}: ')}"
 
 

@@ -33,7 +33,7 @@ _AGAIN: Final = 0.2
 
 
 class FailOver(Protocol):
-    """What moves a client."""
+    """A function that moves a client to another instance."""
 
     def __call__(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
         """Go on at another instance; gives the way there.

@@ -32,7 +32,7 @@ _AGAIN: Final = 60.0
 
 
 class KnownFunctions:
-    """What a connection knows of the functions at its server; used by whoever has the connection.
+    """Functions that a connection knows at its server; used only by the holder of the connection.
 
     Args:
         server: named in the log.

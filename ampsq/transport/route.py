@@ -1,4 +1,4 @@
-"""Where the server is now: a list of addresses, what came of each, and which one is used.
+"""The route to the server: a list of addresses, the result of trying each, and the one in use.
 
 One `Route` is shared by all connections of a client, so that all of them go to the same server. It decides; it opens
 no connections but those that ask Sentinels and cluster nodes, which the asyncio client lets it do in a thread.
@@ -118,29 +118,29 @@ class Route:
 
     @property
     def number(self) -> int:
-        """How many addresses there are."""
+        """Number of addresses."""
         return len(self._endpoints)
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the server is known to be a node of a cluster."""
+        """Return whether the server is known to be a node of a cluster."""
         with self._lock:
             return self._endpoints[self._index].kind == "cluster"
 
     @property
     def is_up(self) -> bool:
-        """Whether the server that is used now was greeted, and is the one that the client knows."""
+        """Return whether the server in use was greeted, and is the one that the client knows."""
         return self._up
 
     @property
     def is_direct(self) -> bool:
-        """Whether nobody is asked where the server is: all addresses are those of servers."""
+        """Return whether all addresses are those of servers, so that nobody is asked where the server is."""
         with self._lock:
             return all(endpoint.kind == "server" for endpoint in self._endpoints)
 
     @property
     def lost_place(self) -> str:
-        """What instances have in common that are lost together: their addresses, or the node of a cluster."""
+        """A text that instances which are lost together have in common: their addresses, or the node of a cluster."""
         with self._lock:
             is_one = all(endpoint.kind != "cluster" for endpoint in self._endpoints)
             return self.url if is_one else self._lost or self.url
@@ -231,7 +231,7 @@ class Route:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether every address refuses, for a reason that waiting does not change."""
+        """Return whether every address refuses, for a reason that waiting does not change."""
         with self._lock:
             return len(self._causes) == len(self._endpoints) and all(e.is_lasting for e in self._causes.values())
 
@@ -243,7 +243,7 @@ class Route:
         return min(_FIRST_PAUSE * 2.0**rounds, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
 
     def summed_up(self, error: Unavailable, retry_timeout: float) -> Unavailable:
-        """What to tell when nothing helped: with several addresses, what came of each."""
+        """Return the error to raise when nothing helped: with several addresses, the failure of each."""
         beside = f"; this client works at {self.left} now" if self.left else f"; {self.stays}" if self.stays else ""
         with self._lock:
             if len(self._endpoints) == 1 and not beside:
@@ -261,7 +261,7 @@ class Route:
     # -- greeting
 
     def questions(self) -> list[tuple[EncodableT, ...]]:
-        """What every new connection asks first; `check_server` reads the replies."""
+        """Return the commands that every new connection sends first; `check_server` reads the replies."""
         return greet(self.instance)
 
     def confirmed(self) -> tuple[int, int]:

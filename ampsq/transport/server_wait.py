@@ -33,7 +33,7 @@ class _Leaving(Protocol):
 
 
 class _Question:
-    """Whether a server answers: asked by one, waited for by many."""
+    """One question whether a server answers: asked by one thread, awaited by many."""
 
     def __init__(self) -> None:
         self.answered = threading.Event()

@@ -183,7 +183,7 @@ class SharedKeepalive:
             self._using.release()
 
     def shows(self, client: LiveClient) -> bool:
-        """Whether the server is shown that a client lives; False: the connection is lost, or its slot was moved."""
+        """Return whether the server is shown that a client lives; False: connection lost, or its slot moved."""
         return not self._has_ended and self._clients.get(self._channel(client)) is client
 
     # -- joining

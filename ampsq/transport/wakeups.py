@@ -53,7 +53,7 @@ class Wakeups:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server sends what happens."""
+        """Return whether the server sends events."""
         return self._connection is not None
 
     def open(self, instances: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ class _Column(NamedTuple):
 
 
 class _State:
-    """What is known of one group.
+    """The state of one group.
 
     Attributes:
         size: how many messages it has.
@@ -89,7 +89,7 @@ class Rows:
 
     @property
     def left_out(self) -> int:
-        """How many messages are left out."""
+        """Number of messages that are left out."""
         return len(self._unread) + self._unread_for_good
 
     def groups(self) -> list[Group]:

@@ -1,4 +1,4 @@
-"""What a view's rows are made of: the available messages of a queue, or everything in topics' logs, and their news."""
+"""Sources of a view's rows: the available messages of a queue, or everything in topics' logs, and their news."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FIRST_READ: Final = 20
 
 
 class ViewSource(Protocol):
-    """What a view's rows are made of."""
+    """The source of a view's rows."""
 
     async def start(self) -> None:
         """Begin to read everything."""

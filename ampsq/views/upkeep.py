@@ -145,7 +145,7 @@ class Follower:
 
     @property
     def left_out(self) -> int:
-        """How many messages are more than expressions read, so that they are in no row."""
+        """Number of messages that are more than expressions read, so that they are in no row."""
         return self._rows.left_out
 
     async def _check(self) -> None:
@@ -204,7 +204,7 @@ class Follower:
 
     @property
     def is_told(self) -> bool:
-        """Whether all that had changed at the beginning of the turn was looked at and accepted."""
+        """Return whether all that had changed at the beginning of the turn was looked at and accepted."""
         return self.complete and self._compared and not self._changed and not self._gone
 
     def go_on_from(self, former: Follower) -> None:
@@ -224,7 +224,7 @@ class Follower:
 
 
 def is_over_queue(catalog: Catalog, view: View) -> bool:
-    """Whether a view is made of the available messages of a queue, not of topics."""
+    """Return whether a view is made of the available messages of a queue, not of topics."""
     return len(view.underlying_topic) == 1 and view.underlying_topic[0] in catalog.queues
 
 
@@ -302,7 +302,7 @@ async def next_rows(follower: Follower, wait: float) -> list[dict[str, object]]:
 
 
 def fingerprint(view: View) -> str:
-    """What marks stored rows as those of this definition."""
+    """Return the mark of stored rows of this definition."""
     return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
 
 
@@ -329,7 +329,7 @@ async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMess
 
 
 async def _is_kept(instance: str, view: View) -> bool:
-    """Whether somebody keeps the rows of this definition, and has all of them."""
+    """Return whether somebody keeps the rows of this definition, and has all of them."""
     state = await view_state(instance, view.name)
     until = await kept_until(instance, view.name)
     return state == fingerprint(view) and until > await server_time()

@@ -15,6 +15,7 @@ from ampsq.transport.store import Store
 WITHOUT = {
     "up",
     "demo",
+    "init",
     "apply",
     "coordinator",
     "coordinators",
@@ -46,6 +47,7 @@ CALLS = {
     "publish": [["orders", "{}"], ["orders", "--file", "-"]],
     "subscribe": [["work", "--count", "1"]],
     "subscribe-topic": [["orders", "--bookmark", "epoch"]],
+    "tail": [["work"], ["orders", "--count", "1"]],
     "ack": [["work", BOOKMARK], ["work", "--filter", "/id = 1"]],
     "dead-letters": [["list", "dead"], ["redrive", "dead", "--yes"]],
     "worker": [["handler:handle", "--queue", "work"]],

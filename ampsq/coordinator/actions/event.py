@@ -31,7 +31,7 @@ CONDITIONS: Final = -1
 
 
 class JournalFacts(TypedDict):
-    """What the journal has of a message that a queue gave up."""
+    """The journal's facts about a message that a queue gave up."""
 
     reason: str
     consumer_reason: str
@@ -75,13 +75,13 @@ class ActionEvent:
         return rendered(template, self.variables)
 
     def body(self, data: str | None) -> bytes:
-        """What a step publishes."""
+        """Return the body that a step publishes."""
         if data is not None:
             return self.text(data)
         return self.letter if self.letter is not None else self.variables.get("AMPS_DATA", b"")
 
     def to_json(self, **known: object) -> bytes:
-        """It as it is kept among those that failed, with what else is known of it."""
+        """Return the event as it is kept among those that failed, with what else is known of it."""
         facts = {
             "source": self.source,
             "number": self.number,
@@ -95,7 +95,7 @@ class ActionEvent:
 
     @classmethod
     def from_facts(cls, facts: EventFacts) -> Self:
-        """It as `to_json` kept it."""
+        """Make the event from what `to_json` kept."""
         return cls(
             facts["source"],
             facts["number"],
@@ -179,7 +179,7 @@ def dead_letter_body(
 
 
 def _returned(each: CameBack) -> dict[str, str]:
-    """When a message came back, why, and from whom."""
+    """Return when a message came back, why, and from whom."""
     # What follows the slash is the number of the client's request.
     who = each.client.rpartition("/")[0] or each.client
     found = {"came_back": iso_time(each.at), "cause": each.cause, "subscription": each.subscription, "client": who}

@@ -128,7 +128,7 @@ class Followed:
         return stream_of(self.action.name, source)
 
     def _place(self, source: ActionSource) -> SourcePosition:
-        """Where the action is in a source, wherever it was seen last."""
+        """Return the action's position in a source, wherever it was seen last."""
         place = place_of(self._store, self.action.name, source.name)
         self._cursors[source.name] = place.cursor
         return place

@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """How far a run came: so many events from the first on are done, and the one behind them failed, if any did."""
+    """The progress of a run: so many events from the first on are done, and the one behind them failed, if any did."""
 
     done: int
     failure: Failure | None
@@ -62,7 +62,7 @@ def publisher_of(action: Action, origin: str, source: str, index: int) -> str:
 
 
 def named_topic(event: ActionEvent, step: Do.publish) -> str:
-    """Where a step publishes an event."""
+    """Return the topic to which a step publishes an event."""
     return parse_name(event.text(step.topic).decode(errors="replace"))
 
 

@@ -85,7 +85,7 @@ def read_entries(store: Store, stream: Stream, cursor: str, count: int) -> list[
 
 
 def place_of(store: Store, action: str, source: str) -> SourcePosition:
-    """Where an action is in a source; at the beginning of one that it has not seen yet."""
+    """Return an action's position in a source; at the beginning of one that it has not seen yet."""
     return store.call(read_source_position(store.instance, action, source))
 
 
@@ -130,7 +130,7 @@ class EventReader:
         yield from self._filled(pending)
 
     def _drafts(self, entry: SourceEntry) -> list[_Draft | ActionEvent | None]:
-        """What an entry has: as many as there are events, those that are wanted filled as far as they can be."""
+        """Draft the events of an entry: as many as there are, those that are wanted filled as far as they can be."""
         match self._source.kind:
             case "journal":
                 return self._settled(entry)
@@ -282,7 +282,7 @@ class EventReader:
 
 
 def _linked(told: Happening) -> dict[str, bytes]:
-    """What is known of the link to a destination."""
+    """Return the variables that tell of the link to a destination."""
     said = LinkState.parse(told.data)
     return {
         "AMPS_REPLICATION_TRANSPORT_NAME": told.topic,

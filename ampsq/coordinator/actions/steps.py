@@ -57,7 +57,7 @@ class Performer:
         self._context = InstanceContext(store.instance, origin)
 
     def holds(self, event: ActionEvent, conditions: Iterable[Part]) -> bool:
-        """Whether all conditions are true of an event."""
+        """Return whether all conditions are true of an event."""
         return all(self._holds(event, condition) for condition in conditions)
 
     def _holds(self, event: ActionEvent, condition: Part) -> bool:
@@ -71,7 +71,7 @@ class Performer:
         raise StepFailed(f"{condition.word}: this version does not know this condition")
 
     def _document(self, event: ActionEvent, body: bytes, *, published: bool) -> Document:
-        """What expressions read of a text: JSON, unless it is the body of the event's message, as it was published."""
+        """Return the document that expressions read of a text: JSON, unless it is the event's own message."""
         topic = event.variables.get("AMPS_TOPIC", b"").decode(errors="replace")
         found = self._catalog.message_type(topic) if published else JSON
         return Document(body, origin=self._context.origin, instance=self._context.instance, message_type=found)

@@ -1,4 +1,4 @@
-"""What actions may do outside of the instance, and only where the coordinator was started so: programs and webhooks."""
+"""Effects of actions outside of the instance, programs and webhooks, if the coordinator was started for that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StepFailed(AmpsqError):
 
 @dataclass(frozen=True, slots=True)
 class OutsidePermissions:
-    """What a coordinator may do for actions outside of the instance.
+    """The permissions of a coordinator for actions outside of the instance.
 
     Attributes:
         commands: run programs.
@@ -45,7 +45,7 @@ class OutsidePermissions:
         return [*(["commands"] if self.commands else []), *(f"webhooks {prefix}" for prefix in self.webhooks)]
 
     def wait_for(self, action: Action) -> bool:
-        """Whether an action waits for what is outside: so long that nothing else may wait for it."""
+        """Return whether an action waits for what is outside: so long that nothing else may wait for it."""
         return self.suffice(action) and any(isinstance(step, Do.execute | Do.webhook) for step in action.do)
 
     @staticmethod
@@ -54,7 +54,7 @@ class OutsidePermissions:
         return sum(step.timeout for step in action.do if isinstance(step, Do.execute | Do.webhook))
 
     def suffice(self, action: Action) -> bool:
-        """Whether a coordinator with these may make all steps of an action, as far as that can be known before."""
+        """Return whether a coordinator with these may make all steps of an action, as far as can be known before."""
         needs = {type(step) for step in action.do}
         return (self.commands or Do.execute not in needs) and (bool(self.webhooks) or Do.webhook not in needs)
 
@@ -120,7 +120,7 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def _is_below(url: str, prefix: str) -> bool:
-    """Whether an address is one of those that a prefix allows: no other host, and no way up."""
+    """Return whether an address is one of those that a prefix allows: no other host, and no way up."""
     try:
         asked, allowed = urllib.parse.urlsplit(url), urllib.parse.urlsplit(prefix)
         same = (asked.scheme, asked.hostname, asked.port) == (allowed.scheme, allowed.hostname, allowed.port)

@@ -1,1 +1,1 @@
-"""Whether what an instance holds is right, and making it right again from log and journal."""
+"""Check of an instance's data, and repair from log and journal."""

@@ -1,4 +1,4 @@
-"""What may be wrong with a queue: a stable word each, what it means, and how it is mended."""
+"""Faults that a queue may have: a stable word each, its meaning, and the way it is mended."""
 
 from __future__ import annotations
 

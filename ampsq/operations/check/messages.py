@@ -30,7 +30,7 @@ _EXAMPLES: Final = 20
 
 @dataclass(slots=True)
 class Findings:
-    """What was found wrong: words of `ampsq.operations.check.findings.DIFFERENCES`.
+    """The faults found: words of `ampsq.operations.check.findings.DIFFERENCES`.
 
     Attributes:
         numbers: word -> how many.
@@ -43,7 +43,7 @@ class Findings:
     undecided: list[str] = field(default_factory=list)
 
     def wants(self, word: str) -> bool:
-        """Whether one more example of a kind is told."""
+        """Return whether one more example of a kind is told."""
         return len(self.examples.get(word, ())) < _EXAMPLES
 
     def add(self, word: str, number: int = 1, bookmark: Bookmark | None = None) -> None:
@@ -147,7 +147,7 @@ class Ledger:
         )
 
     def weights(self, refs: Sequence[bytes]) -> dict[bytes, int]:
-        """How much each of a page's refs is settled; those that the journal does not have are left out.
+        """Return the weight by which each of a page's refs is settled, without those that the journal does not have.
 
         The refs are of one topic and in order, as in its log.
         """
@@ -173,7 +173,7 @@ class Ledger:
         return self._data.execute("INSERT OR IGNORE INTO found VALUES(?, ?)", (word, ref)).rowcount > 0
 
     def open_up_to(self, boundary: bytes, number: int) -> Iterator[list[bytes]]:
-        """What was remembered, up to a ref, in order, `number` at a time."""
+        """Yield the remembered refs up to one, in order, `number` at a time."""
         last = b""
         while True:
             rows = self._data.execute(

@@ -64,7 +64,7 @@ class StateDifference:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What checking a queue came to.
+    """The result of checking a queue.
 
     Attributes:
         queue: the queue.
@@ -88,7 +88,7 @@ class CheckReport:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was wrong."""
+        """Return whether nothing was wrong."""
         return not self.differences
 
     def as_dict(self) -> dict[str, object]:

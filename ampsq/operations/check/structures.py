@@ -30,7 +30,7 @@ _SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "runs", "ahead
 
 @dataclass(slots=True)
 class Timetable:
-    """What the timetable has of messages.
+    """The timetable's entries of messages.
 
     Attributes:
         strays: entries of queues that do not exist.
@@ -44,7 +44,7 @@ class Timetable:
 
 
 def next_count(count: int, found: int) -> int:
-    """How many entries to ask for next, when `count` of them came with so many bytes of bodies."""
+    """Return the number of entries to ask for next, when `count` of them came with so many bytes of bodies."""
     return max(1, min(2 * count, _MOST, _BYTES * count // max(found, 1)))
 
 

@@ -47,7 +47,7 @@ _DONE: Final = ("settled", "")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rule says of one thing.
+    """The finding of one rule about one thing.
 
     Attributes:
         check: what was looked at, as in ``persistence``; docs/cli.md lists all.
@@ -72,7 +72,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFacts:
-    """What is looked at twice, since it tells something by what becomes of it.
+    """The facts that are read twice, since they tell something by what becomes of them.
 
     Attributes:
         is_attended: whether a coordinator is at work.

@@ -29,7 +29,7 @@ _START: Final = "ampsq coordinator"
 
 
 def coordinator(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
-    """Whether one runs, and does in time what is due."""
+    """Check that a coordinator runs, and does in time what is due."""
     oldest = max((now.now - at for at in now.late.values()), default=0)
     if not now.seen.is_attended:
         text = "no coordinator is at work"
@@ -44,7 +44,7 @@ def coordinator(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]
 
 
 def keepers(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
-    """Whether somebody keeps the views: each has one coordinator, which says so every few seconds."""
+    """Check that somebody keeps the views: each has one coordinator, which says so every few seconds."""
     # Those of actions and of links have other names; the rules of these tell of them.
     for view in filter(is_name, sorted(now.keepers)):
         subject, away = f"view {view}", now.now - now.keepers[view]
@@ -109,7 +109,7 @@ def backlogs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 
 
 def dead_letters(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
-    """Whether messages that were given up in the last hour wait: those that were put back, or settled, do not."""
+    """Find messages that were given up in the last hour and wait; put back or settled ones do not count."""
     for topic, letters in sorted(now.dead_letters.items()):
         subject, why = f"topic {topic}", "what a queue gives up was processed by nobody"
         if letters.number and not letters.waiting:
@@ -191,7 +191,7 @@ def logs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 
 
 def first_publishes(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
-    """That a first publish makes no topic, where the instance says so."""
+    """Tell that a first publish makes no topic, where the instance says so."""
     if now.seen.figures.defined_only:
         text = f"{count_text(len(now.topics), 'topic')}; a first publish to another name is refused (topics: defined)"
         yield Finding("topics", "instance", well=True, text=text)

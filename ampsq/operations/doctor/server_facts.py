@@ -67,23 +67,23 @@ class ServerFacts:
 
     @property
     def used(self) -> tuple[int, int]:
-        """How many bytes of its memory are used, and how many it may use; 0: no bound is set."""
+        """Bytes of its memory that are used, and that it may use; 0: no bound is set."""
         return int(self.info.get("used_memory", 0)), int(self.info.get("maxmemory", 0))
 
     @property
     def is_full(self) -> bool:
-        """Whether it refuses what takes memory."""
+        """Return whether it refuses what takes memory."""
         used, most = self.used
         return 0 < most <= used
 
     @property
     def is_loading(self) -> bool:
-        """Whether it still reads its data."""
+        """Return whether it still reads its data."""
         return self.info.get("loading") == "1"
 
     @property
     def is_readable(self) -> bool:
-        """Whether what is on it can be looked at."""
+        """Return whether its contents can be looked at."""
         is_old = bool(self.kind) and is_too_old(self.kind, self.version)
         return not (is_old or self.is_loading or self.mode == "sentinel")
 

@@ -1,4 +1,4 @@
-"""What is wrong with the server: whether it can serve at all, and how; its clock, and the way to it."""
+"""Faults of the server: whether it can serve at all, and how; its clock, and the way to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def version(now: ServerFacts) -> Iterator[Finding]:
 
 
 def role(now: ServerFacts) -> Iterator[Finding]:
-    """Whether it takes changes: it is no replica, and no Sentinel."""
+    """Check that it takes changes: it is no replica, and no Sentinel."""
     if now.mode == "sentinel":
         why, mend = "it has no data; it tells where those are", "--url sentinel://HOST:PORT/SERVICE"
         yield Finding("role", "server", well=False, text="it is a Sentinel", why=why, mend=mend)
@@ -56,7 +56,7 @@ def role(now: ServerFacts) -> Iterator[Finding]:
 
 
 def loading(now: ServerFacts) -> Iterator[Finding]:
-    """Whether it still reads its data."""
+    """Check whether it still reads its data."""
     if now.is_loading:
         text = f"it loads its data, {float(now.info.get('loading_loaded_perc') or 0):.0f}% are there"
         why = "until it has all, it answers nothing, and what is on it was not looked at"
@@ -66,7 +66,7 @@ def loading(now: ServerFacts) -> Iterator[Finding]:
 
 
 def rights(now: ServerFacts) -> Iterator[Finding]:
-    """What this user may not ask of the server."""
+    """Find what this user may not ask of the server."""
     if now.refused:
         text = f"this user may not use {' and '.join(now.refused)}"
         why = "what the server is, how it keeps data and how far it is cannot be told"
@@ -74,7 +74,7 @@ def rights(now: ServerFacts) -> Iterator[Finding]:
 
 
 def persistence(now: ServerFacts) -> Iterator[Finding]:
-    """What a crash takes back."""
+    """Tell what a crash takes back."""
     if not now.kind:
         return
     wrong = list(_unsafe(now))
@@ -109,7 +109,7 @@ def _unsafe(now: ServerFacts) -> Iterator[Finding]:
 
 
 def memory(now: ServerFacts) -> Iterator[Finding]:
-    """What happens when memory is full, and how soon it is."""
+    """Tell what happens when memory is full, and how soon it is."""
 
     def told(text: str, why: str = "", mend: str = "") -> Finding:
         return Finding("memory", "server", well=not why, text=text, why=why, mend=mend)
@@ -134,7 +134,7 @@ def memory(now: ServerFacts) -> Iterator[Finding]:
 
 
 def cluster(now: ServerFacts) -> Iterator[Finding]:
-    """Whether a cluster goes on in time when it loses one of its primaries."""
+    """Check whether a cluster goes on in time when it loses one of its primaries."""
     if now.mode != "cluster" or "cluster-node-timeout" not in now.settings:
         return
 
@@ -179,7 +179,7 @@ def clock(now: ServerFacts) -> Iterator[Finding]:
 
 
 def latency(now: ServerFacts) -> Iterator[Finding]:
-    """What a round trip takes."""
+    """Measure the time of a round trip."""
     if not now.now:
         return
     text = f"a round trip takes {now.latency:.2f} ms"
@@ -198,7 +198,7 @@ def latency(now: ServerFacts) -> Iterator[Finding]:
 
 
 def functions(now: ServerFacts) -> Iterator[Finding]:
-    """Whether the server functions are ours, and there where this process would call them."""
+    """Check that the server functions are ours, and there where this process would call them."""
 
     def told(text: str, why: str = "", mend: str = "") -> Finding:
         return Finding("functions", "server", well=not why, text=text, why=why, mend=mend)

@@ -53,7 +53,7 @@ class SetAside(NamedTuple):
 
 
 class SourcePosition(NamedTuple):
-    """Where an action is in a source.
+    """An action's position in a source.
 
     Attributes:
         cursor: the ID of the last entry that is done; with ``+<events>`` behind it, so many of that entry are.

@@ -44,7 +44,7 @@ class PositionChange(Protocol):
 
     @property
     def reached(self) -> Sequence[tuple[str, str]]:
-        """Those of `beyond` that the place has come to."""
+        """The messages of `beyond` that the place has come to."""
 
     @property
     def passed(self) -> Mapping[tuple[str, str], Id]:
@@ -56,7 +56,7 @@ class PositionChange(Protocol):
 
     @property
     def gone(self) -> Sequence[RunKey]:
-        """Those that are there no more."""
+        """The runs that are there no more."""
 
 
 def read_position(instance: str, subscription: str) -> Call[StoredPosition | None]:

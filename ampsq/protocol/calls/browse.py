@@ -46,7 +46,7 @@ class WatchReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where a walk over a queue's messages begins and ends.
+    """Bounds of a walk over a queue's messages.
 
     Attributes:
         end: the last ID of all that was recorded when it began.
@@ -140,7 +140,7 @@ def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[B
 
 
 def find_available(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
-    """Which of at most 500 messages are available now; None in the place of one that is not.
+    """Find which of at most 500 messages are available now; None in the place of one that is not.
 
     The answer may be about the first ones only, at least one, where they are large: ask again for the rest.
     """

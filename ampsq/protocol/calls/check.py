@@ -117,7 +117,7 @@ class Entries(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be more; what came since is not waited for, or a busy journal would have no end."""
+        """Return whether there may be more; what came since is not waited for, or a busy journal would have no end."""
         return len(self.entries) >= _JOURNAL_STEP
 
 

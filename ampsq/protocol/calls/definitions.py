@@ -96,7 +96,7 @@ class CompiledQueue:
 
     @property
     def arguments(self) -> list[EncodableT]:
-        """What is between `target` and `number` in the script's head."""
+        """The arguments between `target` and `number` in the script's head."""
         numbers = " ".join(str(self.numbers[name]) for name in COMPILED) + (f" {self.topic}" if self.topic else "")
         numbers += f":{self.type}" if self.type else ""
         ring = "" if self.ring is None else self.ring

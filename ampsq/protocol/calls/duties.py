@@ -58,7 +58,7 @@ class WatchedInstance:
     clients: str = ""
 
     def words(self, *, remote: bool) -> list[EncodableT]:
-        """What the script is given of it; `remote`: it is to look for messages that others own."""
+        """Return the script's arguments about it; `remote`: the script is to look for messages that others own."""
         mode = "2" if self.follows else "1"
         head = (self.name, self.catalog, mode, self.clients, len(self.streams))
         queues = self.queues if remote else ()
@@ -66,7 +66,7 @@ class WatchedInstance:
 
 
 class InstanceNews(NamedTuple):
-    """What has happened at one instance.
+    """News of one instance.
 
     Attributes:
         wait: seconds until the first entry of its timetable is due; None: that is not soon.
@@ -82,7 +82,7 @@ class InstanceNews(NamedTuple):
 
 
 class NewsReply(NamedTuple):
-    """What has happened at some instances.
+    """News of some instances.
 
     Attributes:
         now: the server's clock, seconds.

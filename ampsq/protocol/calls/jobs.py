@@ -35,7 +35,7 @@ __all__ = [
 
 
 class PartitionProgress(NamedTuple):
-    """How far a partition is recorded in an epoch.
+    """Progress of recording a partition in an epoch.
 
     Attributes:
         rows: how many; -1: a later epoch followed, so all of them.
@@ -47,7 +47,7 @@ class PartitionProgress(NamedTuple):
 
 
 class StagedRows(NamedTuple):
-    """What one attempt has put aside of a partition's rows for one instance.
+    """Rows of a partition that one attempt has put aside for one instance.
 
     Attributes:
         lane: ``<instance>/<partition>``.

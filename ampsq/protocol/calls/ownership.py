@@ -37,7 +37,7 @@ __all__ = [
 
 
 class RoomRequest(NamedTuple):
-    """What an instance has room for, as its request says it.
+    """The messages that an instance has room for, by its own request.
 
     Attributes:
         shares: owners, and for how many messages of each.
@@ -90,7 +90,7 @@ class AssumedMessages(NamedTuple):
 
 
 class OwnerCounts(NamedTuple):
-    """Who owns the messages of a queue.
+    """Counts of a queue's messages by their owners.
 
     Attributes:
         elsewhere: those that were read and that another instance owns.

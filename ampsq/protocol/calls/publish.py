@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long messages live, and when they are due.
+    """Expiration and due time of messages.
 
     Attributes:
         expiration: ms, or None.

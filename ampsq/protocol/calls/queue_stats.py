@@ -87,12 +87,12 @@ class QueueStats:
 
     @property
     def settled(self) -> int:
-        """What left the queue for good since it was defined."""
+        """Number of messages that left the queue for good since it was defined."""
         return int(self.acknowledged + self.expired + self.evicted + self.missing)
 
     @property
     def entered(self) -> int:
-        """What came into the queue since it was defined, as far as it is not owned elsewhere."""
+        """Number of messages that entered the queue since it was defined, without those owned elsewhere."""
         return int(self.settled + self.depth)
 
     def __repr__(self) -> str:

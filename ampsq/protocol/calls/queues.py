@@ -89,7 +89,7 @@ class LeaseRun:
 
 @dataclass(frozen=True, slots=True)
 class TakeReply:
-    """What was picked up, and the acknowledgements refused: ref, code.
+    """The elements picked up, and the acknowledgements refused: ref, code.
 
     `elements`: heads and bodies in turn; a head with several refs, a space between them, is that of a run: their tokens
     follow each other from the head's on, and as many bodies follow. A refusal `RUN_OVER` has the token of a run instead

@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a log goes on behind a place.
+    """The part of a log behind a place.
 
     Attributes:
         added: entries that were ever added to it.
@@ -52,7 +52,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reader says of itself; see the script `report_reader`."""
+    """A reader's report on itself; see the script `report_reader`."""
 
     state: str
     behind: int
@@ -62,7 +62,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReaderOrder:
-    """What a reader is told: nothing, ``offline`` or ``disconnect``; why, what is used, and the limit."""
+    """An order to a reader: none, ``offline`` or ``disconnect``; its reason, the use, and the limit."""
 
     word: str
     reason: str
@@ -78,7 +78,7 @@ class DurableHolder(NamedTuple):
 
 
 def lag(places: Iterable[tuple[str, Id]]) -> Call[list[Lag]]:
-    """How far topics' logs go on behind IDs."""
+    """Measure the part of each topic's log that lies behind an ID."""
     arguments = [text for topic, stream_id in places for text in (topic, id_text(stream_id))]
     return script_call("measure_lag", arguments, _read_lags, repeatable=True)
 

@@ -66,7 +66,7 @@ class StoredRecord:
 
 
 def is_end(fields: Mapping[bytes, bytes]) -> bool:
-    """Whether a log entry tells that a record ended, and is no message."""
+    """Return whether a log entry tells that a record ended, and is no message."""
     return fields.get(_ADDRESSED) == _NOWHERE and _BODY in fields
 
 
@@ -102,7 +102,7 @@ class RecordPage:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What became of one step of a deletion: where the next begins (None: nowhere), how many, or done before."""
+    """The result of one step of a deletion: next step's start (None: nowhere), number, and if it was done before."""
 
     next: str | None
     number: int

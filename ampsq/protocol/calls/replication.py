@@ -53,7 +53,7 @@ Now = int | str
 
 
 class Applied(NamedTuple):
-    """What `apply` did.
+    """The result of `apply`.
 
     Attributes:
         recorded: entries that are here now.
@@ -146,7 +146,7 @@ class JournalRow:
 
     @property
     def origin(self) -> str:
-        """Who journaled it."""
+        """Origin of the instance that journaled it."""
         return self.source.partition(b"~")[0].decode()
 
     def arguments(self, path: str) -> Iterable[EncodableT]:
@@ -211,7 +211,7 @@ def set_mark() -> Call[str]:
 
 
 def lacking_destinations(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
-    """Which sync destinations do not have everything up to a mark, or to places, yet.
+    """Find the sync destinations that do not have everything up to a mark, or to places, yet.
 
     Args:
         after: the mark; "" without one.

@@ -52,7 +52,7 @@ class RetentionLimits:
 
 
 class StreamFollower(NamedTuple):
-    """Who comes to a stream later, and needs it until then.
+    """A follower that comes to a stream later, and needs it until then.
 
     Attributes:
         kind: of the stream: ``log``, ``journal`` or ``deliveries``.

@@ -42,7 +42,7 @@ class SubscribeReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a subscription asks for.
+    """The request of a subscription.
 
     Attributes:
         asked: unacknowledged messages at most.
@@ -66,7 +66,7 @@ class SubscribeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceReply:
-    """What became of a subscription that was replaced.
+    """The result of replacing a subscription.
 
     Attributes:
         max_backlog: the effective one.

@@ -1,4 +1,4 @@
-"""Which coordinators a server has: a list that they keep themselves, so that each instance is cared for by one of them.
+"""Coordinators of a server: a list that they keep themselves, so that each instance is cared for by one of them.
 
 It is one key outside of all instances, and a hint as the list of instances is: who cannot read it cares for all
 instances, which does no harm, since every duty may be done twice.
@@ -39,7 +39,7 @@ STALE: Final = 1_900
 
 @dataclass(slots=True)
 class CoordinatorEntry:
-    """What a coordinator says of itself.
+    """A coordinator's entry about itself.
 
     Attributes:
         id: its name, unlike any other's.
@@ -64,7 +64,7 @@ class CoordinatorEntry:
     late: dict[str, float] = field(default_factory=dict)
 
     def may_care_for(self, instance: str) -> bool:
-        """Whether it would care for an instance at all."""
+        """Return whether it would care for an instance at all."""
         return not self.named or instance in self.named
 
 

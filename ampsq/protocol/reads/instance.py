@@ -54,7 +54,7 @@ def is_attended(instance: str) -> Call[bool]:
 
 
 class InstanceState(NamedTuple):
-    """What a client that opens an instance has to know of it.
+    """The state of an instance, as a client that opens it has to know.
 
     Attributes:
         has_format: whether it is there, and its keys have this version's format.

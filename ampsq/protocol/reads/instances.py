@@ -1,4 +1,4 @@
-"""Which instances a server has: a list that clients keep for coordinators, consoles and commands.
+"""Instances of a server: a list that clients keep for coordinators, consoles and commands.
 
 It is one key, which a cluster has in one slot: while that is out of reach, all instances in other slots are well. So it
 is a hint: nobody needs it to open an instance, and it is not waited for as long as an answer of the instance is.

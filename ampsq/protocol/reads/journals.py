@@ -74,7 +74,7 @@ class QueueEntry:
 
     @property
     def milliseconds(self) -> int:
-        """When it was written, by the server's clock."""
+        """Time when it was written, by the server's clock."""
         return int(self.id.partition("-")[0])
 
     @property
@@ -84,17 +84,17 @@ class QueueEntry:
 
     @property
     def by(self) -> str:
-        """Who settled them; "" where nobody is named."""
+        """Name of the client that settled them; "" where none is named."""
         return self._text(_BY)
 
     @property
     def reason(self) -> str:
-        """Why; of an expiry its reasons, with commas between; "" for nothing."""
+        """Reason; of an expiry its reasons, with commas between; "" for none."""
         return self._text(_REASON)
 
     @property
     def consumer_reason(self) -> str:
-        """Why, as a consumer says; "" for nothing."""
+        """Reason that a consumer gave; "" for none."""
         return self._text(_CONSUMER_REASON)
 
     @property

@@ -82,7 +82,7 @@ async def complete(topic: str) -> None:
 
 
 async def rank_of(topic: str, stream_id: Id) -> int:
-    """How many entries were ever added to a log up to an ID; its index is complete."""
+    """Return the number of entries that were ever added to a log up to an ID; its index is complete."""
     place, rank = await find_point(topic, stream_id)
     ended = place >= stream_id
     while not ended:
@@ -116,7 +116,7 @@ async def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) 
 
 
 async def cuts(instance: str, topic: str, after: Id, last: Id, parts: int) -> list[Id]:
-    """Where to cut the entries behind one ID up to another into parts of about the same number; its index is complete.
+    """Return IDs that cut the entries behind one ID up to another into about equal parts; the index is complete.
 
     Gives IDs strictly between the two, rising: the last one of each part but the last. Fewer, where entries are few.
     """

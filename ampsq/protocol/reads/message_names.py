@@ -1,4 +1,4 @@
-"""Where messages are here that bookmarks name, and how messages are named that are here; flows."""
+"""Places of messages that bookmarks name, and names of messages that are here; flows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LocatedMessage", "find_bookmark", "find_bookmarks", "name_message", 
 
 
 class LocatedMessage(NamedTuple):
-    """Where a message is that a bookmark names.
+    """The place of a message that a bookmark names.
 
     Attributes:
         bookmark: its name; of one that was named by its publisher's number its own, where it is here.
@@ -33,12 +33,12 @@ class LocatedMessage(NamedTuple):
 
     @property
     def ref(self) -> str:
-        """Its place here; "" where it is not here."""
+        """The message's place here; "" where it is not here."""
         return ref_of(self.bookmark.topic, self.id) if self.id else ""
 
     @property
     def absence(self) -> str:
-        """Why it is not here, as the end of a sentence."""
+        """Reason why it is not here, as the end of a sentence."""
         if isinstance(self.bookmark, PublisherBookmark):
             publisher, sequence = self.bookmark.publisher, self.bookmark.sequence
             return (
@@ -124,7 +124,7 @@ def _parts(text: Bookmark | str) -> Sequence[str]:
 
 
 async def _by_number(numbers: Sequence[PublisherBookmark], topics: Iterable[str] | None) -> dict[str, LocatedMessage]:
-    """Where messages are that are named by their publishers' numbers."""
+    """Return the places of messages that are named by their publishers' numbers."""
     known: dict[str, LocatedMessage] = {}
     for topic in list((await catalog()).topics) if topics is None else topics:
         for first in range(0, len(numbers), BATCH):

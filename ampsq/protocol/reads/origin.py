@@ -1,4 +1,4 @@
-"""Who an instance is and was: whose an entry of a log is that has no source; as lua/log/lib/incarnations.lua has it."""
+"""Identity of an instance, past and present: the origin of log entries without a source (see incarnations.lua)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a queue begins to read its topics: the place of a recovery point in each log, and how much lies before it."""
+"""Start of a queue in its topics: the place of a recovery point in each log, and how much lies before it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def judged_by_former_filters(instance: str, queue: str) -> dict[str, str]:
 
 
 async def _definitions(instance: str, queue: str) -> list[tuple[str, dict[str, str]]]:
-    """What became of the queue's definition, the last change first: how, and the cursors then."""
+    """Return the changes of the queue's definition, the last one first: how, and the cursors then."""
     asked: Call[list[RawEntry]] = command(["XREVRANGE", key(instance, "definitions", queue), "+", "-"], list)
     entries, out = await asked, []
     for _, flat in entries:

@@ -1,4 +1,4 @@
-"""What kind of server this is, whether it can be trusted with messages, and what is wrong with it."""
+"""Kind of a server, whether it can be trusted with messages, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def kind_and_version(info: Mapping[str, str]) -> tuple[str, str]:
 
 
 def is_too_old(kind: str, version: str) -> bool:
-    """Whether it lacks what our scripts need."""
+    """Return whether the server lacks what our scripts need."""
     return _number(version) < ((8, 0) if kind == "valkey" else (7, 0))
 
 
@@ -171,7 +171,7 @@ def cluster_configuration() -> Call[dict[str, str]]:
 
 
 class FlushNote(NamedTuple):
-    """What a coordinator has noted of how a server flushes.
+    """A coordinator's note on the way a server flushes.
 
     Attributes:
         run: the ID of the server's process that it is about; "": nothing was noted.
@@ -198,7 +198,7 @@ def _flush_note(reply: bytes | None) -> FlushNote:
 
 
 async def _flushing(instance: str, run: str) -> tuple[dict[str, str], list[str]]:
-    """How the server flushes, and what is to be said of that."""
+    """Return the settings by which the server flushes, and remarks on them."""
     try:
         return (await configuration()), []
     except NotPermitted:

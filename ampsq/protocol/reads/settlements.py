@@ -1,4 +1,4 @@
-"""Whether a subscription itself ended its leases: what journal and attempts of a queue say; a flow.
+"""Leases that a subscription itself ended, as journal and attempts of a queue show; a flow.
 
 It is asked only after a call was repeated: its first run may have done what the second one was refused for. Who repeats
 it may be a later process, which does not know when it was sent first.

@@ -70,7 +70,7 @@ class Stream:
         return f"{self.kind} {self.of}" if self.of else self.kind
 
     def key(self, instance: str) -> str:
-        """Its key: for calls of this room, for rules of rights, and for what is compared with plain commands."""
+        """Return its key: for calls of this room, for rules of rights, and for what is compared with plain commands."""
         return key(instance, self.kind, self.of) if self.of else key(instance, self.kind)
 
 

@@ -1,4 +1,4 @@
-"""Who subscribes to queues: which subscriptions there are, until when each counts as alive, and what each holds."""
+"""Subscribers of queues: which subscriptions there are, until when each counts as alive, and what each holds."""
 
 from __future__ import annotations
 
