@@ -36,7 +36,8 @@ from ampsq.testing.relay import Relay
 from ampsq.transport import known_functions
 from ampsq.transport.store import Store
 
-# The servers of tests have functions, and every call of a hot script is one; without them by AMPSQ_FUNCTIONS=off (docs/testing.md).
+# The servers of tests have functions, and every call of a hot script is one; not with AMPSQ_FUNCTIONS=off
+# (docs/testing.md).
 if are_used():
     known_functions._FEW = 0
 # How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.

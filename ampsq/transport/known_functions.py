@@ -25,7 +25,7 @@ _log = logging.getLogger("ampsq")
 #: What a server answers that does not have a function, and one whose user may call none.
 _UNKNOWN: Final = "Function not found"
 _FORBIDDEN: Final = "'fcall' command"
-#: Calls of a verb on a connection before its function is looked for: its text has about 150 kB, and a call gains some 40 us.
+#: Calls of a verb on a connection before its function is looked for: to read its 150 kB costs what a few calls gain.
 _FEW: Final = 9
 #: Seconds until a function that was not there, or was no longer, is looked for again.
 _AGAIN: Final = 60.0

@@ -276,7 +276,9 @@ def test_where_one_of_many_has_fields_of_its_own_all_have_leases_of_their_own_an
     world.queue("work", "orders", lease=5_000)
     log = world.key(":log:orders")
     for number in range(12):
-        world.store.redis.xadd(log, {"b": str(number)} | ({"h": "{}"} if number == special else {}), id=f"1000-{number}")
+        world.store.redis.xadd(
+            log, {"b": str(number)} | ({"h": "{}"} if number == special else {}), id=f"1000-{number}"
+        )
     messages = world.take(world.subscribe("work", asked=12), 12)
 
     assert kept(world)[0] == 0
