@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ampsq.coordinator.duty import Duty, Happened
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.duties import InstanceNews
+    from ampsq.replication.link_rounds import LinkRounds
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -67,6 +68,7 @@ class InstanceDuties:
         store: on the instance.
         servers: what waits for a lost server.
         powers: what actions may do outside of the instance.
+        rounds: what the links of all instances ask together.
 
     Attributes:
         store: on the instance.
@@ -74,13 +76,15 @@ class InstanceDuties:
         leaving: set when the instance is not cared for any more.
     """
 
-    def __init__(self, store: Store, servers: ServerWait, powers: OutsidePermissions) -> None:
+    def __init__(
+        self, store: Store, servers: ServerWait, powers: OutsidePermissions, rounds: LinkRounds | None = None
+    ) -> None:
         self.store, self.leaving = store, threading.Event()
         self.watched = WatchedInstance(store.instance)
         self._definitions = Definitions()
         self._foreign = ForeignEntries(self._definitions, is_scanning=False)
         self._absence = LostClients()
-        self._links = Links(servers, self._definitions)
+        self._links = Links(servers, self._definitions, rounds=rounds)
         self._retention = Retention(definitions=self._definitions)
         self._duties: Sequence[Duty] = (
             SweepDue(),

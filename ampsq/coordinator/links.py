@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ampsq.coordinator.duty import Happened
     from ampsq.protocol.calls.catalog import Catalog
+    from ampsq.replication.link_rounds import LinkRounds
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -50,6 +51,7 @@ class Links:
         servers: what waits for a lost server; None: each link waits by itself.
         definitions: the catalog that it goes by; default one of its own.
         clock: seconds; default the monotonic clock.
+        rounds: what all links ask together; None: each link asks by itself.
 
     Attributes:
         shared_queues: the queues that another instance has, too.
@@ -63,11 +65,12 @@ class Links:
         servers: ServerWait | None = None,
         definitions: Definitions | None = None,
         clock: Callable[[], float] = time.monotonic,
+        rounds: LinkRounds | None = None,
     ) -> None:
-        self._servers, self._clock = servers, clock
+        self._servers, self._clock, self._rounds = servers, clock, rounds
         self._definitions = definitions or Definitions()
         self.shared_queues: tuple[str, ...] = ()
-        self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
+        self._runs: dict[str, tuple[str, threading.Thread, LinkRunner]] = {}
         self._version = -1
         self._recovery: Recovery | None = None
         # Consumers here, and messages elsewhere by queue, as they were seen last; and since when that is so.
@@ -105,8 +108,8 @@ class Links:
 
     def stop(self) -> None:
         """Ask all links to end, without waiting for them."""
-        for _, _, stopping in self._runs.values():
-            stopping.set()
+        for _, _, run in self._runs.values():
+            run.stop()
 
     def close(self) -> None:
         """End all links."""
@@ -120,8 +123,8 @@ class Links:
     def _end(self, names: Sequence[str]) -> None:
         """End links together, within one deadline."""
         ended = [self._runs.pop(name) for name in names]
-        for _, _, stopping in ended:
-            stopping.set()
+        for _, _, run in ended:
+            run.stop()
         until = time.monotonic() + _ENDS_WITHIN
         for _, thread, _ in ended:
             thread.join(max(until - time.monotonic(), 0.0))
@@ -133,10 +136,11 @@ class Links:
             definition = Destination.from_json(text)
             if name in self._runs or not definition.addresses:
                 continue
-            stopping = threading.Event()
-            run = LinkRunner(store.url, store.instance, definition, stopping, self._servers)
+            run = LinkRunner(
+                store.url, store.instance, definition, threading.Event(), self._servers, rounds=self._rounds
+            )
             thread = threading.Thread(target=run.run, name=f"link-{store.instance}-{name}", daemon=True)
-            self._runs[name] = (text, thread, stopping)
+            self._runs[name] = (text, thread, run)
             thread.start()
 
     def _recover(self, store: Store) -> None:

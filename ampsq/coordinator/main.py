@@ -18,6 +18,7 @@ from ampsq.coordinator.membership import PERIOD, Membership
 from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.protocol.reads.instances import list_instances
 from ampsq.protocol.reads.server import is_cluster_node
+from ampsq.replication.link_rounds import LinkRounds
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Coordinator:
         # Held while instances are begun with and let go of, and while the end of all begins.
         self._changing = threading.Lock()
         self._servers = ServerWait(_log)
+        self._link_rounds = LinkRounds(self._servers)
         self._found: Sequence[str] = ()
         self._search_fault = ""
         self._pool = ThreadPoolExecutor(_ROUNDS, thread_name_prefix="coordinator-round")
@@ -211,5 +213,6 @@ class Coordinator:
             store = self._servers.store(self._url, name, _RETRY_TIMEOUT)
             membership = None if self._is_cluster else self._membership
             watch = ServerWatch(store, self._servers, self._pool.submit, membership)
-        watch.add(InstanceDuties(watch.store.of_instance(instance), self._servers, self._powers))
+        own = watch.store.of_instance(instance)
+        watch.add(InstanceDuties(own, self._servers, self._powers, self._link_rounds))
         return watch

@@ -95,6 +95,7 @@ class Call(_Awaited, Generic[_T_co]):
         repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
         parts: how it is made in several; None: it cannot be.
         is_sent_ahead: False: it may be refused as too much to read, so that nothing is sent behind it before its reply.
+        key: of another instance of the server, which its script works on; "" for the one that it is sent to.
     """
 
     script: scripts.Script | None
@@ -106,6 +107,7 @@ class Call(_Awaited, Generic[_T_co]):
     repeated: bool = False
     parts: CallParts[_T_co] | None = None
     is_sent_ahead: bool = True
+    key: str = ""
 
     @property
     def only_reads(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.base.log_positions import FIRST, id_text, parse_id
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ampsq.replication.durability_gate import GateMaker
     from ampsq.transport.store import Store
 
-__all__ = ["Link", "LinkProgress"]
+__all__ = ["Link", "LinkProgress", "NewsWaiter"]
 
 #: Messages, about, that one read of a journal tells of.
 _TOLD: Final = 500
@@ -80,6 +80,10 @@ class LinkProgress(NamedTuple):
 _Gates = tuple[DurabilityGate[LinkPage], DurabilityGate[dict[str, str]]]
 
 
+#: Waits behind places for so many seconds; gives whether something may have come.
+NewsWaiter: TypeAlias = "Callable[[Mapping[Stream, str], float], bool]"
+
+
 class Link:
     """Copies from a source to a destination. Call `open`, then `step` again and again; after an error, `open` again.
 
@@ -93,6 +97,8 @@ class Link:
         version: of the source's catalog that says so.
         clock: gives the time that the destination's scripts are called with; default its server's own.
         gate: makes what lets through only what is durable at a store's server.
+        wait_for_news: waits, once everything was read and applied, behind places and for so many seconds; gives whether
+            something may have come. Default: this link asks by itself.
     """
 
     def __init__(
@@ -107,7 +113,9 @@ class Link:
         version: int = 0,
         clock: Callable[[], Now] = str,
         gate: GateMaker = DurabilityGate,
+        wait_for_news: NewsWaiter | None = None,
     ) -> None:
+        self._wait_at_rest = wait_for_news or self._ask_for_news
         self._clock, self._make_gate = clock, gate
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
         self._queues, self._version = list(queues), version
@@ -293,7 +301,7 @@ class Link:
             AmpsqError: either side failed: open the link again.
         """
         gate, arrived = self._gates or self.open()
-        if wait and self._rests and not self._wait_for_news(wait):
+        if wait and self._rests and not self._wait_at_rest(self._waiting(), wait):
             return LinkProgress(0, 0, 0, 0, is_idle=True)
         sending, is_idle, is_end = self._sending, False, True
         if sending.is_waiting:
@@ -356,7 +364,7 @@ class Link:
         instance, streams = self._source.instance, {stream: id_text(place) for stream, place in self._places.items()}
         if not streams:
             return [], True
-        if wait and not self._wait_for_news(wait):
+        if wait and not self._ask_for_news(self._waiting(), wait):
             return [], True
         # Of what is here under another bookmark there is little.
         count = max(_PAGE // sum(stream.kind == "log" for stream in streams), 50)
@@ -383,11 +391,14 @@ class Link:
             places[str(stream)] = id_text(here)
         return self._with_fields(found), horizon is None
 
-    def _wait_for_news(self, wait: float) -> bool:
-        """Wait until anything comes that this link reads; False when the time is over."""
+    def _waiting(self) -> dict[Stream, str]:
+        """The positions at which whatever this link reads goes on."""
         waiting = {stream: id_text(place) for stream, place in self._places.items()}
         waiting |= {journal_of(queue): self._journals[queue] for queue in self._queues}
-        waiting |= {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}
+        return waiting | {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}
+
+    def _ask_for_news(self, waiting: Mapping[Stream, str], wait: float) -> bool:
+        """Wait until anything comes; False when the time is over."""
         return self._source.call(wait_for_streams(self._source.instance, waiting, wait))
 
     def _with_fields(self, entries: list[SourceEntryCopy]) -> list[SourceEntryCopy]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
@@ -29,24 +30,20 @@ from ampsq.replication.link_ends import (
     validate_link,
     waiting_destinations,
 )
+from ampsq.replication.link_rounds import LinkRounds
 from ampsq.replication.report import SILENT
 from ampsq.transport.errors import describe_failure
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
-    import threading
-
     from ampsq.replication.link_ends import LinkEnd
     from ampsq.transport.store import Store
 
 __all__ = ["LinkRunner"]
 
 _log = logging.getLogger("ampsq.replication")
-#: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
+#: Milliseconds for which a link is run by one coordinator without a sign of life.
 _PERIOD: Final = 5_000
-_RENEW: Final = 1.0
-#: A link on which nothing moves gives a sign of life, and reads the definitions, each so many times `_RENEW`.
-_IDLE_RENEW: Final = 2
 #: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
 _FIRST_PAUSE: Final = 0.1
 #: Seconds for which a call to the other side is repeated.
@@ -68,6 +65,7 @@ class LinkRunner:
         destination: the definition, of that instance, of where it replicates to.
         stopping: set when it is to stop.
         servers: what waits for a lost server; default this link alone does.
+        rounds: what links ask together; default this link alone.
     """
 
     def __init__(
@@ -77,9 +75,16 @@ class LinkRunner:
         destination: Destination,
         stopping: threading.Event,
         servers: ServerWait | None = None,
+        *,
+        rounds: LinkRounds | None = None,
     ) -> None:
         self._url, self._instance, self._definition, self._stopping = url, instance, destination, stopping
         self._servers = servers or ServerWait(_log)
+        self._rounds = rounds or LinkRounds(self._servers)
+        # While it stands; and that it has to look by itself, or why it is lost.
+        self._directions: LinkDirections | None = None
+        self._is_wanted = threading.Event()
+        self._failure: Unavailable | None = None
         self._owner = secrets.token_hex(8)
         self._reported = ""
         # What it said last while it was not connected: its state, why, and whether that is final.
@@ -90,6 +95,13 @@ class LinkRunner:
         self._losses = self._lost_at = 0
         # Addresses that were found to lead to an instance of our own name.
         self._namesakes: set[str] = set()
+
+    def stop(self) -> None:
+        """Tell it to stop, without waiting for that."""
+        self._stopping.set()
+        directions = self._directions
+        if directions is not None:
+            directions.wake()
 
     def run(self) -> None:
         """Connect, step, and after a failure again; returns when it is told to stop."""
@@ -141,33 +153,48 @@ class LinkRunner:
             other = self._reach(own, state, stack)
             state.state, state.reason = "waiting", f"{other.peer.name} answers, and is asked what it has"
             note_state(own_store, state)
-            directions = LinkDirections(own, other, self._definition, state)
+            self._directions = directions = LinkDirections(own, other, self._definition, state, self._rounds)
             try:
                 self._step(own, other, directions, state)
             finally:
+                self._directions = None
                 directions.close()
         return True
 
     def _step(self, own: LinkEnd, other: LinkEnd, directions: LinkDirections, state: LinkState) -> None:
-        renew_at, looks = 0.0, 0
-        versions = own.catalog.version, other.catalog.version
-        while not self._stopping.is_set():
-            if time.monotonic() >= renew_at:
-                renew_at = time.monotonic() + _RENEW
-                looks += 1
-                if directions.is_idle and looks % _IDLE_RENEW:
-                    directions.step()
-                    continue
-                if defined_versions(own, other) != versions:
-                    return
-                if not own.store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
-                    return
-                directions.report(self._owner)
-                self._last = ("waiting", "", False)
-                self._say(state)
-                self._tell(own.store, state)
-                directions.validate_again()
-            directions.step()
+        self._failure = None
+        hold = duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD, own.store.instance)
+
+        def failed(error: Unavailable | None) -> None:
+            self._failure = error or self._failure
+            self._is_wanted.set()
+            directions.wake()
+
+        if not self._look(own, other, directions, state):
+            return
+        self._is_wanted.clear()
+        with directions.asked_each_round(hold, self._owner, failed):
+            while not self._stopping.is_set():
+                if self._is_wanted.is_set():
+                    self._is_wanted.clear()
+                    if self._failure is not None:
+                        raise self._failure
+                    if not self._look(own, other, directions, state):
+                        return
+                directions.step()
+
+    def _look(self, own: LinkEnd, other: LinkEnd, directions: LinkDirections, state: LinkState) -> bool:
+        """See what is defined at both ends, hold the link, and say there that it stands; False: it is to be left."""
+        if defined_versions(own, other) != (own.catalog.version, other.catalog.version):
+            return False
+        if not own.store.call(duty_calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+            return False
+        directions.report(self._owner)
+        self._last = ("waiting", "", False)
+        self._say(state)
+        self._tell(own.store, state)
+        directions.validate_again()
+        return True
 
     def _reach(self, own: LinkEnd, state: LinkState, stack: ExitStack) -> LinkEnd:
         """The first instance of the list that answers; one that has a link to us comes before all others.

@@ -342,7 +342,7 @@ class Connection:
                         self._read_function(self.functions, call.script.name)
                     name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
-                words = (*script, 1, self.key, *words)
+                words = (*script, 1, call.key or self.key, *words)
             try:
                 # In one go, where redis-py would look at every argument first.
                 requests.append(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stub knows requests of one word

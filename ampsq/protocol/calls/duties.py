@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.schema import slot_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,9 +156,18 @@ def scan_foreign_entries(topics: Mapping[str, str]) -> Call[dict[str, str]]:
     return script_call("scan_foreign_entries", ["", *arguments], read, repeatable=True)
 
 
-def hold_view(view: str, owner: str, period: int) -> Call[bool]:
-    """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
-    return script_call("keep_duty", ["", view, owner, period], bool, repeatable=True)
+def hold_view(view: str, owner: str, period: int, instance: str = "") -> Call[bool]:
+    """Be the one that keeps a view up to date, for `period` ms; False while somebody else is.
+
+    Args:
+        view: the view, or another duty.
+        owner: who is it.
+        period: ms.
+        instance: default the one that the call is sent to.
+    """
+    call = script_call("keep_duty", ["", view, owner, period], bool, repeatable=True)
+    call.key = slot_key(instance) if instance else ""
+    return call
 
 
 def note_flushing(run: str, appendfsync: str, on_rewrite: str, held_until: int) -> Call[bool]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+import re
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from ampsq.base.log_positions import parse_id
-from ampsq.protocol.replies import name_set, names, texts
+from ampsq.protocol.replies import name_set, names, pairs, texts
 from ampsq.protocol.request import Call, command
 from ampsq.protocol.schema import FIELDS, key
 
@@ -26,6 +27,7 @@ __all__ = [
     "incoming_instances",
     "read_link_reports",
     "read_link_state",
+    "read_raw_groups",
     "read_sent_places",
     "removed_up_to",
     "write_link_state",
@@ -33,6 +35,9 @@ __all__ = [
 
 #: A field of `LinkState` is named as a type is.
 _Json: TypeAlias = "str | bytes"
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+#: In a report: the group, as JSON has it.
+_GROUP: Final = re.compile(rb'"group":"((?:[^"\\]|\\.)+)"')
 _OUT: Final = "out "
 _IN: Final = "in "
 
@@ -93,7 +98,7 @@ class LinkState:
 
     def text(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return _ENCODER.encode({name: getattr(self, name) for name in self.__slots__})
 
 
 class LinkReports(NamedTuple):
@@ -124,6 +129,15 @@ def _read_reports(reply: RawHash) -> LinkReports:
         direction, _, other = name.partition(" ")
         (reports.outgoing if f"{direction} " == _OUT else reports.incoming)[other] = LinkState.parse(text)
     return reports
+
+
+def read_raw_groups(instance: str) -> Call[dict[bytes, bytes]]:
+    """Read the group that each destination's link found last, as text to compare, without parsing the reports."""
+
+    def read(reply: RawHash) -> dict[bytes, bytes]:
+        return {name: found[1] for name, text in pairs(reply) if name[:4] == b"out " and (found := _GROUP.search(text))}
+
+    return command(["HGETALL", key(instance, "links")], read)
 
 
 def read_link_state(instance: str, destination: str) -> Call[LinkState | None]:

@@ -26,6 +26,7 @@ __all__ = [
     "is_opened",
     "is_slot_key_taken",
     "slot_key",
+    "version_and_origin",
 ]
 
 _FORMAT: Final = str(FORMAT).encode()
@@ -46,6 +47,15 @@ def catalog_version(instance: str) -> Call[int | None]:
     return command(
         ["HGET", key(instance, "instance"), FIELDS["catalog"]], lambda reply: None if reply is None else int(reply)
     )
+
+
+def version_and_origin(instance: str) -> Call[tuple[int | None, str]]:
+    """Read the version of what is defined, and who the instance is; None and "" where there is none."""
+
+    def read(reply: list[bytes | None]) -> tuple[int | None, str]:
+        return None if reply[0] is None else int(reply[0]), (reply[1] or b"").decode()
+
+    return command(["HMGET", key(instance, "instance"), FIELDS["catalog"], FIELDS["origin"]], read)
 
 
 def is_attended(instance: str) -> Call[bool]:

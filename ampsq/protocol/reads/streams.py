@@ -47,6 +47,7 @@ __all__ = [
     "stream_facts",
     "stream_length",
     "stream_memory",
+    "wait_for_any",
     "wait_for_streams",
 ]
 
@@ -201,6 +202,22 @@ def wait_for_streams(instance: str, places: Mapping[Stream, str], seconds: float
     """Wait until one of the streams has an entry behind its ID; False when the time is over."""
     block = max(round(seconds * 1000), 1)
     return command(["XREAD", "COUNT", 1, "BLOCK", block, *_streams(instance, places)], bool, blocks=seconds)
+
+
+def wait_for_any(places: Mapping[str, str], seconds: float) -> Call[list[str]]:
+    """Wait until a stream of any instance has an entry behind its ID; gives the keys of those that have.
+
+    Args:
+        places: key of a stream -> an ID.
+        seconds: at most.
+    """
+    block = max(round(seconds * 1000), 1)
+    words: list[EncodableT] = ["XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *places, *places.values()]
+
+    def read(reply: RawStreams) -> list[str]:
+        return [name.decode() for name in replies.streams(reply)]
+
+    return command(words, read, blocks=seconds)
 
 
 def find_news(instance: str, places: Mapping[Stream, str], wait: float) -> Call[list[Stream]]:
