@@ -1,4 +1,4 @@
-"""Rounds: the calls that all links of a process make at one server again and again, in one packet; each link alone had ten.
+"""Rounds: calls that all links of a process make at one server again and again, in one packet; each alone had ten.
 
 A link says at both ends that it stands, holds its duty, and sees whether what is defined there has changed. A link that
 has read everything waits for entries. Both are done here, by one thread a server (in a cluster: an instance), for all
