@@ -49,9 +49,9 @@ class KnownFunctions:
         self._look_at = dict.fromkeys(HOT, 0.0)
 
     def is_due(self, verb: str) -> bool:
-        """Count a call, and return whether to read the text of the verb's function before it: not for a single one."""
+        """Count a call of a script, and return whether to read the text of its function before it: not for a few."""
         at = self._look_at.get(verb)
-        if at is None or verb in self.names:
+        if at is None:
             return False
         self._calls[verb] += 1
         return self._calls[verb] > _FEW and time.monotonic() >= at
