@@ -30,9 +30,7 @@ Examples:
 @click.option("--filter", "text", metavar="EXPR", help="Instead of bookmarks: all that match, leased or not.")
 @click.option("--cancel", is_flag=True, help="Hand leased messages back: they are delivered again.")
 @click.option("--expire", is_flag=True, help="Remove them unprocessed; dead-letter actions see them.")
-@click.option(
-    "--reason", metavar="TEXT", help="Why, one line, for whoever looks at the messages or their dead letters."
-)
+@click.option("--reason", metavar="TEXT", help="The reason, one line, shown with the messages and their dead letters.")
 @bulk
 @connection_options
 def ack(

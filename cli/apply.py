@@ -93,10 +93,11 @@ def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, y
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
     Shows what would change, + for new, ~ for changed, - for removed, element by element, and asks. FILE is YAML, or a
-    configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input;
-    MODULE:APP is an ampsq.App, from the current folder or from what is installed. It is checked whole, against the
-    server too, before anything is done. What is already so is left alone, so that a file may be applied again and
-    again. A definition is whole: an element left out goes back to its default. Without --prune nothing is removed.
+    configuration of AMPS, or the broker.xml of an Artemis, with a warning for each element without effect here; - is
+    standard input; MODULE:APP is an ampsq.App, from the current folder or from what is installed. It is checked whole,
+    against the server too, before anything is done. What is already so is left alone, so that a file may be applied
+    again and again. A definition is whole: an element left out goes back to its default. Without --prune nothing is
+    removed.
     """
     definitions = loaded_from(file)
     if not definitions and not prune:

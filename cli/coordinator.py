@@ -75,9 +75,9 @@ def coordinator(
 ) -> None:
     """Run the coordinator: time-outs, dead letters and replication for your own server.
 
-    Returns what lapsed leases and lost workers held, notices messages that others wrote, keeps views, runs actions.
-    One is enough, and any number may run; without any, these things wait. Runs until Ctrl-C or SIGTERM. The
-    embedded server has its own.
+    It returns messages of lapsed leases and lost workers to their queues, notices messages written without ampsq, keeps
+    views, and runs actions. One is enough, and any number may run; without any, this work waits. Runs until Ctrl-C or
+    SIGTERM. The embedded server has its own.
     """
     group = ctx.parent.obj if ctx.parent is not None else None
     address = url or (group.url if group else os.environ.get("AMPSQ_URL"))

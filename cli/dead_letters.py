@@ -46,9 +46,9 @@ _FILTERS = "--filter, --source or --reason"
 def _choosing(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that choose letters."""
     for option in (
-        click.option("--reason", metavar="R", help="Only what was given up for R, as in max_cancels."),
-        click.option("--source", metavar="QUEUE", help="Only what QUEUE gave up."),
-        click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/message/price > 10'."),
+        click.option("--reason", metavar="R", help="Only letters given up for reason R, as in max_cancels."),
+        click.option("--source", metavar="QUEUE", help="Only letters of QUEUE."),
+        click.option("--filter", "text", metavar="EXPR", help="Only letters that match, as in '/message/price > 10'."),
     ):
         function = option(function)
     return function

@@ -37,9 +37,9 @@ Examples:
 def functions(ctx: click.Context, settings: CommandSettings) -> None:
     """List, load and remove server functions, which cost a server less than scripts.
 
-    They are the scripts that publish, deliver and settle, and do the same. Processes call them
-    where a server has them, and send scripts elsewhere. Functions belong to a server: who loads them needs a right of
-    the server's own (`ampsq acl server`). Where a server has no users, coordinators load them.
+    They are the scripts that publish, deliver and settle, and do the same. Processes call them where a server has them,
+    and send scripts elsewhere. Functions belong to a server: the user that loads them needs a right of the server's own
+    (`ampsq acl server`). Where a server has no users, coordinators load them.
     """
     ctx.obj = settings
 
@@ -49,8 +49,8 @@ def functions(ctx: click.Context, settings: CommandSettings) -> None:
 def list_(settings: CommandSettings) -> None:
     """List the functions of this release as they are at the server, at each primary of a cluster, and those of others.
 
-    here: it has this release's text; missing; replaced: under this name is another text, which nobody calls who has
-    read it; other: of another release.
+    here: it has this release's text; missing; replaced: another text has this name; processes that have noticed do not
+    call it; other: of another release.
     """
     _show(settings, list(_at_each_primary(settings, functions_at)))
 

@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sow-delete": "Delete records of a topic with a key, by one of --key, --filter and --data.",
     "views": "List the views with what they are made of, or show one's definition.",
     "actions": "List the actions with what they have done, or show one; retry or drop what failed.",
-    "publishers": "List the publishers that have a name: how far they are, and who is logged on.",
+    "publishers": "List the publishers that have a name: their last message, and the client that is logged on.",
     "replication": "Show links to other instances with their lag, and who owns the messages of shared queues.",
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue as they come.",

@@ -24,10 +24,10 @@ _COLUMNS = ("name", "sequence", "bookmark", "at", "client", "seen")
 @click.command(epilog="\b\nExamples:\n  ampsq publishers\n  ampsq publishers --json | jq .sequence")
 @listing_options(_COLUMNS)
 def publishers(settings: CommandSettings) -> None:
-    """List the publishers that have a name: how far they are, and who is logged on.
+    """List the publishers that have a name: their last message, and the client that is logged on.
 
-    Who publishes with a store is logged on from its start to its end in order; who died stays so, until
-    the next process logs on under the name. Names of actions and views begin with action: and view:.
+    A publisher with a store is logged on from its start until it closes. One that died stays logged on until the next
+    process logs on under its name. Names of actions and views begin with action: and view:.
     """
     with settings.client() as client:
         found = client.admin.publishers()

@@ -22,9 +22,9 @@ __all__ = ["queues"]
 
 _EPILOG = """\b
 depth = waiting + ready + held + leased + delayed + scheduled, that is, what is not settled:
-  waiting    recorded, and not yet read by the queue; if that has a filter, also what it will not take
+  waiting    recorded, and not yet read by the queue; if that has a filter, also messages that it passes over
   ready      read and waiting: came back, or has its place by priority and filters
-  held       a barrier that waits, and what was read behind it
+  held       a barrier that waits, and messages read behind it
   leased     delivered, and not acknowledged
   delayed    comes back later
   scheduled  was published for later
@@ -66,8 +66,8 @@ _SHORT: Final = {
 def queues(settings: CommandSettings, name: str | None) -> None:
     """List the queues with their figures, or show one.
 
-    With NAME: that queue's definition, without what is as by default, what it has from address settings, and all its
-    figures.
+    With NAME: that queue's definition, without the elements at their defaults; the elements that it has from address
+    settings; and all its figures.
     """
     from ampsq.definitions.address_setting import settled_for
 

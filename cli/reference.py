@@ -20,13 +20,13 @@ __all__ = ["commands", "reference"]
 # ruff: noqa: E501
 _HEAD = """# The command line
 
-Made of the program itself by `python -m ampsq.cli.reference > docs/cli.md`; a test holds it against that.
+This page has every command of `ampsq` with its options, columns and examples. It is made of the program itself by `python -m ampsq.cli.reference > docs/cli.md`; a test holds it against that.
 
 Options of the server (`--url`, `--instance`, `--data-dir`, `--json`) may stand before the command or behind it. Listings have
 `-o table`, `json` (one array), `jsonl` (an object a line, also `--json`), `yaml` and `csv`. The columns that are named below are those of
 CSV and the names in the others; they stay, new ones are added at the end. A value that is no text or number is JSON in CSV. The table is for
 people and may change. `--watch` shows a listing again and again. Nothing is coloured where the output is no terminal, or with
-`NO_COLOR`. What changes something, save `apply`, gives one object with `--json`, and has no `-o`.
+`NO_COLOR`. Commands that change something, save `apply`, print one object with `--json`, and have no `-o`.
 
 What changes many things at once (`ack --filter`, `trim`, `sow-delete --filter`, `actions drop --all`, `dead-letters redrive` and `drop`)
 says with `--dry-run` how many there are, and asks before it is done. Where nobody can be asked, it needs `--yes`.

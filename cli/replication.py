@@ -21,14 +21,14 @@ __all__ = ["replication"]
 
 _EPILOG = """\b
 Links, of this instance to others, then of others to it:
-  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: nobody says anything of it
+  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: no coordinator reports it
   ack      sync: publishers wait for it; async; downgraded: sync, but not waited for now
   behind   messages and journal entries that are not there yet, and for how long the oldest of them has been here
 Queues that several instances share:
   here, elsewhere    messages that this instance owns and that wait, and those that it knows and others own
   oldest, usual      how long the oldest of these has been here, and how long its owner usually takes to settle one
   in, out            messages that changed owner, to this instance and from it
-  deferred           what was told of messages that are still to come
+  deferred           reports on messages that have not arrived here yet
 
 \b
 Examples:
@@ -180,10 +180,11 @@ def _lasted(seconds: float | None) -> str | None:
 @click.argument("destination", shell_complete=names("destinations"))
 @connection_options
 def downgrade(settings: CommandSettings, destination: str) -> None:
-    """Wait for a sync destination no more: what its acknowledgement held back is let go at once.
+    """Stop waiting for a sync destination: publishers that wait for its acknowledgement go on at once.
 
-    The link goes on as an async one. It is UNSAFE TO FAIL OVER across it: what publishers were told is persisted may
-    be here alone. Clients do not, and instances that are reached over it count as behind until `upgrade`.
+    The link goes on as an async one. It is UNSAFE TO FAIL OVER across it: messages that were reported as persisted may
+    be here alone. Clients do not fail over across it: instances that are reached over it count as behind until
+    `upgrade`.
     """
     with settings.client() as client:
         changed = client.admin.downgrade_replication(destination)
@@ -217,11 +218,11 @@ def _tell(settings: CommandSettings, destination: str, what: str, *, changed: bo
 @click.argument("queue", shell_complete=names("queues"))
 @connection_options
 def enable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
-    """Deliver here what owners out of reach would have to give away; it MAY BE DELIVERED TWICE.
+    """Deliver the messages of owners that no link comes from; they MAY BE DELIVERED TWICE.
 
-    Without it, a message whose owner is lost waits until that is back: nothing is taken by time-out. With it, this
-    instance delivers the messages of every owner that no link comes from. What such an owner had delivered, and was
-    not acknowledged here yet, is delivered again.
+    Without it, a message whose owner is lost waits until that owner is back; no time-out moves it. With it, this
+    instance delivers the messages of every owner that no link comes from. A message that such an owner had delivered,
+    and whose acknowledgement has not come here, is delivered again. While all links are connected, it changes nothing.
     """
     with settings.client() as client:
         client.admin.enable_proxied_transfer(queue)
@@ -240,7 +241,7 @@ def enable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
 @click.argument("queue", shell_complete=names("queues"))
 @connection_options
 def disable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
-    """End what enable-proxied-transfer began; what was taken over stays here."""
+    """End proxied transfer of a queue; messages that were taken over stay here."""
     with settings.client() as client:
         client.admin.disable_proxied_transfer(queue)
     if settings.json:
@@ -256,9 +257,9 @@ def disable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
 def begin_incarnation(settings: CommandSettings) -> None:
     """Say that this instance's server was restored, or failed over to one that had less.
 
-    The links of the others then give back what they have of it and it lacks. Until everything is read of those that it
-    shares queues with, these are held; ampsq replication says for whom that waits. Clients of the instance have to be
-    made anew.
+    The links of the other instances then give back the messages that this instance has lost. Its shared queues deliver
+    nothing until it has read everything from the instances that share them; `ampsq replication` lists the ones it still
+    waits for. Clients of the instance have to be made anew.
     """
     with settings.client() as client:
         origin = client.admin.begin_incarnation()
@@ -276,8 +277,9 @@ def begin_incarnation(settings: CommandSettings) -> None:
 def recover_without(settings: CommandSettings, destination: str) -> None:
     """Let a new incarnation recover without a destination that is gone for good; it MAY DELIVER TWICE.
 
-    What that one alone knows, this instance then delivers without knowing it: what was settled there, or acknowledged
-    and told to nobody else, is delivered again. Should it come back, what it has is taken in.
+    This instance then delivers messages without the knowledge that only that destination has: a message that was
+    settled there, or acknowledged without any other instance knowing, is delivered again. If the destination comes
+    back, this instance takes in its messages and its journal.
     """
     with settings.client() as client:
         left = client.admin.recover_without(destination)
@@ -294,7 +296,8 @@ def recover_without(settings: CommandSettings, destination: str) -> None:
 def remove(settings: CommandSettings, destination: str) -> None:
     """Forget a destination: nothing is sent to it, and no log is kept for it, any more.
 
-    What it has stays there. Defined again, it gets what it lacks and the logs still have.
+    Messages that were sent stay there. If it is defined again, it gets the messages that it lacks, as far as the logs
+    still have them.
     """
     with settings.client() as client:
         was_there = client.admin.remove_destination(destination)

@@ -38,7 +38,7 @@ _COLUMNS = ("bookmark", "topic", "data", "headers", "deliveries", "key")
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", shell_complete=names("queues", "views", "topics"))
-@click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/price > 10'.")
+@click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
 @click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; one each, may be given again.")
 @click.option(
     "--top", type=click.IntRange(1), metavar="N", help="At most N; with --follow of those that are there first."
@@ -72,9 +72,9 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     delivery, records in that of their last messages. With --json a line has bookmark, topic, data, headers, deliveries
     (how often it was delivered before) and key (of a record); data that is not JSON is {"base64": ...}.
 
-    With --follow the records of a topic with a key are told first (command: sow), and then every message that changes
-    them (publish), or that one left the view (oof, out of focus: deleted, expired, or a match no more); with --at from
-    there on. With --json a line has command, reason, key, bookmark, topic, data and headers then.
+    With --follow the records of a topic with a key are printed first (command: sow), and then every message that
+    changes them (publish), or that one left the view (oof, out of focus: deleted, expired, or a match no more); with
+    --at from there on. With --json a line has command, reason, key, bookmark, topic, data and headers then.
     """
     is_live = conflation is not None or timeout is not None
     _check_follow(settings.output, follow=follow, one_by_one=count or bool(keys), live=is_live)

@@ -64,7 +64,7 @@ _OF_TOPICS: Final = (
 @click.option("--no-ack", is_flag=True, help="Hold them until the command ends: then they are queued again.")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
-@click.option("--reason", metavar="TEXT", help="Why, one line; with --cancel and --expire.")
+@click.option("--reason", metavar="TEXT", help="The reason, one line; with --cancel and --expire.")
 @failover
 @connection_options
 def subscribe(  # noqa: PLR0917  (click passes them by name)

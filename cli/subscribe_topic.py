@@ -77,7 +77,7 @@ class _Options(TypedDict):
 @click.option("--sub-id", metavar="NAME", help="A durable subscription; goes on where it was.")
 @click.option("--store", metavar="FILE", help="With --sub-id: where its place is kept; default on the server.")
 @click.option("--no-ack", is_flag=True, help="With --sub-id: leave its place as it is.")
-@click.option("--fully-durable", is_flag=True, default=None, help="Only what is on disk.")
+@click.option("--fully-durable", is_flag=True, default=None, help="Only messages that are on disk.")
 @click.option("--conflation", metavar="S", help="The latest of each key, each 1s; auto: when asked.")
 @click.option("--conflation-key", metavar="ID", multiple=True, help="As in /id; default the topic's key.")
 @failover

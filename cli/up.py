@@ -25,7 +25,7 @@ Examples:
   ampsq up
   ampsq up --data-dir /var/tmp/queues
   ampsq up --console                        # with a web console; the address is printed
-  ampsq up --url redis://localhost:6379     # only a coordinator, for a server of your own
+  ampsq up --url redis://localhost:6379     # a coordinator for your own server
 """
 
 

@@ -1,4 +1,4 @@
-"""What a run of the tests has called: entry scripts, rooms, verbs of both clients, commands.
+"""Calls of a run of the tests: entry scripts, rooms, verbs of both clients, commands.
 
 With `AMPSQ_SEEN=FOLDER` the plugin ``-p calls_seen`` notes it, each process of the tests in a file of its own;
 `tests/house/test_short_run.py` then says what `make test` left out. What only processes that a test starts call does

@@ -199,7 +199,7 @@ class MemoryServer:
 
 
 def _names_server(metafunc):
-    """Whether a test, or a fixture of its file, says itself which servers it wants."""
+    """Return whether a test, or a fixture of its file, names the servers that it wants."""
     fixtures = metafunc.definition._fixtureinfo.name2fixturedefs.get("server", ())
     return any(each.params is not None for each in fixtures) or any(
         "server" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")

@@ -109,7 +109,7 @@ class Work:
             channel.close()
 
     def take(self, core, channel, number, within=30.0):
-        """What is handed out: (body, delivery)."""
+        """Return the messages that are handed out: (body, delivery)."""
         got, until = [], time.monotonic() + within
         while len(got) < number and time.monotonic() < until:
             self.run(core.inbox.fetch(channel, 0.05))
@@ -532,7 +532,7 @@ def replicate(work):
 
 
 def begin_anew(work):
-    """What was recorded so far is of the last incarnation."""
+    """Begin a new incarnation, so that all that was recorded is of the last one."""
     before = str(work.store.call(read_origin(work.store.instance)))
     work.store.call(incarnation_calls.recover([f"{before.rpartition('.')[0]}.0"]))
     origin = work.store.run(new_incarnation())

@@ -1,4 +1,4 @@
-"""What tests of guaranteed publishing share: a server that can be away, a close that may fail."""
+"""Scenes of guaranteed publishing: a server that can be away, a close that may fail."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Guarded:
             self.user(role, instance)
 
     def refused(self):
-        """What it refused since it was last asked."""
+        """Return the server's refusals since the last question."""
         with contextlib.closing(self.plain()) as plain:
             told = plain.acl_log()
             plain.acl_log_reset()

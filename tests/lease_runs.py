@@ -42,7 +42,7 @@ def _parts(text, count):
 
 
 def spelled_out(leases, members, refs):
-    """What `leases` would hold if there were no runs, by what three keys of a queue hold."""
+    """Return what `leases` would hold if there were no runs, by what three keys of a queue hold."""
     found = dict(leases)
     for token, holder, names, held, ends in runs_of(members, refs):
         for number, ref in enumerate(names):
@@ -93,5 +93,5 @@ def in_runs(groups, by, found):
 
 
 def holder_is(by, found):
-    """Whether a subscription holds any run."""
+    """Return whether a subscription holds any run."""
     return any(holder == by for _, holder, *_ in found)

@@ -1,4 +1,4 @@
-"""What tests of dead letters share: queues whose messages die, letters of them, and as an action writes them."""
+"""Scenes of dead letters: queues whose messages die, letters of them, and as an action writes them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def die_in_two_queues(client, died):
 
 
 def settled(client, queue):
-    """What one takes and settles from a queue now, raw."""
+    """Take and settle all messages of a queue now, and return them raw."""
     with client.subscribe(queue, max_backlog=500) as messages:
         taken = rest_of(messages)
         for message in taken:

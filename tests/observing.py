@@ -1,4 +1,4 @@
-"""What tests of every kind look with: waiting for something with a deadline, and what a journal says."""
+"""Observers for tests of every kind: waiting for something with a deadline, and the journal's entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def eventually(condition, within=30.0):
 
 
 def journal_of(redis, instance, origin, queue):
-    """(how, reason, bookmark) of each message that a queue settled, in that order, past ampsq with plain commands."""
+    """Return (how, reason, bookmark) of each message that a queue settled, in order, by plain commands alone."""
     return [
         (fields[b"how"].decode(), fields[b"reason"].decode(), Bookmark.of(parse_ref(ref)[0], origin, parse_ref(ref)[1]))
         for _, fields in redis.xrange(key(instance, "journal", queue))
@@ -29,7 +29,7 @@ def journal_of(redis, instance, origin, queue):
 
 
 def is_cared_for(redis, *instances, within=20.0):
-    """Whether a coordinator does what is due in each of the instances from here on; with plain commands."""
+    """Return whether a coordinator does what is due in each of the instances from here on; with plain commands."""
     # Of a subscription that nobody knows: the sweep takes it off, and that is all.
     for name in instances:
         redis.zadd(key(name, "due"), {"departed nobody": 1})

@@ -1,4 +1,4 @@
-"""Which tests run on fakeredis as they do on Valkey and Redis, and which of them differ there, each with its reason."""
+"""Tests that run on fakeredis as on Valkey and Redis, and those that differ there, each with its reason."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ EXCEPTIONS = {
 
 
 def exception_of(module, test):
-    """Why a test does not hold on fakeredis; None where it does."""
+    """Return why a test does not hold on fakeredis; None where it does."""
     return EXCEPTIONS.get((module, test))

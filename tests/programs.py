@@ -149,7 +149,7 @@ class Called(Program):
 
 
 def at_terminal(run, width, *arguments):
-    """What a person sees in a terminal of that width."""
+    """Return what a person sees in a terminal of that width."""
     leader, follower = pty.openpty()
     process = run.start_at(follower, width, *arguments)
     os.close(follower)

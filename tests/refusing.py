@@ -1,4 +1,4 @@
-"""What is given to definitions, and what they say to it."""
+"""Refusals of definitions: what is given, and what they say to it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def cut(changelog: str, name: str, day: str) -> str:
 
 
 def section(changelog: str, name: str) -> str:
-    """What the changelog says of a version: the text of its tag; empty if it has no section."""
+    """Return a version's section of the changelog: the text of its tag; empty if it has none."""
     _, mark, rest = changelog.partition(f"\n## {name} - ")
     return rest.partition("\n")[2].split("\n## ")[0].strip() if mark else ""
 

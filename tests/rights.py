@@ -1,4 +1,4 @@
-"""Which rights of each role are used: what clients in a role sent while tests ran under roles.
+"""Rights of each role that are used: what clients in a role sent while tests ran under roles.
 
 With `AMPSQ_RIGHTS=FOLDER` the plugin `under_roles` notes every script and command that was sent in a role, each process
 in a file of its own. ``python tests/rights.py FOLDER`` then names the rights of each role that nothing used, and what

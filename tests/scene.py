@@ -1,4 +1,4 @@
-"""What scenarios are told with: picking up, settling, and what the journal says."""
+"""Parts of scenarios: picking up, settling, and what the journal says."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def settle_all(subscription, number=None):
 
 
 class Journal:
-    """What a queue's journal says was settled, read straight from the server."""
+    """The settlements in a queue's journal, read straight from the server."""
 
     def __init__(self, redis, instance, origin):
         self._redis, self._instance, self._origin = redis, instance, origin
 
     def entries(self, queue):
-        """(how, reason, bookmark) of each message, in the order in which they were settled."""
+        """Return (how, reason, bookmark) of each message, in the order in which they were settled."""
         return journal_of(self._redis, self._instance, self._origin, queue)

@@ -173,7 +173,7 @@ def _of_client(name):
 
 
 def _opening(connection):
-    """Who opens an instance: an administrator, where it is not there yet."""
+    """Return the role that opens an instance: an administrator's, where it is not there yet."""
     for home in connection.instances:
         known = behind(home.url)
         if known is not None:
@@ -356,7 +356,7 @@ def _own_posts(kind):
 
 
 def _first_uses(kind):
-    """What is first used by somebody who may not define it is made at once, as if a coordinator were at work."""
+    """Make at once what is first used by somebody who may not define it, as if a coordinator were at work."""
     plainly = kind.call
 
     def made(self):
@@ -516,7 +516,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_refused():
-    """What the server refused to the users of a test's roles fails it."""
+    """Fail a test whose roles' users the server refused something."""
     _refused()
     yield
     refused = sorted(each for each in _refused() if each[1:3] not in DONE_WITHOUT)
@@ -524,7 +524,7 @@ def _nothing_is_refused():
 
 
 def _refused():
-    """What servers refused since they were last asked; one that is gone is forgotten."""
+    """Return what servers refused since they were last asked; one that is gone is forgotten."""
     refused = set()
     for path, known in list(SERVERS.items()):
         try:

@@ -133,13 +133,18 @@ class Guard:
         shown = request.query_params.get("token")
         if shown is not None and request.method == "GET" and access.is_token(shown):
             return self._welcome(request)
-        if not access.is_cookie(request.cookies.get(self._cookie, "")):
+        if not (self._is_program(request) or access.is_cookie(request.cookies.get(self._cookie, ""))):
             return PlainTextResponse(
                 "The console needs its token: open the address that was printed when it started, with ?token=... at "
                 "its end.\n",
                 401,
             )
         return self._refused_change(request) if request.method not in ("GET", "HEAD") else None
+
+    def _is_program(self, request: Request) -> bool:
+        """Return whether a program asks that shows the token itself; a change needs what a page of ours has."""
+        kind, _, bearer = request.headers.get("authorization", "").partition(" ")
+        return request.method in ("GET", "HEAD") and kind.lower() == "bearer" and self._access.is_token(bearer.strip())
 
     def _welcome(self, request: Request) -> Response:
         # Without the token, so that it is in no history; a path alone, so that it leads nowhere else.

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.console.lookups import browse
+from ampsq.protocol.context import InstanceContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +22,10 @@ __all__ = ["CHANGES", "ConsoleChange", "Given", "change_named"]
 
 #: Name -> value of what a change is about.
 Given = dict[str, str]
+#: Messages that are settled in one call.
+_AT_ONCE: Final = 500
+#: Seconds that one look for messages may take.
+_LOOKS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class ConsoleChange:
         does: does it, and says what it did.
         counts: how many messages it would concern, where that can be said before; None: nothing to count.
         optional: fields that may be left out.
+        counted: what is said of the messages that were counted, behind their number.
         says: fields that the question itself has, each with its label; they may be left out.
         is_grave: whether it cannot be undone.
     """
@@ -45,6 +52,7 @@ class ConsoleChange:
     does: Callable[[Client, Mapping[str, str]], str]
     counts: Callable[[Client, Mapping[str, str]], int] | None = None
     optional: tuple[str, ...] = ()
+    counted: str = "now"
     says: Mapping[str, str] = field(default_factory=dict)
     is_grave: bool = False
 
@@ -81,6 +89,30 @@ def _matching(option: str) -> Callable[[Client, Mapping[str, str]], int]:
         return client.ack(given["queue"], option=option, filter=given["filter"], dry_run=True)
 
     return counts
+
+
+def _waiting(client: Client, given: Mapping[str, str]) -> int:
+    stats = client.admin.queue_stats(given["queue"])
+    return stats.waiting + stats.ready + stats.held
+
+
+def _present(client: Client, given: Mapping[str, str]) -> int:
+    return _waiting(client, given) + client.admin.queue_stats(given["queue"]).leased
+
+
+def _purge(client: Client, given: Mapping[str, str]) -> str:
+    queue, reason = given["queue"], given.get("reason")
+    rounds = -(-_present(client, given) // _AT_ONCE) + 1
+    number = client.ack(queue, option="expire", filter="TRUE_VALUE()", reason=reason)
+    # A body that is not JSON matches no filter; what comes meanwhile is not waited for.
+    context, store = InstanceContext(client.instance, client.origin), client._store  # noqa: SLF001  (it has no method)
+    for _ in range(rounds):
+        found = store.run(browse(context, queue, None, _AT_ONCE, _LOOKS))
+        rest = [row.message.bookmark for row in (*found.leased, *found.waiting) if row.message.bookmark is not None]
+        if not rest:
+            break
+        number += client.ack(queue, rest, "expire", reason=reason)
+    return f"{_messages(number)} of {queue} {_were(number)} expired"
 
 
 def _redrive(client: Client, given: Mapping[str, str]) -> str:
@@ -152,19 +184,19 @@ def _which(given: Mapping[str, str]) -> str:
 
 _MESSAGE: Final = ("queue", "bookmark", "filter")
 _ONE_OF: Final = ("bookmark", "filter")
-_REASON: Final = {"reason": "Why, for whoever looks at it, and in its dead letter (one line, may be empty)"}
+_REASON: Final = {"reason": "The reason, shown with the message and in its dead letter (one line, may be empty)"}
 _ALL: Final = (
     ConsoleChange(
         "cancel", "Cancel", _MESSAGE,
         lambda given: f"{_which(given)} is taken from the subscription that holds it, and is delivered again by "
         f"{given['queue']}. It counts as a cancel.",
-        _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF, _REASON,
+        _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF, says=_REASON,
     ),
     ConsoleChange(
         "expire", "Expire", _MESSAGE,
-        lambda given: f"{_which(given)} leaves {given['queue']} as expired, whoever holds it. If the queue has a "
+        lambda given: f"{_which(given)} leaves {given['queue']} as expired, even if it is leased. If the queue has a "
         "dead-letter action, that publishes it.",
-        _settle("expire", "expired"), _matching("expire"), _ONE_OF, _REASON, is_grave=True,
+        _settle("expire", "expired"), _matching("expire"), _ONE_OF, says=_REASON, is_grave=True,
     ),
     ConsoleChange(
         "redrive", "Redrive", _MESSAGE,
@@ -173,15 +205,24 @@ _ALL: Final = (
         _redrive, _redrivable, _ONE_OF,
     ),
     ConsoleChange(
+        "purge", "Purge", ("queue",),
+        lambda given: f"Every message of {given['queue']} that waits or is leased leaves it as expired, whoever holds "
+        "it. If the queue has a dead-letter action, that publishes each. What is delayed or scheduled stays. There is "
+        "no undo.",
+        _purge, _present, counted="wait or are leased now", says=_REASON, is_grave=True,
+    ),
+    ConsoleChange(
         "pause", "Pause", ("queue",),
         lambda given: f"{given['queue']} delivers nothing more on this instance until it is resumed. What is leased "
         "stays so; messages still enter.",
         lambda client, given: f"{given['queue']} {_was(changed=client.admin.pause_queue(given['queue']))} paused",
+        _waiting, counted="wait now, and stay where they are",
     ),
     ConsoleChange(
         "resume", "Resume", ("queue",),
         lambda given: f"{given['queue']} delivers again.",
         lambda client, given: f"{given['queue']} {_was(changed=client.admin.resume_queue(given['queue']))} resumed",
+        _waiting, counted="wait now, and may be delivered at once",
     ),
     ConsoleChange(
         "downgrade", "Downgrade", ("destination",),

@@ -110,7 +110,7 @@ FAMILIES: Final[Sequence[Family]] = (
     _queue_gauge("depth", "Messages that are not settled.", _stat("depth")),
     _queue_gauge("waiting", "Recorded, and not yet read by the queue.", _stat("waiting")),
     _queue_gauge("ready", "Read and waiting to be delivered by this instance.", _stat("ready")),
-    _queue_gauge("held", "A barrier that waits, and what was read behind it.", _stat("held")),
+    _queue_gauge("held", "A barrier that waits, and messages read behind it.", _stat("held")),
     _queue_gauge("leased", "Delivered and not acknowledged.", _stat("leased")),
     _queue_gauge("delayed", "Come back later.", _stat("delayed")),
     _queue_gauge("scheduled", "Were published for later.", _stat("scheduled")),

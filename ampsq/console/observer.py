@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
 from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.coordinators import STALE, read_coordinators
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.server import ping
@@ -23,10 +25,12 @@ from ampsq.transport.route import Route
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampsq.operations.figures import InstanceFigures, QueueFigures
+    from ampsq.protocol.reads.coordinators import CoordinatorEntry
     from ampsq.protocol.request import Flow
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["MOMENTS", "FigureSample", "Observer", "Reading"]
 
@@ -91,6 +95,8 @@ class _Observed:
         #: Why the last attempt to read failed; "" where it did not.
         self.fault = ""
         self.moments: dict[str, deque[FigureSample]] = {}
+        #: Of all queues together.
+        self.totals: deque[FigureSample] = deque(maxlen=MOMENTS)
 
     def client(self) -> Client:
         """A client of the instance; raises `Unavailable`."""
@@ -135,6 +141,12 @@ class _Observed:
         """Run a flow as the client's own methods do."""
         return self.client()._store.run(flow)  # noqa: SLF001  (it has no method for it)
 
+    def run_ahead(self, made: Callable[[Pipeline], Flow[T]]) -> T:
+        """Run a flow that sends calls ahead."""
+        store = self.client()._store  # noqa: SLF001  (calls ahead need its channel)
+        with store.pipeline() as pipeline:
+            return store.run(made(pipeline))
+
     def _run_on(self, client: Client) -> InstanceFigures:
         store = client._store  # noqa: SLF001  (calls ahead need its channel)
         with store.pipeline() as pipeline:
@@ -144,6 +156,15 @@ class _Observed:
         for name, queue in queues.items():
             moments = self.moments.setdefault(name, deque(maxlen=MOMENTS))
             moments.append(FigureSample(now, queue.stats.depth, queue.entered, queue.settled))
+        for gone in self.moments.keys() - queues.keys():
+            del self.moments[gone]
+        each = queues.values()
+        self.totals.append(
+            FigureSample(
+                now, sum(one.stats.depth for one in each), sum(one.entered for one in each),
+                sum(one.settled for one in each),
+            )
+        )  # fmt: skip
 
     def close(self) -> None:
         with self._lock:
@@ -220,6 +241,15 @@ class Observer:
         """Run a flow on an instance; raises `AmpsqError`."""
         return self._of(instance).run(flow)
 
+    def run_ahead(self, instance: str, made: Callable[[Pipeline], Flow[T]]) -> T:
+        """Run a flow on an instance that sends calls ahead of their replies; raises `AmpsqError`."""
+        return self._of(instance).run_ahead(made)
+
+    def coordinators(self) -> list[CoordinatorEntry]:
+        """The coordinators of the server that gave a sign of life lately; raises `Unavailable`."""
+        now = self._finder.call(server_time())
+        return [each for each in self._finder.call(read_coordinators()) if now - each.seen < STALE]
+
     def reading(self, instance: str) -> Reading:
         """The figures of an instance, read now if those that are there are old; raises `AmpsqError`."""
         observed = self._of(instance)
@@ -256,6 +286,15 @@ class Observer:
     def moments(self, instance: str, queue: str) -> list[FigureSample]:
         """Return a queue's past figures, the earliest first."""
         return list(self._of(instance).moments.get(queue, ()))
+
+    def totals(self, instance: str) -> list[FigureSample]:
+        """Return the sums of the figures of all of its queues, the earliest first."""
+        return list(self._of(instance).totals)
+
+    @property
+    def listed(self) -> list[str]:
+        """The names of the instances, as they were told last."""
+        return sorted(self._named) if self._named else self._listed
 
     def _of(self, instance: str) -> _Observed:
         with self._lock:

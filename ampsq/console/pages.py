@@ -20,9 +20,11 @@ from starlette.staticfiles import StaticFiles
 from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
 from ampsq.base.formatting import fact_text, printable, size_text, time_text
 from ampsq.base.message_types import MessageType
+from ampsq.console.answers import action_facts, browse_facts, json_answer, letter_facts, queue_facts, wants_json
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import draw_sparkline, links_drawn, rates
 from ampsq.console.lookups import browse, long_text, read_body, read_subscribers, short_text
+from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.queue_list import choose_queues, span, wait
 from ampsq.definitions.definition import nearest
 from ampsq.protocol.context import InstanceContext
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from ampsq.console.access import Access
+    from ampsq.console.examiner import Examiner
     from ampsq.console.observer import Observer
     from ampsq.operations.figures import QueueFigures
 
@@ -54,6 +57,10 @@ _NOTES: Final = 100
 #: Seconds between two looks for something new, and between two signs of life of a stream.
 _LOOK: Final = 0.2
 _SIGN: Final = 15.0
+#: Seconds between two tellings that there is something new.
+_APART: Final = 0.8
+#: Other instances that the header leads to; the overview has all.
+_OTHERS: Final = 20
 
 
 class Pages:
@@ -61,12 +68,13 @@ class Pages:
 
     Args:
         observer: what they read.
+        examiner: what the overview reads besides.
         access: who may do what.
         stopping: whether the server is to end, so that streams do.
     """
 
-    def __init__(self, observer: Observer, access: Access, stopping: Callable[[], bool]) -> None:
-        self._observer, self._access, self._stopping = observer, access, stopping
+    def __init__(self, observer: Observer, examiner: Examiner, access: Access, stopping: Callable[[], bool]) -> None:
+        self._observer, self._examiner, self._access, self._stopping = observer, examiner, access, stopping
         self._notes: OrderedDict[str, str] = OrderedDict()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -83,7 +91,8 @@ class Pages:
         of = "/i/{instance}"
         return [
             Mount("/static", StaticFiles(directory=_HERE / "static")),
-            Route("/", self._shown(self._instances)),
+            Route("/", self._shown(self._overview)),
+            Route("/events", self._events),
             Route(f"{of}/queues", self._shown(self._queues)),
             Route(f"{of}/queues/{{queue}}", self._shown(self._queue)),
             Route(f"{of}/messages", self._shown(self._message)),
@@ -114,15 +123,20 @@ class Pages:
     def _failed(self, request: Request, error: AmpsqError) -> Response:
         status = 503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue) else 400
         titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
-        return self._page("error.html", request, status=status, title=titles[status], error=str(error))
+        told = {"error": str(error), "title": titles[status]}
+        return self._page("error.html", request, status=status, told=told, title=titles[status], error=str(error))
 
-    def _page(self, template: str, request: Request, *, status: int = 200, **values: object) -> Response:
+    def _page(self, template: str, request: Request, *, told: object, status: int = 200, **values: object) -> Response:
+        """Answer with a template for people, or with what it shows, told as JSON."""
+        if wants_json(request):
+            return json_answer(told, status)
         is_live = request.query_params.get("live") != "off"
         instance = request.path_params.get("instance")
         text = self._templates.get_template(template).render(
             request=request,
             status=status,
             instance=instance,
+            others=[each for each in self._observer.listed if each != instance][:_OTHERS] if instance else [],
             path=request.url.path,
             query=request.url.query,
             here=str(request.url.remove_query_params("note").replace(scheme="", netloc="")),
@@ -135,7 +149,7 @@ class Pages:
             changes=CHANGES,
             **values,
         )
-        return HTMLResponse(text, status)
+        return HTMLResponse(text, status, {"vary": "accept"})
 
     def _noted(self, text: str) -> str:
         """Keep words for the page that comes next; an address alone cannot make one say something."""
@@ -159,11 +173,10 @@ class Pages:
 
     # -- pages
 
-    def _instances(self, request: Request) -> Response:
-        instances = self._observer.instances()
-        if len(instances) == 1:
-            return RedirectResponse(f"/i/{instances[0]}/queues", 303)
-        return self._page("instances.html", request, instances=instances)
+    def _overview(self, request: Request) -> Response:
+        self._examiner.looked()
+        found = read_overview(self._observer, self._examiner, request.query_params.get("page", "1"))
+        return self._page("overview.html", request, told=found, title="Overview", found=found)
 
     def _queues(self, request: Request) -> Response:
         instance = self._named(request)
@@ -176,9 +189,14 @@ class Pages:
         charts = {
             name: draw_sparkline([(each.at, each.depth) for each in found], "depth") for name, found in moments.items()
         }
+        each_second = {name: rates(found) for name, found in moments.items()}
+        told = {
+            "queues": [queue_facts(each, each_second[each.stats.name]) for each in chosen.queues],
+            "number": chosen.number, "page": chosen.page, "pages": chosen.pages,
+        }  # fmt: skip
         return self._page(
-            "queues.html", request, title="Queues", chosen=chosen, charts=charts,
-            rates={name: rates(found) for name, found in moments.items()}, total=len(figures.queues),
+            "queues.html", request, told=told, title="Queues", chosen=chosen, charts=charts, rates=each_second,
+            total=len(figures.queues),
         )  # fmt: skip
 
     def _queue(self, request: Request) -> Response:
@@ -196,11 +214,16 @@ class Pages:
             found, wrong = None, str(error)
         explained = self._observer.client(instance).admin.explain(name)
         is_shared, alone = self._sharing(instance, queue)
+        subscribers = self._observer.run(instance, read_subscribers(instance, name))
+        told = {
+            **queue_facts(queue, rates(moments)), "next": explained.as_dict(), "subscriptions": subscribers,
+            "messages": None if found is None else browse_facts(found), "wrong": wrong, "definition": queue.definition,
+        }  # fmt: skip
         return self._page(
-            "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
-            more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained, rates=rates(moments),
-            depth=draw_sparkline([(each.at, each.depth) for each in moments], "depth"),
-            subscribers=self._observer.run(instance, read_subscribers(instance, name)),
+            "queue.html", request, told=told, title=name, queue=queue, found=found, wrong=wrong, filter=filter_,
+            limit=limit, more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained,
+            rates=rates(moments), depth=draw_sparkline([(each.at, each.depth) for each in moments], "depth"),
+            subscribers=subscribers,
             is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
         )  # fmt: skip
@@ -234,16 +257,20 @@ class Pages:
         form = MessageType.parse(client.admin.message_type(told.bookmark.topic))
         body = self._observer.run(instance, read_body(self._context(instance), bookmark, form))
         explained = client.admin.explain(queue, bookmark) if queue else None
+        facts = {
+            **told.as_dict(), "body": body.text, "bytes": body.length, "headers": body.headers,
+            "explained": explained.as_dict() if explained is not None else None,
+        }  # fmt: skip
         return self._page(
-            "message.html", request, title="Message", told=told, body=body, explained=explained, queue=queue
+            "message.html", request, told=facts, title="Message", life=told, body=body, explained=explained, queue=queue
         )
 
     def _letter_queues(self, request: Request) -> Response:
         instance = self._named(request)
         figures = self._observer.reading(instance).figures
-        topics = {topic for state in figures.actions.values() for topic in state.definition.topics}
-        found = [each for each in figures.queues.values() if any(map(each.definition.feeds_from, topics))]
-        return self._page("letter_queues.html", request, title="Dead letters", found=found)
+        found = [figures.queues[name] for name in letter_queues(figures)]
+        told = [{"queue": each.stats.name, "letters": each.stats.depth, "oldest": each.ages.message} for each in found]
+        return self._page("letter_queues.html", request, told={"queues": told}, title="Dead letters", found=found)
 
     def _dead_letters(self, request: Request) -> Response:
         instance, name = self._named(request), request.path_params["queue"]
@@ -253,8 +280,13 @@ class Pages:
             letters = client.admin.dead_letters(name, filter_ or None, top_n=limit + 1)
         except (ExpressionError, DefinitionError) as error:
             letters, wrong = [], str(error)
+        told = {
+            "letters": [letter_facts(each) for each in letters[:limit]],
+            "more": len(letters) > limit,
+            "wrong": wrong,
+        }
         return self._page(
-            "letters.html", request, title=f"Dead letters in {name}", queue=name, letters=letters[:limit],
+            "letters.html", request, told=told, title=f"Dead letters in {name}", queue=name, letters=letters[:limit],
             is_more=len(letters) > limit, limit=limit, more=min(limit * 4, _MOST), filter=filter_, wrong=wrong,
         )  # fmt: skip
 
@@ -263,19 +295,25 @@ class Pages:
         found = self._observer.client(instance).admin.replication()
         nodes, lines, height = links_drawn(found)
         return self._page(
-            "replication.html", request, title="Replication", found=found, nodes=nodes, lines=lines, height=height
-        )
+            "replication.html", request, told=found.as_dict(), title="Replication", found=found, nodes=nodes,
+            lines=lines, height=height,
+        )  # fmt: skip
 
     def _actions(self, request: Request) -> Response:
         figures = self._observer.reading(self._named(request)).figures
-        return self._page("actions.html", request, title="Actions", found=figures.actions.values())
+        found = figures.actions.values()
+        told = {"actions": [action_facts(each) for each in found]}
+        return self._page("actions.html", request, told=told, title="Actions", found=found)
 
     def _action(self, request: Request) -> Response:
         instance, name = self._named(request), request.path_params["action"]
         client = self._observer.client(instance)
         failed = client.admin.failed_events(name)
         state = client.admin.actions()[name]
-        return self._page("action.html", request, title=name, state=state, failed=failed[:_MOST], number=len(failed))
+        told = {**action_facts(state), "events": failed[:_MOST]}
+        return self._page(
+            "action.html", request, told=told, title=name, state=state, failed=failed[:_MOST], number=len(failed)
+        )
 
     # -- changes
 
@@ -285,9 +323,11 @@ class Pages:
         if self._access.is_read_only:
             raise DefinitionError("this console is read-only: it was started with --console-read-only")
         number = change.counts(self._observer.client(instance), given) if change.counts is not None else None
+        told = {"change": change.name, "asks": change.asks(given), "messages": number, "given": given}
         return self._page(
-            "question.html", request, title=change.title, change=change, given=given, asks=change.asks(given),
-            number=number, word=self._access.word, back=_own(request.query_params.get("back", ""), instance),
+            "question.html", request, told=told, title=change.title, change=change, given=given,
+            asks=told["asks"], number=number, word=self._access.word,
+            back=_own(request.query_params.get("back", ""), instance),
         )  # fmt: skip
 
     async def _do(self, request: Request) -> Response:
@@ -314,12 +354,22 @@ class Pages:
 
     async def _events(self, request: Request) -> Response:
         """Tell a page whenever there are new figures; what it shows it asks for itself."""
-        instance = await run_in_threadpool(self._named, request)
+        instance = await run_in_threadpool(self._named, request) if "instance" in request.path_params else None
         return StreamingResponse(self._stream(instance), media_type="text/event-stream")
 
-    def _state(self, instance: str) -> str:
+    def _number(self, instance: str | None) -> int:
+        """Return the number of what there is to show, of an instance or of all."""
+        if instance is not None:
+            return self._observer.number(instance)
+        return self._examiner.number + sum(map(self._observer.number, self._observer.listed))
+
+    def _state(self, instance: str | None) -> str:
         """Return one line of the page that tells whether its figures are current."""
         line: Callable[[str, str], str] = vars(self._templates.get_template("parts.html").module)["state"]
+        if instance is None:
+            # An instance that is away is told of on its own card; where all are, so is the server.
+            faults = [self._observer.fault(each) for each in self._observer.listed]
+            return " ".join(line(faults[0] if faults and all(faults) else "", "").split())
         fault = self._observer.fault(instance)
         return " ".join(line(fault, self._since(instance) if fault else "").split())
 
@@ -328,17 +378,20 @@ class Pages:
         age = self._observer.age(instance)
         return "" if age is None or math.isinf(age) else f"{datetime.now(UTC) - timedelta(seconds=age):%H:%M:%S} UTC"
 
-    async def _stream(self, instance: str) -> AsyncIterator[str]:
-        seen, silent, told = self._observer.number(instance), 0.0, ""
+    async def _stream(self, instance: str | None) -> AsyncIterator[str]:
+        seen, silent, told = self._number(instance), 0.0, ""
         yield "retry: 2000\n\n"
         while not self._stopping():
             self._observer.looked()
+            if instance is None:
+                self._examiner.looked()
             state = self._state(instance)
             if state != told:
                 told = state
                 yield f"event: state\ndata: {state}\n\n"
-            number = self._observer.number(instance)
-            if number != seen:
+            number = self._number(instance)
+            # Of many instances there is always something new: once a second is as much as anybody reads.
+            if number != seen and silent >= _APART:
                 seen, silent = number, 0.0
                 yield f"event: reading\ndata: {number}\n\n"
             elif silent >= _SIGN:

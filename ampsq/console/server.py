@@ -18,6 +18,7 @@ from starlette.routing import Route
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.console.access import Access, Guard
+from ampsq.console.examiner import Examiner
 from ampsq.console.health import readiness_faults
 from ampsq.console.metrics import exposition
 from ampsq.console.observer import Observer
@@ -90,7 +91,8 @@ class Console:
         # A coordinator in this process says itself that the server is lost.
         self._observer = Observer(url, instances, logging.WARNING if rounds is None else logging.DEBUG)
         self._rounds = rounds
-        pages = Pages(self._observer, self.access, lambda: self._server.should_exit)
+        self._examiner = Examiner(self._observer)
+        pages = Pages(self._observer, self._examiner, self.access, lambda: self._server.should_exit)
         app = Starlette(
             routes=[*self._routes(), *pages.routes],
             middleware=[Middleware(Guard, access=self.access, cookie=self.cookie)],
@@ -119,6 +121,7 @@ class Console:
     def start(self) -> None:
         """Begin to serve."""
         self._observer.start()
+        self._examiner.start()
         self._thread.start()
         _log.info("console at %s", self.base)
 
@@ -132,6 +135,7 @@ class Console:
         """End it; open pages lose their connection."""
         self.begin_to_stop()
         self._thread.join(max(self._given_up - time.monotonic(), 0.0))
+        self._examiner.stop()
         self._observer.stop(max(self._given_up - time.monotonic(), 0.0))
         self._socket.close()
 

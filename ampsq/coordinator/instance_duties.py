@@ -114,8 +114,8 @@ class InstanceDuties:
     @property
     def wanted_at(self) -> float:
         """Time of the next wanted round, by the monotonic clock; `math.inf` where only events count."""
-        with self._changing:
-            return 0.0 if self._woken else min(self._wanted_at)
+        # Without the lock, since it is asked of all instances each second: either is read at once.
+        return 0.0 if self._woken else min(self._wanted_at)
 
     def lateness(self, now: float) -> dict[str, float]:
         """Return for each duty the seconds since it had nothing left to do, or had done a round without a failure."""
@@ -155,7 +155,7 @@ class InstanceDuties:
         if news.clients is not None:
             self.watched.clients = news.clients
         if news.streams:
-            self.watched.streams.update(news.streams)
+            self.watched.streams = {**self.watched.streams, **news.streams}
             what.add("news")
         if news.wait == 0.0:
             what.add("due")
@@ -221,17 +221,19 @@ class InstanceDuties:
         if catalog is None:
             return
         # Whoever looks sees from here on that it changes.
-        self.watched.catalog = str(catalog.version)
+        version, instance, streams = str(catalog.version), self.store.instance, self.watched.streams
+        if self.watched.catalog != version:
+            self.watched.catalog = version
         self._definitions.is_current = True
-        instance, former = self.store.instance, self.watched.streams
         if catalog is not self._watched_of:
             self._watched_of = catalog
             self.watched.queues = self._links.shared_queues
             self.watched.follows = bool(catalog.actions or catalog.views or self.watched.queues)
             keys = [*map(self._log_key, {**catalog.topics, **self._foreign.seen}), *_followed_keys(instance, catalog)]
-            self.watched.streams = {key: former.get(key, "0-0") for key in keys}
-        for topic, last in self._foreign.seen.items():
-            self.watched.streams[self._log_key(topic)] = last or "0-0"
+            streams = {key: streams.get(key, "0-0") for key in keys}
+        seen = {self._log_key(topic): last or "0-0" for topic, last in self._foreign.seen.items()}
+        if streams is not self.watched.streams or any(streams.get(key) != last for key, last in seen.items()):
+            self.watched.streams = {**streams, **seen}
 
     def _log_key(self, topic: str) -> str:
         return log_of(topic).key(self.store.instance)

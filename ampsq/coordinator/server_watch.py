@@ -61,6 +61,8 @@ _BETWEEN_ROUNDS: Final = 0.01
 #: Instances of one look, and channels of one count.
 _INSTANCES: Final = 200
 _CHANNELS: Final = 500
+#: Seconds by which a clock has moved where instances have to know: far less than a jump is for them.
+_MOVED: Final = 0.3
 #: Keys of one step of a search for logs that nobody defined, steps a second, and seconds between two searches.
 _KEYS: Final = 1_000
 _STEPS: Final = 5
@@ -113,6 +115,14 @@ class ServerWatch:
         # Guards what follows and all of `_Watched`; the loop waits for it to change.
         self._changed = threading.Condition()
         self._timers: list[tuple[float, str]] = []
+        # Those that are to be looked at beside the looks at everything.
+        self._looked_at_soon: set[_Watched] = set()
+        # The channels that clients have to listen to, and whose they are; None: a round may have changed them.
+        self._channels_known: list[list[tuple[str, _Watched]]] | None = None
+        # The last look at everything was answered whole.
+        self._is_answered = False
+        # How far the server's clock is ahead of the own one, seconds, as all instances were told last.
+        self._ahead = -math.inf
         self._failures: list[tuple[InstanceDuties, RoundFailure]] = []
         self._is_lost, self._back_at = True, 0.0
         # Rounds that have a thread.
@@ -150,6 +160,9 @@ class ServerWatch:
         """Let go of an instance; a round of it that is under way ends."""
         with self._changed:
             watched = self._instances.pop(name, None)
+            if watched is not None:
+                self._looked_at_soon.discard(watched)
+            self._channels_known = None
             self._changed.notify()
         if watched is not None:
             watched.duties.leaving.set()
@@ -246,6 +259,7 @@ class ServerWatch:
                 self._rounds -= 1
                 if self._closed.is_set():
                     self._changed.notify_all()
+                self._channels_known = None
                 watched.is_running, is_wanted = False, watched.is_wanted
                 watched.is_wanted = False
                 # What began before the server was back says nothing of it now.
@@ -264,6 +278,8 @@ class ServerWatch:
                 else:
                     # Once it rests, whatever happens wakes us: at most that often.
                     watched.look_at = began + _BETWEEN_ROUNDS
+                    if self._instances.get(watched.duties.store.instance) is watched:
+                        self._looked_at_soon.add(watched)
                     # Where more is to be done, the look lets it have its round.
                     is_looked_at = at <= time.monotonic() and watched.duties.watched.catalog != ""
                     self._set_timer(watched, math.inf if is_looked_at else at)
@@ -314,8 +330,7 @@ class ServerWatch:
                     if watched is not None and watched.timer_at == at:
                         watched.timer_at = math.inf
                         self._want_round(watched)
-                resting = [each for each in self._instances.values() if each.look_at < math.inf]
-                resting = [each for each in resting if not each.is_running]
+                resting = [each for each in self._looked_at_soon if not each.is_running]
                 due = [each for each in resting if each.look_at <= now]
                 if not due:
                     wanted = [until, *(each.look_at for each in resting)]
@@ -402,8 +417,16 @@ class ServerWatch:
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
         with self._changed:
+            # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
+            is_sure = not rare and self._is_answered
+            unsure = self._looked_at_soon.intersection(instances) if is_sure else set(instances)
+            self._is_answered = self._is_answered and not remote
+            has_all = len(instances) == len(self._instances)
+            if self._looked_at_soon:
+                self._looked_at_soon.difference_update(instances)
+            now = time.monotonic()
             for each in instances:
-                each.look_at, each.looked_at = math.inf, time.monotonic()
+                each.look_at, each.looked_at = math.inf, now
         # Of one whose catalog was not read yet, nothing is known to compare with.
         known = [each for each in instances if each.duties.watched.catalog]
         parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
@@ -424,10 +447,12 @@ class ServerWatch:
         # A script names an instance whose keys this user may use.
         self._asked_by = parts[0][0].duties.store
         with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *signs])) as replies:
+            is_moved = False
             for part in parts:
                 reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
+                is_moved = is_moved or (rare and self._has_moved(reply.now, has_all=has_all))
                 self._keep_clock(reply.now, Moment(asked, time.monotonic()))
-                self._take_in(part, reply, rare=rare)
+                self._take_in(part, reply, unsure, is_moved=is_moved)
             for some in channels:
                 self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
             if remote:
@@ -435,6 +460,7 @@ class ServerWatch:
                 if signs and self._membership is not None:
                     self._membership.take_in(replies, reply.now * 1000)
                 self._take_in_logs(step)
+                self._is_answered = True
 
     def _give_no_sign(self) -> None:
         """Let the other thread say that this coordinator is alive, since no look does now."""
@@ -449,10 +475,18 @@ class ServerWatch:
             if math.ceil(clock.held_until * 1000) != self._flushing.held_until:
                 self._flushing_at = 0.0
 
-    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, *, rare: bool) -> None:
-        """Let those instances have a round where something has happened."""
-        jumped = [each for each in part if rare and not each.duties.keep_clock(reply.now)]
-        known = {each.duties.store.instance: each for each in part}
+    def _has_moved(self, shown: float, *, has_all: bool) -> bool:
+        """Return whether the server's clock has moved beside the own one since all instances were told of it."""
+        ahead = shown - time.monotonic()
+        has_moved = abs(ahead - self._ahead) > _MOVED
+        if has_moved and has_all:
+            self._ahead = ahead
+        return has_moved
+
+    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, unsure: set[_Watched], *, is_moved: bool) -> None:
+        """Let those instances have a round where something has happened, or that may want one."""
+        jumped = [each for each in part if is_moved and not each.duties.keep_clock(reply.now)]
+        known = {each.duties.store.instance: each for each in part} if reply.news else {}
         with self._changed:
             for each in jumped:
                 each.duties.wake(("clients",))
@@ -463,7 +497,7 @@ class ServerWatch:
                     # The duties say why, once.
                     each.duties.wake_all()
                 each.duties.take_news(news)
-            for each in part:
+            for each in [*(known[name] for name in reply.news), *(unsure.intersection(part) if unsure else ())]:
                 if (at := each.duties.wanted_at) <= time.monotonic():
                     self._want_round(each)
                 elif at < each.timer_at:
@@ -472,9 +506,12 @@ class ServerWatch:
     def _channels(self) -> list[list[tuple[str, _Watched]]]:
         """The channels that clients have to listen to, and whose they are, in parts."""
         with self._changed:
-            watched = list(self._instances.values())
-        channels = [(channel, each) for each in watched for channel in each.duties.channels]
-        return [channels[first : first + _CHANNELS] for first in range(0, len(channels), _CHANNELS)]
+            if self._channels_known is None:
+                watched = list(self._instances.values())
+                channels = [(channel, each) for each in watched for channel in each.duties.channels]
+                firsts = range(0, len(channels), _CHANNELS)
+                self._channels_known = [channels[first : first + _CHANNELS] for first in firsts]
+            return self._channels_known
 
     def _take_in_counts(self, channels: Sequence[tuple[str, _Watched]], counts: Sequence[int]) -> None:
         """Let an instance look for lost clients where one of its channels has no listener."""

@@ -72,7 +72,7 @@ _LATER: Final = "the server did not answer now; try again, and mind that what wa
 #: Seconds after which to ask again what could not be served now.
 _AGAIN: Final = 5
 #: What is told of an error that may name servers and rights: it is in the gateway's log.
-_OURS: Final = "the gateway could not do it; whoever runs it finds the reason in its log"
+_OURS: Final = "the gateway could not do it; its log has the reason, for its operator"
 
 
 def problem_of(error: Exception) -> Problem:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Never, Protocol, Self, TypeAlias, TypeVar
 
 from ampsq.base.errors import TooMuchToRead, Unavailable, UnknownTopic
 from ampsq.protocol import scripts
@@ -27,6 +27,7 @@ __all__ = [
     "Collect",
     "Flow",
     "ForeignStep",
+    "PackedWords",
     "Pause",
     "Post",
     "Reader",
@@ -81,6 +82,29 @@ class CallParts(Generic[T]):
     join: Callable[[list[T]], T]
 
 
+class PackedWords(NamedTuple):
+    """Words of a request as they travel, for who sends the same ones again and again.
+
+    Attributes:
+        number: how many.
+        text: each with its length.
+    """
+
+    number: int
+    text: bytes
+
+    @classmethod
+    def pack(cls, words: Sequence[EncodableT]) -> Self:
+        """Pack words."""
+        texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        return cls(len(texts), b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in texts]))
+
+    @classmethod
+    def join(cls, parts: Sequence[PackedWords]) -> Self:
+        """Make one of several, in their order."""
+        return cls(sum(part.number for part in parts), b"".join([part.text for part in parts]))
+
+
 @dataclass(slots=True)
 class Call(_Awaited, Generic[_T_co]):
     """One request.
@@ -96,6 +120,7 @@ class Call(_Awaited, Generic[_T_co]):
         parts: how it is made in several; None: it cannot be.
         is_sent_ahead: False: it may be refused as too much to read, so that nothing is sent behind it before its reply.
         key: of another instance of the server, which its script works on; "" for the one that it is sent to.
+        packed: more arguments of its script, behind the others, as they travel.
     """
 
     script: scripts.Script | None
@@ -108,6 +133,7 @@ class Call(_Awaited, Generic[_T_co]):
     parts: CallParts[_T_co] | None = None
     is_sent_ahead: bool = True
     key: str = ""
+    packed: PackedWords | None = None
 
     @property
     def only_reads(self) -> bool:

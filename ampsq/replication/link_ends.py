@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import LinkRefused
@@ -28,6 +28,7 @@ __all__ = [
     "defined_versions",
     "found_groups",
     "incoming_state",
+    "note_refusal",
     "note_state",
     "read_peer",
     "refuse",
@@ -86,6 +87,18 @@ def refuse(theirs: Destination, own: LinkEnd, other: LinkEnd, reason: str, *, is
     state = incoming_state(theirs, own, other)
     state.state, state.reason, state.is_final = "refused", reason, is_final
     note_state(other.store, state)
+
+
+def note_refusal(own: LinkEnd, other: LinkEnd, state: LinkState, reason: str) -> None:
+    """Leave at the other side that our link to it is refused, and why: whoever looks there looks for it there.
+
+    A link of another destination of ours that leads there keeps its word.
+    """
+    instance = other.store.instance
+    known = other.store.call(link_calls.read_link_reports(instance)).incoming.get(own.peer.name)
+    if known is None or known.destination == state.destination:
+        refused = replace(state, state="refused", reason=reason, is_final=False, at=other.store.call(server_time()))
+        other.store.call(link_calls.write_link_state(instance, refused, is_incoming=True))
 
 
 def refuse_namesake(own: LinkEnd, other: LinkEnd, state: LinkState) -> LinkRefused:

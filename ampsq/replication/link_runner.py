@@ -23,6 +23,7 @@ from ampsq.protocol.reads.clock import server_time
 from ampsq.replication.link_directions import LinkDirections
 from ampsq.replication.link_ends import (
     defined_versions,
+    note_refusal,
     note_state,
     read_peer,
     refuse,
@@ -207,7 +208,7 @@ class LinkRunner:
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
             # Each address may take its time: that somebody is at it, is said again and again.
-            state.reason = state.reason or f"its coordinator asks {shown} who is there"
+            state.reason = state.reason or f"its coordinator asks {shown} which instance is there"
             note_state(own.store, state)
             store = self._servers.store(url, instance, _RETRY_TIMEOUT)
             try:
@@ -231,6 +232,7 @@ class LinkRunner:
                 # Theirs is not made without ours, and there is nobody else who could tell them.
                 for theirs in waiting_destinations(own, other):
                     refuse(theirs, own, other, f"{own.peer.name} came, and its own destination is refused: {error}")
+                note_refusal(own, other, state, str(error))
                 raise
             return other
         if namesakes and not failures:

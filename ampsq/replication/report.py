@@ -37,6 +37,8 @@ __all__ = [
 
 #: Seconds after which a link that says nothing of itself is not running.
 SILENT: Final = 5.0
+#: Milliseconds after which an incoming link that was refused, and is not tried again, is none.
+_FORGOTTEN: Final = 120_000
 #: Of so many messages owned elsewhere their owners are counted.
 _COUNTED: Final = 500
 #: Entries of a journal are counted up to this many; they have no index.
@@ -108,7 +110,7 @@ class QueueOwnership:
         usual: seconds from a message's arrival until its owner has settled it, on average.
         transferred_in: how often a message became this instance's.
         transferred_out: how often one was given to another.
-        deferred: what was told of messages that are still to come.
+        deferred: reports on messages that have not arrived yet.
         proxied: whether this instance may act for owners out of reach.
         carried_to: the destinations that are sent what is settled and transferred of it.
     """
@@ -204,7 +206,10 @@ async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
         lag = await _lag(instance, catalog, definition)
         known = said.outgoing.get(name)
         found.append(_outgoing(instance, definition, known, now, lag, downgraded=sync.get(name) is not None))
-    return found + [_incoming(known, now) for known in said.incoming.values()]
+    incoming = said.incoming.values()
+    return found + [
+        _incoming(known, now) for known in incoming if known.state != "refused" or now - known.at < _FORGOTTEN
+    ]
 
 
 async def linked_instances(instance: str) -> set[str]:
@@ -298,7 +303,8 @@ def _incoming(known: LinkState, now: int) -> LinkStatus:
             f"the coordinator of {known.source} runs this link, and has ended or does not reach this server: see "
             f"there ampsq replication, and its log; {last}"
         ),
-        silent_after=SILENT,
+        # One that is refused says so when it tries again.
+        silent_after=_FORGOTTEN / 1000 if known.state == "refused" else SILENT,
         destination=known.destination,
         direction="in",
         instance=known.source,

@@ -350,9 +350,13 @@ class AsyncConnection:
                 words = (*script, 1, call.key or self.key, *words)
             try:
                 # In one go, where redis-py would look at every argument first.
-                requests.append(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stub knows requests of one word
+                request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word
             except (UnicodeEncodeError, TypeError) as error:
                 raise unsendable(error, words) from error
+            if call.packed is not None:
+                more = call.packed
+                request = b"*%d%b%b" % (len(words) + more.number, request[request.index(b"\r") :], more.text)
+            requests.append(request)
         # redis-py writes each element by itself.
         async with asyncio.timeout(self.owner.route.heartbeat):
             await self.raw.send_packed_command([b"".join(requests)], check_health=False)

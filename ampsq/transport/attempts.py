@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 import redis
@@ -15,7 +16,6 @@ import redis
 from ampsq.base.errors import DefinitionError, StillUpgrading, Unavailable
 from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
-from ampsq.protocol.request import Call
 from ampsq.transport.discovery import options_of, slot_of
 from ampsq.transport.errors import RetryPauses, may_repeat, translate_error
 from ampsq.transport.route import Route
@@ -23,6 +23,7 @@ from ampsq.transport.route import Route
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ampsq.protocol.request import Call
     from ampsq.transport.discovery import RedisOptions
     from ampsq.transport.route import ServerAddress
 
@@ -129,7 +130,7 @@ def _is_lost(error: Exception, ours: Unavailable) -> bool:
 
 def with_raw_reply(call: Call[object]) -> Call[object]:
     """Return the same call, whose reply is still to be read."""
-    return Call(call.script, call.arguments, plain, call.repeatable, patience=call.patience)
+    return replace(call, read=plain, blocks=0.0, repeated=False, parts=None, is_sent_ahead=True)
 
 
 def route_to(where: str | Sequence[str] | Route, instance: str) -> Route:

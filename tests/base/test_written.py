@@ -1,4 +1,4 @@
-"""How lengths of time, sizes and moments are written."""
+"""Lengths of time, sizes and moments as text."""
 
 from __future__ import annotations
 

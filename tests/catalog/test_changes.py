@@ -1,4 +1,4 @@
-"""What a change of each element does to a queue that holds messages: `queue_changes.CHANGES`, held to its word."""
+"""Changes of each element of a queue that holds messages: `queue_changes.CHANGES`, held to its word."""
 # Long: one table: a scene for each element of a queue that may change.
 
 from __future__ import annotations

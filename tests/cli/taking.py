@@ -1,4 +1,4 @@
-"""What a queue holds, as commands and this process see it."""
+"""Contents of a queue, as commands and this process see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def take(run, *arguments):
 
 
 def data(run):
-    """What the queue holds, taken in this process, which is faster."""
+    """Take the queue's messages in this process, which is faster."""
     with run.client() as client, client.subscribe("work", max_backlog=10) as messages:
         found = []
         while (message := messages.get(0.2)) is not None:

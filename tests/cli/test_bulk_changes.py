@@ -46,7 +46,7 @@ def filled(run):
 
 
 def state(run):
-    """What the changes would change."""
+    """Return the state that the changes would change."""
     with run.client() as client:
         facts = client.admin.topics()
         depths = {name: client.admin.queue_stats(name).depth for name in ("work", "letters")}

@@ -71,7 +71,7 @@ destinations:
 
 
 def answered(run, answer, *arguments):
-    """What a person sees at a terminal, who answers the question; and the exit code."""
+    """Answer the question at a terminal; return the text that a person sees, and the exit code."""
     leader, follower = pty.openpty()
     process = run.start_at(follower, 120, *arguments, stderr=follower)
     os.close(follower)
@@ -288,7 +288,7 @@ def test_the_schema_takes_what_is_right_and_what_is_exported(run, validator):
 
 
 def is_ours(found):
-    """Whether it is a configuration: examples and pages have files of other programs, too."""
+    """Return whether it is a configuration: examples and pages have files of other programs, too."""
     return bool(found.keys() & SECTIONS.keys())
 
 

@@ -27,12 +27,12 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def _near(monkeypatch):
-    """How far the server seems to be is the mood of the machine that the tests run on; no test here is about it."""
+    """Fix how far the server seems to be: that is the mood of the machine, and no test here is about it."""
     monkeypatch.setattr(server_rules, "_FAR", 60_000.0)
 
 
 def findings(run, *, code=1):
-    """What is wrong: (check, subject) -> finding."""
+    """Return the findings: (check, subject) -> finding."""
     told = run("doctor", *SHORT, "--json", code=code).json
     return {(each["check"], each["subject"]): each for each in told if not each["well"]}
 

@@ -26,7 +26,7 @@ def told(run, *arguments, code=1):
 
 
 def wrong(run, *arguments):
-    """What is wrong, each with what it means and what to do."""
+    """Return the faults, each with its meaning and what to do."""
     found = {subject: each for subject, each in told(run, *arguments).items() if not each["well"]}
     assert all(each["why"] and each["mend"] for each in found.values())
     return found
@@ -47,7 +47,7 @@ def settings_of(run, **wanted):
 
 
 def is_answered_soon(found):
-    """What doctor found, where a busy machine has not held up the server's answers; else nothing."""
+    """Return the findings if a busy machine has not held up the server's answers; else nothing."""
     return found if found["latency", "server"]["well"] else None
 
 

@@ -79,7 +79,7 @@ def test_a_script_for_each_shell_is_printed(run, shell, line):
 
 
 def completed(program, *words):
-    """What the shell is told for the last word, as its script asks."""
+    """Return the completions that the shell gets for the last word, as its script asks."""
     program.environment |= {"COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
     program.environment["_AMPSQ_COMPLETE"] = "bash_complete"
     return {line.split(",", 1)[1] for line in program().out.splitlines() if line}

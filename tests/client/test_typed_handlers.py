@@ -191,7 +191,7 @@ def bound(session, trade: Trade):
 
 
 class Delivered:
-    """What a message has of what validation asks for."""
+    """The parts of a message that validation asks for."""
 
     message_type, raw = "json", b'{"symbol":"IBM","qty":5}'
 

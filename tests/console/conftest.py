@@ -54,7 +54,7 @@ class Asked:
         return self(path, form=sent, cookie=self.cookie, origin=f"http://{self.host}")
 
     def anew(self):
-        """Whoever asks next is told what is so now, not what was so a second ago."""
+        """Forget the figures, so that the next question is answered with the present state."""
         for instance in self.console._observer.instances():
             self.console._observer.forget(instance)
         return self

@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ ARGUMENTS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
-WIDE, PHONE = {"width": 1200, "height": 760}, {"width": 390, "height": 760}
+WIDE, PHONE = {"width": 1400, "height": 860}, {"width": 400, "height": 760}
 
 
 @pytest.fixture
@@ -64,7 +65,8 @@ def look(browser):
         page = windows[-1].new_page()
         page.set_default_timeout(20_000)
         page.goto(asked.console.address)
-        page.wait_for_url(f"**/i/{asked.instance}/queues")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        page.goto(f"{asked.console.base}/i/{asked.instance}/queues")
         return page
 
     yield open_it
@@ -165,21 +167,62 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
     assert client.admin.queue_stats("work").depth == 0
 
 
+def test_the_overview_says_what_is_wrong_why_and_what_mends_it_and_leads_there(site, look, client):
+    # given: nobody takes what comes, and an event failed
+    page = look(site())
+    page.get_by_role("link", name="Overview").click()
+    card = page.get_by_role("region", name=client.instance)
+    expect(card.get_by_text("well", exact=True)).to_be_visible(timeout=60_000)
+    # when
+    deadline = time.monotonic() + 60
+    while not card.get_by_role("link", name="queue work").count():
+        assert time.monotonic() < deadline
+        client.publish("orders", {"id": 1})
+        page.wait_for_timeout(100)
+    # then: it came without a reload
+    expect(card).to_contain_text("nobody is subscribed, so the queue and its log only grow")
+    expect(card.get_by_text("ampsq worker MODULE:FUNCTION --queue work")).to_be_visible()
+    expect(card.locator("dd").filter(has_text=re.compile(r":\d+$"))).to_have_count(1)
+    card.get_by_role("link", name="queue work").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("work")
+
+
+def test_the_header_tells_brand_instance_and_pages_apart_and_leads_to_other_instances(look, client, serve, valkey):
+    # given
+    with Client(valkey.url, instance=f"{client.instance}-2") as other:
+        asked = serve(valkey.url, [client.instance, other.instance])
+        asked.instance = client.instance
+        page = look(asked)
+        # when
+        switch = page.get_by_role("group").filter(has_text=client.instance)
+        switch.get_by_text(client.instance, exact=False).first.click()
+        page.get_by_role("link", name=other.instance).click()
+        # then
+        page.wait_for_url(f"**/i/{other.instance}/queues")
+        header = page.locator("header").inner_text().split("\n")
+        assert header[0].strip() == "ampsq"
+        assert page.title() == f"Queues · {other.instance} · ampsq console"
+        expect(page.get_by_role("navigation", name="Main").get_by_role("link")).to_have_text(
+            ["Overview", "Queues", "Dead letters", "Replication", "Actions"]
+        )
+
+
 def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, client):
     client.publish_many("orders", [{"id": number} for number in range(50)])
     page = look(site())
 
     page.goto(f"{page.url}/work?filter=/id+>%3D+20")
-    page.locator("p.buttons").get_by_role("link", name="Expire").click()
+    page.get_by_role("link", name="Expire all that match").click()
     expect(page.get_by_text("30 messages now.")).to_be_visible()
     page.get_by_role("link", name="Leave it as it is").click()
     assert client.admin.queue_stats("work").depth == 50
-    page.locator("p.buttons").get_by_role("link", name="Expire").click()
+    page.get_by_role("link", name="Expire all that match").click()
     confirm(page, "Expire")
 
     expect(page.get_by_role("status")).to_have_text("30 messages of work were expired")
     assert client.admin.queue_stats("work").depth == 20
     page.get_by_role("link", name="Pause").click()
+    expect(page.get_by_text("20 messages wait now, and stay where they are.")).to_be_visible()
     confirm(page, "Pause")
     expect(page.get_by_text("the queue is paused")).to_be_visible()
     with client.subscribe("work", max_backlog=2) as messages:
@@ -192,8 +235,67 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
     expect(page.get_by_role("alert")).to_contain_text("/id >")
 
 
+def test_a_queue_is_purged_of_all_that_waits_or_is_leased_after_being_counted(site, look, client):
+    # given: one is leased, one is no JSON, one comes later
+    client.publish_many("orders", [{"id": number} for number in range(3)])
+    client.publish("orders", b"\xff")
+    client.publish("orders", {"id": 9}, delay="1h")
+    with client.subscribe("work") as messages:
+        assert messages.get(timeout="30s").data == {"id": 0}
+        page = look(site())
+        page.goto(f"{page.url}/work")
+        # when
+        page.get_by_role("link", name="Purge the queue").click()
+        expect(page.get_by_text("4 messages wait or are leased now.")).to_be_visible()
+        page.get_by_label("Why").fill("not wanted")
+        confirm(page, "Purge")
+        # then
+        expect(page.get_by_role("status")).to_have_text("4 messages of work were expired")
+    assert client.admin.queue_stats("work").depth == 1
+
+
+def test_no_button_that_cannot_be_undone_stands_beside_another_one_and_tables_have_captions(site, look, client):
+    # given
+    client.publish_many("orders", [{"id": number} for number in range(3)])
+    with client.subscribe("work") as messages:
+        bookmark = messages.get(timeout="30s").bookmark
+        page = look(site())
+        queue = f"{page.url}/work"
+        for size in (WIDE, PHONE):
+            page.set_viewport_size(size)
+            for address in (
+                queue,
+                f"{queue}?filter=/id+>%3D+0",
+                f"{queue.rpartition('/queues')[0]}/messages?bookmark={bookmark}",
+            ):
+                page.goto(address)
+                # then
+                assert page.evaluate(APART) == [], address
+                captions = page.locator("table > caption")
+                expect(captions).to_have_count(page.locator("table").count())
+                assert all(text.strip() for text in captions.all_text_contents())
+        # A phone has a card of each subscription, with what its figures are
+        page.goto(queue)
+        card = page.get_by_role("row").filter(has_text="has room").or_(page.locator("tr").filter(has_text="full")).first
+        labels = card.locator("td").evaluate_all("all => all.map(e => getComputedStyle(e, '::before').content)")
+        assert [each.strip('"') for each in labels if each != "none"][:3] == ["Client: ", "Leased: ", "Backlog: "]
+
+
+#: Pairs of a grave button and another one that are nearer than a finger is wide.
+APART = """() => {
+  const found = [], box = (e) => e.getBoundingClientRect();
+  for (const grave of document.querySelectorAll("main a.grave"))
+    for (const other of document.querySelectorAll("main a.button:not(.grave), main button:not(.grave)")) {
+      const [a, b] = [box(grave), box(other)];
+      const x = Math.max(a.left - b.right, b.left - a.right), y = Math.max(a.top - b.bottom, b.top - a.bottom);
+      if (Math.max(x, y) < 8 || (y < 0 && x < 24)) found.push([grave.innerText, other.innerText, x, y]);
+    }
+  return found;
+}"""
+
+
 def link(client, instance, direction="out"):
-    """What a link says of itself while it is connected."""
+    """Write the report of a link that is connected."""
     now = int(client._store.redis.time()[0]) * 1000
     said = {
         "state": "connected", "at": now + 3_600_000, "since": now, "instance": instance, "group": "LDN",
@@ -409,10 +511,10 @@ def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, clie
 
 #: What docs/console.md shows: pages and windows.
 PICTURES = {
-    "queues-light-wide", "queues-work-dark-wide", "replication-light-wide", "queues-dark-phone",
-    "dead-letters-failed-orders-light-phone",
+    "overview-light-wide", "overview-dark-phone", "queues-light-wide", "queues-work-dark-wide",
+    "replication-light-wide", "queues-dark-phone", "dead-letters-failed-orders-light-phone",
 }  # fmt: skip
-PAGES = ("queues", "queues/work", "dead-letters/failed-orders", "replication", "actions")
+PAGES = ("", "queues", "queues/work", "dead-letters/failed-orders", "replication", "actions")
 
 
 WINDOWS = {
@@ -454,14 +556,14 @@ def test_every_page_fits_its_window_in_both_colours(site, look, client):
         for kind, (colour, size) in WINDOWS.items():
             page = look(asked, colour, size)
             expect(row_of(page, "failed-orders").get_by_role("cell").nth(0)).to_have_text("3")
-            for name in PAGES if colour == "light" or folder is not None else PAGES[1:2]:
-                page.goto(f"{asked.console.base}/i/{client.instance}/{name}")
+            for name in PAGES if colour == "light" or folder is not None else PAGES[:3]:
+                page.goto(f"{asked.console.base}/i/{client.instance}/{name}" if name else f"{asked.console.base}/")
                 expect(page.get_by_role("heading", level=1)).to_be_visible()
                 wide, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
                 assert wide <= window, (kind, name)
-                picture = f"{name.replace('/', '-')}-{kind}"
+                picture = f"{name.replace('/', '-') or 'overview'}-{kind}"
                 if folder is not None and picture in PICTURES:
-                    live_on(client, page, seconds=12 if name.startswith("queues") else 2)
+                    live_on(client, page, seconds=2 if name in {"replication", "actions"} else 12)
                     page.screenshot(path=Path(folder) / f"console-{picture}.png")
             grounds[kind] = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert grounds["light-wide"] == grounds["light-phone"] != grounds["dark-wide"] == grounds["dark-phone"]

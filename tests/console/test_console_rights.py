@@ -75,6 +75,7 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
         change("cancel", queue="work", bookmark=seeded[1])
     change("expire", queue="work", bookmark=seeded[2], reason="of no use")
     change("expire", queue="work", filter="/id = 3")
+    change("purge", queue="other")
     change("pause", queue="work")
     change("resume", queue="work")
     change("redrive", queue="letters", filter="1 = 1")

@@ -1,4 +1,4 @@
-"""What strangers wrote is shown whole on every page, and acts neither on the page nor on who looks."""
+"""Texts of strangers on every page: shown whole, acting neither on the page nor on the reader."""
 
 from __future__ import annotations
 

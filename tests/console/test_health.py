@@ -1,4 +1,4 @@
-"""What probes are told, and who is let in."""
+"""Probes, and access."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What /metrics says is what is there, each number; and what the examples ask for exists."""
+"""Metrics of /metrics: each number is the true one, and the examples ask for metrics that exist."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,21 @@ def test_the_page_has_each_metric_and_what_it_says():
     assert [line for line in page.splitlines() if line.startswith("| `ampsq_")] == [
         f"| `{family.exposed}` | {family.kind} | {family.text} |" for family in FAMILIES
     ]
+
+
+def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old_they_are(client, asked, define_many):
+    # given
+    define_many(client, 1000)
+    assert asked("/metrics").status == 200
+    # when: of the processor, since the machine may do something else
+    taken = []
+    for _ in range(3):
+        asked.anew()
+        before = time.process_time()
+        text = asked("/metrics").text
+        taken.append(time.process_time() - before)
+    # then
+    assert text.count("ampsq_queue_depth{") == 1000
+    assert min(taken) < 0.3
+    (age,) = asked.metrics()["ampsq_reading_age_seconds"].values()
+    assert 0 <= age < 60

@@ -15,7 +15,7 @@ def store(valkey_store):
 
 @pytest.fixture
 def published(valkey, client):
-    """What was published to a topic: bodies, in order."""
+    """Return a function that gives the bodies published to a topic, in order."""
 
     def read(topic):
         with valkey.client() as redis:

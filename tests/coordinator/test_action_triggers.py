@@ -1,4 +1,4 @@
-"""What sets actions off: messages, deliveries, records, clients that come and go, times."""
+"""Triggers of actions: messages, deliveries, records, clients that come and go, times."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def dies_before_advancing(monkeypatch, store):
 
 
 def letters(store, topic):
-    """What was recorded there: the original of each, in order."""
+    """Return the original of each letter recorded there, in order."""
     entries = store.redis.xrange(key(store.instance, "log", topic))
     return [json.loads(fields[b"b"])["message"] for _, fields in entries]
 

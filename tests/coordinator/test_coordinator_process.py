@@ -54,7 +54,7 @@ def open_instances(server, *names):
 
 
 def is_cared_for(server, *names):
-    """Whether each of the instances is looked after from here on."""
+    """Return whether each of the instances is looked after from here on."""
     with contextlib.closing(server.client()) as plain:
         return observing.is_cared_for(plain, *names)
 
@@ -103,9 +103,9 @@ def test_a_look_counts_as_far_as_its_user_may_make_it(own, run, caplog, monkeypa
     # Given a coordinator whose user may not search for keys, and what it takes in of its looks
     taken, take_in = [], ServerWatch._take_in
 
-    def note(watch, part, reply, *, rare):
+    def note(watch, part, reply, unsure, *, is_moved):
         taken.extend(each.duties.store.instance for each in part)
-        take_in(watch, part, reply, rare=rare)
+        take_in(watch, part, reply, unsure, is_moved=is_moved)
 
     monkeypatch.setattr(ServerWatch, "_take_in", note)
     open_instances(own, "one")

@@ -35,7 +35,7 @@ def duty(client, clock, monkeypatch):
 
 @pytest.fixture
 def elsewhere(client, store):
-    """How many messages wait that the other instance owns."""
+    """Return a function that sets how many messages wait that the other instance owns."""
     place = key(client.instance, "remote", "work")
 
     def wait(number):

@@ -71,7 +71,7 @@ def cared_for(coordinator):
 
 
 def shared(*coordinators):
-    """Whether each instance is one coordinator's, and each has some."""
+    """Return whether each instance is one coordinator's, and each has some."""
     parts = [cared_for(each) for each in coordinators]
     return all(parts) and sorted(name for part in parts for name in part) == sorted(NAMES)
 

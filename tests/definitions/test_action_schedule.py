@@ -145,7 +145,7 @@ def test_a_machine_without_time_zones_is_told_what_brings_them():
 
 
 def ticks_of(schedule, start, *, days=1, step=300_000):
-    """What an action is told that is looked after every five minutes."""
+    """Yield the ticks of an action that is looked after every five minutes."""
     last = ms(start)
     for now in range(last + step, last + days * 86_400_000 + 1, step):
         tick = schedule.latest(last, now)

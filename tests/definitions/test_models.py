@@ -287,7 +287,7 @@ def test_expressions_are_imported_when_the_first_one_is_given():
 
 
 def explained(model):
-    """What a model's docstring says of its elements."""
+    """Return the elements and their texts in a model's docstring."""
     return re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", inspect.getdoc(model), re.MULTILINE | re.DOTALL)
 
 

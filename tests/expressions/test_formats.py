@@ -163,7 +163,7 @@ def _body(maker, message_type):
 
 
 def _small(content, dice):
-    """What MessagePack can say of a document, and some that JSON cannot."""
+    """Return the part of a document that MessagePack can hold, and some that JSON cannot."""
     if isinstance(content, dict):
         return {
             (name if dice.random() < 0.95 else dice.randrange(9)): _small(value, dice)

@@ -1,4 +1,4 @@
-"""How much of large bodies is read: Python and the server's scripts leave the same steps and the same bodies unread."""
+"""Reading of large bodies: Python and the server's scripts leave the same steps and the same bodies unread."""
 
 from __future__ import annotations
 

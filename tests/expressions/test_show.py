@@ -1,4 +1,4 @@
-"""What is shown of a tree, parsed again, is that tree."""
+"""Round trip of a tree through its text: it is parsed again to the same tree."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Case:
 
     @property
     def arguments(self):
-        """What the script takes of it."""
+        """Return the script's arguments for it."""
         body = [] if self.body is None else [schema.FIELDS["body"].encode(), self.body]
         pairs = [text for pair in self.fields.items() for text in pair]
         known = self.known
@@ -114,7 +114,7 @@ class Case:
 
     @property
     def said(self):
-        """What Python says, as the script gives it: value, whether it matches, score and prefix."""
+        """Return Python's result, as the script gives it: value, whether it matches, score and prefix."""
         expression, document = self.expression, self.document
         value, priority = expression.value(document), expression.priority(document)
         return [described(value), expression.matches(document), *place(priority)]
@@ -291,7 +291,7 @@ def test_long_texts_are_compared_and_found_as_python_does_it(server_side, text):
 
 
 def _costly():
-    """What takes longest within the steps: texts, automata, pairs, lists, exact numbers, many nodes."""
+    """Yield the slowest within the steps: texts, automata, pairs, lists, exact numbers, many nodes."""
     texts = ["x" * 60 + f"b{n}" for n in range(65)]
     yield " OR ".join(["/s LIKE '" + "a" * 63 + "b'"] * 20), {"s": "a" * 60_000}
     yield " OR ".join(["INSTR_I(/s, '" + "a" * 15 + "b')"] * 20), {"s": "a" * 30_000}

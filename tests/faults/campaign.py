@@ -53,7 +53,7 @@ class Failed(Exception):
 
 
 def conftest():
-    """How the tests start servers."""
+    """Load the module by which the tests start servers."""
     spec = importlib.util.spec_from_file_location(
         "conftest_of_tests", Path(__file__).resolve().parents[1] / "conftest.py"
     )

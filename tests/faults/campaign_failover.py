@@ -107,7 +107,7 @@ class Failover:
         return redis.Redis(port=eventually(self._primary_with_replica, within=_WELL)[0].port)
 
     def _role(self, node):
-        """What a node says it is: master or slave, with the state of its link; None where it says nothing."""
+        """Return a node's report on itself: master or slave, with the state of its link; None where it gives none."""
         plain = redis.Redis(port=node.port, decode_responses=True, socket_timeout=1)
         with contextlib.closing(plain):
             try:
@@ -138,7 +138,7 @@ class Failover:
 
     @staticmethod
     def target(step):
-        """What a fault has for itself while it lasts."""
+        """Return what a fault has for itself while it lasts."""
         if step.fault in {"kill process", "stop process"}:
             return step.site, step.process
         return step.site, "sentinel" if step.fault == "kill sentinel" else "server"
@@ -255,7 +255,7 @@ class Failover:
         return after > before
 
     def excuse(self, at):
-        """Why what was answered then may be gone, and seconds until the former primary was a replica; else None."""
+        """Return why an answered message may be gone, and seconds until the former primary was a replica; else None."""
         ages = [max(0.0, ended - at) for began, ended in self.losses if began - PROMISED <= at <= ended + PROMISED]
         return ("lost in a fail-over", min(ages)) if ages else None
 

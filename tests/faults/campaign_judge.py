@@ -1,4 +1,4 @@
-"""What is said of a run: what is wrong, what was allowed and how often, and whether enough happened at all."""
+"""Judgement of a run: its faults, the allowed losses and their number, and whether enough happened at all."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _EXAMPLES = 3
 
 
 class Fault(NamedTuple):
-    """What was done, and whether it touched anything."""
+    """A fault that was done, and whether it touched anything."""
 
     name: str
     hit: bool
 
 
 class Answered(NamedTuple):
-    """When somebody was answered that a message is recorded, and whether that was a promise for good."""
+    """The time of an answer that a message is recorded, and whether that was a promise for good."""
 
     at: float
     for_good: bool
@@ -52,7 +52,7 @@ class Answered(NamedTuple):
 
 @dataclass
 class Published:
-    """What one publisher says of its messages.
+    """The reports of one publisher on its messages.
 
     Attributes:
         name: its.
@@ -92,7 +92,7 @@ class Evidence:
 
 @dataclass
 class Verdict:
-    """What is said of a run.
+    """The judgement of a run.
 
     Attributes:
         wrong: each a sentence; none: all is well.

@@ -115,7 +115,7 @@ class Site:
         return min(since, died) - PROMISED if died <= until else died - PROMISED
 
     def ask(self, question):
-        """What a plain client gets, or None where the server does not answer."""
+        """Return a plain client's answer, or None where the server does not answer."""
         with contextlib.closing(self.server.client(socket_timeout=10)) as plain:
             try:
                 return question(plain)
@@ -193,7 +193,7 @@ class Pair:
 
     @staticmethod
     def target(step):
-        """What a fault has for itself while it lasts."""
+        """Name what a fault has for itself while it lasts."""
         if step.fault in {"kill process", "stop process"}:
             return step.site, step.process
         if step.fault in {"lose replies", "delay replies", "silence clients"}:
@@ -313,7 +313,7 @@ class Pair:
         return None not in {before, after} and after > before
 
     def excuse(self, at):
-        """Why what was answered then may be gone, and how many seconds later its server died; None if it may not."""
+        """Return why an answered message may be gone, and seconds until its server died; None if it may not."""
         ages = [(died - at, why) for since, died, why in self.losses if since <= at <= died + 0.5]
         if self._always or not ages:
             return None

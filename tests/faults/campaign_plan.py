@@ -1,4 +1,4 @@
-"""What a seed decides: the kind of servers, how they flush, and which fault comes when, where, and for how long."""
+"""Plan of a run, from its seed: the kind of servers, how they flush, and which fault comes when, where, how long."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run is.
+    """The plan of one run.
 
     Attributes:
         seed: what it was made from.

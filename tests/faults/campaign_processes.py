@@ -79,7 +79,7 @@ class Crew:
         return str(self.folder / f"{role}.records")
 
     def records(self, role):
-        """What a role did, in order; nothing where it never ran."""
+        """Return the records of a role, in order; none where it never ran."""
         path = self.folder / f"{role}.records"
         return Records(path).read() if path.exists() else []
 
@@ -88,7 +88,7 @@ class Crew:
             self.start(role)
 
     def is_at_work(self, since=0.0):
-        """Whether each that keeps records has done something since a moment."""
+        """Return whether each that keeps records has done something since a moment."""
         kept = [role for role in self.commands if role not in {"coordinator", "gateway"}]
         return all(
             any(each["what"] in _AT_WORK and each["at"] >= since for each in self.records(role)) for role in kept

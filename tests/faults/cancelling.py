@@ -60,7 +60,7 @@ class Failed(Exception):
 
 
 def _frames(awaited):
-    """Where a coroutine waits, outermost frame first."""
+    """Yield the frames in which a coroutine waits, outermost first."""
     while frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None):
         yield f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
@@ -70,7 +70,7 @@ def _frames(awaited):
 
 
 def _whereabouts():
-    """Where all tasks and all other threads are, as a text."""
+    """Describe where all tasks and all other threads are."""
     lines = []
     for task in asyncio.all_tasks():
         lines += [f"{task.get_name()}, cancelled {task.cancelling()} times:", *_frames(task.get_coro())]
@@ -139,7 +139,7 @@ class Interruption:
             self._cancelled = True
 
     async def run(self, coroutine):
-        """What it gave, in a list; an empty one where it was cancelled."""
+        """Run a coroutine; its result in a list, an empty one where it was cancelled."""
 
         async def counted():
             return await _Counted(coroutine, self._tell)
@@ -371,7 +371,7 @@ class Campaign:
 
     @staticmethod
     async def _get_beside(subscription):
-        """What another task does meanwhile; what it gets comes again, since nobody acknowledges it."""
+        """Get a message in another task meanwhile; it comes again, since nobody acknowledges it."""
         with contextlib.suppress(Closed):
             await subscription.get(0.05)
 
@@ -487,7 +487,7 @@ class Campaign:
                     self._confirm(message)
 
     def _told(self, subscription):
-        """What a subscription holds, by itself and by the server, as a text."""
+        """Describe what a subscription holds, by itself and by the server."""
         core, redis = subscription._managed.core, self._observer._store.redis
         leases = redis.hgetall(key(self._instance, "leases", "work")).items()
         mine = {ref: lease for ref, lease in leases if subscription.id.encode() in lease}
@@ -507,7 +507,7 @@ class Campaign:
                 raise Failed(f"the lease of {ref!r} ended {now - deadline} ms ago: {lease!r}")
 
     async def _check_log(self):
-        """What was told to be recorded is there once, and nothing twice; who reads it was given all of it, in order."""
+        """Check that each reported message is recorded once, and that readers were given all of it, in order."""
         redis = self._observer._store.redis
         bodies = [int(fields[b"b"]) for _, fields in redis.xrange(key(self._instance, "log", "orders"))]
         found = Counter(bodies)
@@ -532,7 +532,7 @@ class Campaign:
             )
 
     async def _all_gone(self):
-        """What was closed has no connection and no thread any more."""
+        """Check that whatever was closed has no connection and no thread any more."""
 
         def threads():
             named = ("ampsq-keepalive-", "ampsq-publish-", "ampsq-persist-")
@@ -561,7 +561,7 @@ def coordinated(url, instance):
 
 
 def launcher():
-    """How the tests start servers."""
+    """Return the launcher by which the tests start servers."""
     spec = importlib.util.spec_from_file_location("conftest_of_tests", Path(__file__).parents[1] / "conftest.py")
     found = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = found

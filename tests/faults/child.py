@@ -1,4 +1,4 @@
-"""What child processes of these tests run: ``child.py ROLE URL INSTANCE RECORDS``.
+"""Child processes of these tests: ``child.py ROLE URL INSTANCE RECORDS``.
 
 Each writes what it does into a file of its own, a JSON line at a time, with the machine's monotonic clock.
 """

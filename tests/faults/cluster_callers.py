@@ -333,7 +333,7 @@ class Callers:
             await till.flush("30s")
 
     def _probe(self):
-        """How long the machine holds up this process, or a server that has nothing to do with the instance."""
+        """Note how long the machine holds up this process, or a server that has nothing to do with the instance."""
         node = self._idle()
         with contextlib.closing(node.client()) as plain:
             while not self._stop.is_set():

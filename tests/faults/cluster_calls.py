@@ -1,4 +1,4 @@
-"""What callers called on a cluster, how long it took, and what came of it: for the judge."""
+"""Calls of callers on a cluster, their times, and their results: for the judge."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Calls:
         return max((late for _, late in self.stalls), default=0.0)
 
     def missing(self):
-        """What every run calls, and this one did not."""
+        """Return calls that every run makes, and this one did not."""
         done = {call.name for call in self.calls}
         return sorted(_ALWAYS - done)
 
@@ -99,7 +99,7 @@ class Calls:
             self.recorded = [message.data for message in iter(lambda: messages.get(2.0), None)]
 
     def wrong(self, *, killed):
-        """What is wrong, and count what was allowed."""
+        """Return the faults, and count the allowed errors."""
         found = []
         for name, _, error in self.raised:
             if killed and ((isinstance(error, Unavailable) and error.may_have_run) or isinstance(error, StaleLease)):
@@ -128,7 +128,7 @@ class Calls:
 
 
 class _Log(logging.Handler):
-    """What ours logs with an exception: a fault that nobody expected."""
+    """A collector of errors that ampsq logs with an exception: faults that nobody expected."""
 
     def __init__(self):
         super().__init__(logging.ERROR)

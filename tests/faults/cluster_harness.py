@@ -121,7 +121,7 @@ class Cluster:
             time.sleep(0.02)
 
     def all_agree(self, slot, target):
-        """Whether every node that lives says that a slot is served by this one."""
+        """Return whether every living node says that a slot is served by this one."""
         living = [node for node in self.nodes if node.process.poll() is None]
         return all(
             part[2][1] == target.port
@@ -143,7 +143,7 @@ class Cluster:
         eventually(self.is_whole, within=within)
 
     def is_whole(self):
-        """Whether all nodes live and are well, and each replica has all of its primary."""
+        """Return whether all nodes live and are well, and each replica has all of its primary."""
         roles = [node.ask("ROLE") for node in self.nodes]
         replicas = [node for node, role in zip(self.nodes, roles, strict=True) if role[0] == "slave"]
         followed = {role[2] for role in roles if role[0] == "slave"}

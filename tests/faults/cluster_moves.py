@@ -150,7 +150,7 @@ def run(harness, seed, patience=1.0):
 
 
 def measure(calls, happened, held_up, patience=1.0):
-    """What calls took while something happened: a tuple of stalls, whose they were, how many calls, what is wrong.
+    """Return times of calls during events: stalls, their callers, the number of calls, and the faults.
 
     Args:
         calls: a `Called` each.
@@ -199,7 +199,7 @@ def _row(harness, seed, instance, noted, happened, patience):  # noqa: PLR0917 -
 
 
 def _drain(harness, instance):
-    """What is wrong once all is handled that is left."""
+    """Return the faults once all that is left is handled."""
     with Client(harness.url, instance=instance, retry_timeout="30s") as client:
         until = time.monotonic() + _HEALED
         with client.subscribe("work", max_backlog=50) as messages:

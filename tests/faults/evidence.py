@@ -1,4 +1,4 @@
-"""What really happened: the log and the journal, read from the server, beside what consumers wrote down."""
+"""Evidence of what really happened: log and journal, read from the server, beside what consumers wrote down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Evidence:
         return {Bookmark.of(topic, self._origin, entry.decode()): json.loads(fields[b"b"]) for entry, fields in entries}
 
     def settled(self, queue):
-        """(how, bookmark) of everything in a queue's journal, in order."""
+        """Return (how, bookmark) of everything in a queue's journal, in order."""
         entries = self._ask(lambda client: journal_of(client, self._instance, self._origin, queue))
         return [(how, bookmark) for how, _, bookmark in entries]
 

@@ -87,7 +87,7 @@ class Node:
         eventually(self.has_link, within=40.0)
 
     def has_link(self):
-        """Whether it follows a primary and has all of it."""
+        """Return whether it follows a primary and has all of it."""
         return "master_link_status:up" in self.ask("INFO", "replication")
 
     def lead(self):

@@ -19,7 +19,7 @@ def file_of(directory):
 
 
 def length_of(directory):
-    """How much is in the file now."""
+    """Return the number of bytes in the file now."""
     return file_of(directory).stat().st_size
 
 
@@ -55,7 +55,7 @@ class Everysec:
         return length_of(self.server.directory)
 
     def lose_power(self, mark):
-        """What was written since a mark is lost; the server is there again afterwards."""
+        """Lose all bytes written since a mark; the server is there again afterwards."""
         self.server.process.kill()
         self.server.process.wait()
         cut_back(self.server.directory, mark)

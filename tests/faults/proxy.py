@@ -43,7 +43,7 @@ class Frames:
 
 
 def _name_of(frame):
-    """What a request asks for: the script's name, or the command."""
+    """Return the name of a request: the script's, or the command's."""
     words = frame.split(b"\r\n", 5)
     command = words[2].decode().upper()
     if command == "FCALL":

@@ -34,7 +34,7 @@ def compiled(folder):
 
 
 class Shim:
-    """What one server shares with whoever disturbs it.
+    """The memory that one server shares with whoever disturbs it.
 
     Args:
         library: what `compiled` gave.

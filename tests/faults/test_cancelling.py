@@ -229,7 +229,7 @@ async def kept_until_persisted(valkey, instance):
 def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cancelled_hold_nothing_up(
     valkey, instance, at
 ):
-    """Who closes asks which of them a call did that was not answered, and is cancelled while it asks."""
+    """Closing asks which settlements of unanswered calls ran; cancelled while it asks, it holds nothing up."""
 
     async def work():
         client, _, subscription, messages = await kept_until_persisted(valkey, instance)

@@ -1,4 +1,4 @@
-"""Why a server cannot be used: each cause is an exception of its own, with the address, without the password."""
+"""Causes for which a server cannot be used: each is an exception of its own, with the address, without the password."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def other_protocol():
 
 @dataclass
 class Case:
-    """What is wrong, at which address, as which exception; words of its text."""
+    """A fault, at an address, with its exception and words of the text."""
 
     url: str
     error: str

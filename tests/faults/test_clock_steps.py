@@ -68,7 +68,7 @@ def test_a_server_whose_clock_is_set_back_does_not_flush_and_nobody_is_told_that
 
 
 def order_of(bookmark):
-    """What orders the bookmarks of an instance."""
+    """Return what orders the bookmarks of an instance."""
     return tuple(map(int, str(bookmark).rpartition("~")[2].split("-")))
 
 

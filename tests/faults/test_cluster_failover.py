@@ -14,6 +14,7 @@ from observing import eventually, is_cared_for
 
 from ampsq import Client
 from ampsq.coordinator import Coordinator
+from ampsq.protocol.reads.coordinators import list_coordinator, read_coordinators
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.store import Store
@@ -62,6 +63,34 @@ def test_an_instance_is_found_in_its_slot_of_a_cluster(kind, start_node, coordin
             # The first call is redirected to the node that has its slot.
             assert store.call(is_opened(name))
             assert is_cared_for(store.redis, name, within=40.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_coordinator_of_a_cluster_that_died_a_minute_ago_is_taken_out_of_the_list(
+    kind, start_node, coordinate_at, launch_child, instance
+):
+    cluster = Cluster(lambda **options: start_node(kind=kind, **options))
+    url = "cluster://" + ",".join(node.address for node in cluster.nodes)
+    with Client(url, instance=instance), contextlib.closing(Store(url, "", retry_timeout=5.0)) as store:
+
+        def listed():
+            return {each.id: each for each in store.call(read_coordinators())}
+
+        # Given a coordinator that is listed, and is killed
+        child = launch_child("-m", "ampsq.coordinator", "--url", url)
+        (dead,) = eventually(listed, within=40.0)
+        child.kill()
+        child.wait()
+        # When another one is there
+        coordinate_at(url)
+        (living,) = eventually(lambda: set(listed()) - {dead}, within=40.0)
+        # Then it leaves the dead one in the list at first, which may only be slow
+        assert dead in listed()
+        # And takes it out once its last sign of life is a minute old
+        entry = listed()[dead]
+        entry.seen -= 61_000
+        store.call(list_coordinator(entry))
+        eventually(lambda: set(listed()) == {living}, within=20.0)
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def alive(process_id):
 
 
 def free(path):
-    """Whether nobody holds the lock file."""
+    """Return whether nobody holds the lock file."""
     with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
         return supervisor.try_lock(file.fileno(), fcntl.LOCK_SH)
     return True

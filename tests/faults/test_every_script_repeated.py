@@ -73,7 +73,7 @@ SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal"}
 
 
 class Ledger:
-    """Which scripts were run twice, which were not, and what differed."""
+    """The record of scripts run twice, those run once, and differences."""
 
     def __init__(self):
         self.twice, self.once, self.faults = set(), set(), []
@@ -172,7 +172,7 @@ class Doubting(Store):
 
 
 def _changed(first, second):
-    """What differs only."""
+    """Return only the differences."""
     if isinstance(first, dict) and isinstance(second, dict):
         names = sorted(first.keys() | second.keys())
         return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}

@@ -43,11 +43,11 @@ class Divided:
         self.first, self.second, self.third, self.missing = (next(mine) for _ in range(4))
 
     def has_noticed(self):
-        """Whether the others know that a node is lost."""
+        """Return whether the others know that a node is lost."""
         return "cluster_slots_fail:0" not in self.other.ask("CLUSTER", "INFO")
 
     def is_well(self):
-        """Whether each node serves its slots and knows that the others do."""
+        """Return whether each node serves its slots and knows that the others do."""
         said = [node.ask("CLUSTER", "INFO") for node in self.cluster.nodes]
         return all("cluster_state:ok" in each and "cluster_slots_ok:16384" in each for each in said)
 

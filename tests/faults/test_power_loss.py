@@ -1,4 +1,4 @@
-"""What a server that comes back without its last second can lose, and what must be right nevertheless.
+"""Losses of a server that comes back without its last second, and what must be right nevertheless.
 
 A replica that takes over and is behind is the same to everybody.
 """

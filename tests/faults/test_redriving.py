@@ -30,7 +30,7 @@ def publish_letters(client, number=NUMBER):
 
 
 def taken(client, number):
-    """What `work` has; it must be no more than expected."""
+    """Return the contents of `work`; they must be no more than expected."""
     seen = []
     with client.subscribe("work", max_backlog=500) as messages:
         while len(seen) < number and (message := messages.get(30)) is not None:

@@ -72,7 +72,7 @@ def load(url):
 
 
 def calls(server):
-    """How often functions and scripts were called."""
+    """Return the number of calls of functions and scripts."""
     with contextlib.closing(server.client(protocol=2)) as plain:
         stats = plain.info("commandstats")
     counted = {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("fcall", "eval", "evalsha")}

@@ -70,7 +70,7 @@ class Mover:
 
 
 class Count:
-    """What was published, and what was said of it."""
+    """The messages published, and the answers about them."""
 
     def __init__(self):
         self.numbers = itertools.count()
@@ -80,7 +80,7 @@ class Count:
         return list(itertools.islice(self.numbers, MANY))
 
     def failed(self, some, error):
-        """Whoever trusts `may_have_run` publishes again what did not run."""
+        """Note an error; a program that trusts `may_have_run` publishes again what did not run."""
         self.errors.append(error)
         if error.may_have_run:
             self.in_doubt |= set(some)

@@ -73,7 +73,7 @@ class Started:
         return [line for line in self.err.read_text().splitlines() if " WARNING " in line or " ERROR " in line]
 
     def share(self, seconds):
-        """How much of a core it takes for so long."""
+        """Return the share of a core that it takes for so long."""
         before, began = self._worked(), time.monotonic()
         time.sleep(seconds)
         return (self._worked() - before) / (time.monotonic() - began)
@@ -155,7 +155,7 @@ def attended_by(url, name):
 
 
 def has_ended(process_id):
-    """Whether a process has ended, also where nobody has asked for its exit code yet."""
+    """Return whether a process has ended, also where nobody has asked for its exit code yet."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a store does with a connection after each outcome, with threads and with asyncio: fake connections show it."""
+"""Connections of a store after each outcome, with threads and with asyncio: fake connections show it."""
 
 from __future__ import annotations
 

@@ -36,17 +36,17 @@ def gateway(serving):
 
 @pytest.fixture
 def audit(gateway):
-    """Who may do everything."""
+    """Return a user who may do everything."""
     return Asking(gateway, "audit")
 
 
 @pytest.fixture
 def desk(gateway):
-    """Who may read the orders of EU, the queue over them, and positions of more than one."""
+    """Return a user who may read the orders of EU, the queue over them, and positions of more than one."""
     return Asking(gateway, "desk")
 
 
 @pytest.fixture
 def till(gateway):
-    """Who may write its own orders, and write and read positions."""
+    """Return a user who may write its own orders, and write and read positions."""
     return Asking(gateway, "till")

@@ -102,7 +102,7 @@ def channel_of(path, parameters):
 
 @cache
 def frames_of(operation):
-    """What checks the frames of one operation of the AsyncAPI document."""
+    """Return the check of the frames of one operation of the AsyncAPI document."""
     text = frames_document()
     messages = [each["$ref"].rpartition("/")[2] for each in text["operations"][operation]["messages"]]
     return Draft202012Validator(
@@ -145,7 +145,7 @@ def serve(url, instance, rules="", **options):
 
 
 def define(client):
-    """What the rules are about."""
+    """Define what the rules are about."""
     client.apply(
         Topic(name="orders"),
         Topic(name="positions", key="/symbol"),

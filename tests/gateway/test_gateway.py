@@ -168,7 +168,7 @@ def test_a_page_of_another_origin_is_refused(gateway, audit):
 
 
 def asked_as(gateway, audit, host):
-    """What is answered under a name of a host, whose page asks: a query, the probes, and a WebSocket."""
+    """Return the answers under a name of a host, whose page asks: a query, the probes, and a WebSocket."""
     theirs = {"host": host, "origin": f"http://{host}"}
     paths = ("/v1/sow?name=work", "/openapi.json", "/healthz", "/readyz")
     answers = [httpx.get(audit.base + path, auth=audit.auth, headers=theirs).status_code for path in paths]

@@ -1,4 +1,4 @@
-"""Who asks nothing, takes nothing, guesses, or asks for too much: what it gets, and that nobody else notices."""
+"""Attackers who ask nothing, take nothing, guess, or ask for too much: their answers, and that nobody else notices."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def end(server):
 
 
 def farewell(socket):
-    """What a stream says last, and the code with which it is closed."""
+    """Return a stream's last frame, and the code with which it is closed."""
     told = socket.get(WITHIN)
     with pytest.raises(ConnectionClosed) as closed:
         socket.get(WITHIN)

@@ -1,4 +1,4 @@
-"""What a gateway records: once however often it is said, where it was asked to be, and as far as its users may."""
+"""Recording by a gateway: once however often it is said, where it was asked to be, and as far as its users may."""
 
 from __future__ import annotations
 

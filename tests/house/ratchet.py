@@ -12,7 +12,7 @@ def read(table):
 
 
 def changes(before, now):
-    """What has risen and what has fallen of two tables, name -> figure -> number; what is not in one is 0 there."""
+    """Return the rises and the falls of two tables, name -> figure -> number; a missing one is 0."""
     risen, fallen = [], []
     for name in sorted(before.keys() | now.keys()):
         old, new = before.get(name, {}), now.get(name, {})

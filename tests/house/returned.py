@@ -25,7 +25,7 @@ def names_in(module):
 
 
 def classes_of(annotation, module):
-    """Our classes in an annotation, aliases resolved."""
+    """Return the classes of ours in an annotation, aliases resolved."""
     if isinstance(annotation, str):
         for node in ast.walk(ast.parse(annotation, mode="eval")):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -41,7 +41,7 @@ def classes_of(annotation, module):
 
 
 def given_to_callbacks(annotation, module):
-    """Our classes that the functions are called with that a parameter takes."""
+    """Return the classes of ours that a parameter's functions are called with."""
     for node in ast.walk(ast.parse(annotation, mode="eval")):
         if (
             isinstance(node, ast.Subscript)
@@ -63,7 +63,7 @@ def members(kind):
 
 
 def given_by(function):
-    """Our classes that a call returns, or calls functions with that it takes, with the place that says so."""
+    """Yield the classes of ours that a call returns, or calls given functions with, with the place that says so."""
     for parameter, annotation in function.__annotations__.items():
         if parameter == "return":
             for each in classes_of(annotation, function.__module__):
@@ -80,7 +80,7 @@ def field_names(kind):
 
 
 def fields_of(kind):
-    """Our classes in the fields of a dataclass or a named tuple, with the field."""
+    """Yield the classes of ours in the fields of a dataclass or a named tuple, with the field."""
     if field_names(kind):
         for each in kind.__mro__:
             for field, annotation in vars(each).get("__annotations__", {}).items():

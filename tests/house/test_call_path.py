@@ -23,7 +23,7 @@ WRITE = "python tests/house/test_call_path.py --write"
 
 @cache
 def printed(*options):
-    """What the tool prints, in a process of its own: there nothing is cached or changed by other tests."""
+    """Return the tool's output, in a process of its own: there nothing is cached or changed by other tests."""
     program = [sys.executable, "-m", "ampsq.bench.call_path", *options]
     return subprocess.run(program, capture_output=True, text=True, timeout=120, check=True).stdout
 

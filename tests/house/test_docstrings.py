@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("ampsq", "cli", "spark", "bench", "lua", "docs", "examples")
+PARTS = ("ampsq", "cli", "spark", "bench", "lua", "docs", "examples", "tests")
 
 #: First words of half a sentence: a question without its answer, or a pronoun without its noun.
 QUESTIONS = {"what", "whatever", "whether", "how", "where", "when", "who", "whoever", "whom", "whose", "why", "which"}

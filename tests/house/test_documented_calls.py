@@ -1,4 +1,4 @@
-"""What pages write of the Python API is there: each call, and each of its arguments by name."""
+"""Calls of the Python API on pages: each call is there, and each of its arguments by name."""
 
 import ast
 import inspect
@@ -52,7 +52,7 @@ def arguments_of(function):
 
 
 def called(node):
-    """What a call calls of the public API; None where it is something else."""
+    """Return the public call that a call makes; None where it is something else."""
     is_exported = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "ampsq"
     if isinstance(node.func, ast.Attribute) and not is_exported:
         owner = owner_of(node.func.value)

@@ -56,7 +56,7 @@ def test_the_first_queues_that_a_newcomer_meets_have_room_for_a_worker():
 
 
 def called(folder, url, words, **environment):
-    """What a command prints, which is to succeed; in this process: that it runs in its own is shown elsewhere."""
+    """Return the output of a command, which is to succeed; in this process: the other way is shown elsewhere."""
     return in_folder(folder, url, **environment)(*words).out
 
 
@@ -366,7 +366,7 @@ def test_the_page_on_the_state_of_the_world_does_what_it_says(tmp_path):
 
 
 def elements_of(kind):
-    """Its elements, as its docstring tells them, on a line each."""
+    """Return the kind's elements, as its docstring has them, on a line each."""
     told = kind.__doc__.split("Attributes:")[1]
     found = re.findall(r"^        (\w+): (.*?)(?=^        \w+: |\Z)", told, re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()).replace("``", "`").replace("|", "\\|") for name, text in found}

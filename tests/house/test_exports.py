@@ -1,4 +1,4 @@
-"""What modules export, and which of them may know redis-py.
+"""Exports of modules, and which of them may know redis-py.
 
 `python tests/house/test_exports.py --write` writes what `ampsq` exports, in all its forms, from the one table `_HOMES`.
 """
@@ -68,7 +68,7 @@ def nodes_at_run_time(node):
 
 @cache
 def imports(name):
-    """What a module imports at run time, also inside its functions."""
+    """Return the modules that one imports at run time, also inside its functions."""
     found = set()
     for node in nodes_at_run_time(ast.parse(PATHS[name].read_text())):
         if isinstance(node, ast.Import):
@@ -132,7 +132,7 @@ def test_only_what_is_about_connections_knows_redis_py():
 
 
 def public_names(name):
-    """What a module defines at its top level without an underscore, and does not import."""
+    """Return the names that a module defines at its top level without an underscore, and does not import."""
     found = set()
     for node in ast.parse(PATHS[name].read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

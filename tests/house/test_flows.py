@@ -96,7 +96,7 @@ def coroutines(*, of_asyncio):
 
 
 def calls(path, *, of_asyncio):
-    """What the parts of one kind await in a module: where, the name that is called, and the call."""
+    """Yield what the parts of one kind await in a module: where, the name that is called, and the call."""
     for part, is_of_asyncio in parts(path):
         if is_of_asyncio is of_asyncio:
             yield from ((f"{path}:{line}: {name}", name, call) for line, name, call in awaited(part))

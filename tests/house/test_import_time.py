@@ -1,4 +1,4 @@
-"""What it costs to import ampsq: CPU time beside what pydantic and redis-py cost in the same run."""
+"""Cost of importing ampsq: CPU time beside what pydantic and redis-py cost in the same run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def is_of_protocol(module):
 
 
 def imported(tree):
-    """What a module calls the names that it imports from the room, and what it calls the room's modules."""
+    """Return a module's names for what it imports from the room, and its names for the room's modules."""
     names, rooms = {}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -60,7 +60,7 @@ def bound_here(scope):
 
 
 def uses(tree):
-    """How often a module uses what only the room is to name, called or not."""
+    """Return how often a module uses names that only the room may use, called or not."""
     names, rooms = imported(tree)
     counted = Counter()
 

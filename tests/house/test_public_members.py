@@ -1,4 +1,4 @@
-"""What users find on a subscription, a message, a client: public_members.json has every public name of these classes.
+"""Public names of subscriptions, messages and clients: public_members.json has every one of these classes.
 
 A name that is there is a promise; what only other parts of ampsq call belongs to an object behind the class, or has an
 underscore. `python tests/house/test_public_members.py --write` writes the list anew, for a commit that says why.

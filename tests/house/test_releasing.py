@@ -1,4 +1,4 @@
-"""What is published says what was tested, and the changelog is cut where a version begins."""
+"""Releases: the published wheel is the tested one, and the changelog is cut where a version begins."""
 
 from __future__ import annotations
 

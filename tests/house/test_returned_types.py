@@ -1,4 +1,4 @@
-"""What public calls return is exported, documented, frozen, and has a text that one can read."""
+"""Results of public calls: exported, documented, frozen, with a readable text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPORTED = [each for each in map(ampsq.__getattr__, ampsq.__all__) if inspect.is
 
 
 def is_made_by_calls(kind):
-    """Whether nobody but the package makes it, as its text or its name says."""
+    """Return whether only the package makes it, as its text or its name says."""
     return bool(re.search(r"Made by|[Ss]ubscription$", f"{kind.__doc__} {kind.__name__}"))
 
 

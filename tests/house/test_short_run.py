@@ -47,7 +47,7 @@ PROGRAMS = {"bench", "demo", "up"}
 
 
 def left_out(wanted, called):
-    """What to say of names that nothing called; "" where there are none."""
+    """Describe names that nothing called; "" where there are none."""
     missing = sorted(set(wanted) - called)
     return f"only slow tests, or none, have to do with {', '.join(missing)}" if missing else ""
 

@@ -12,7 +12,7 @@ TEST = re.compile(r"\[[\w ]+\]\((\S+\.py)\) `(test_\w+)` \|$")
 
 
 def lines():
-    """Who, what they can, what they cannot, and the rest, of each line of the tables."""
+    """Yield the attacker, the abilities, the limits, and the rest, of each line of the tables."""
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and cells[0] != "who":

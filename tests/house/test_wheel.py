@@ -72,7 +72,7 @@ pytestmark = pytest.mark.timeout(4 * LIMIT)
 
 
 def run(*words, folder, given=""):
-    """What a program prints, which is to succeed; it knows nothing of the checkout."""
+    """Return the output of a program, which is to succeed; it knows nothing of the checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AMPSQ_", "PYTHON"))}
     environment["SOURCE_DATE_EPOCH"] = MOMENT
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a journal has of expired messages, and when more of them are due."""
+"""Expired messages of a journal, and the times when more are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of settle share: the messages of `leased`, the codes, and how an entry of the journal looks."""
+"""Scenes of settle: the messages of `leased`, the codes, and the form of a journal's entry."""
 
 from __future__ import annotations
 

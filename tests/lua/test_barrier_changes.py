@@ -1,4 +1,4 @@
-"""What a barrier becomes when it is settled by bookmark, is gone, or its expression is another one."""
+"""Changes of a barrier: settled by bookmark, gone, or with another expression."""
 
 from __future__ import annotations
 

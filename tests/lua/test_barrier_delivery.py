@@ -1,4 +1,4 @@
-"""How a barrier reaches who takes it: in order, by reference, again after a lost reply."""
+"""Delivery of a barrier: in order, by reference, again after a lost reply."""
 
 from __future__ import annotations
 

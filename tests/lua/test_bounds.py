@@ -1,4 +1,4 @@
-"""What bounds a call, and what stays whole however much there is: bytes, inboxes, passes, things settled ahead."""
+"""Bounds of a call, and what stays whole however much there is: bytes, inboxes, passes, things settled ahead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def publish_many(world, topic, number):
 
 
 def calls_of(world, name):
-    """How often the server ran a command, in scripts too."""
+    """Return how often the server ran a command, in scripts too."""
     return world.store.redis.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
 
 

@@ -1,4 +1,4 @@
-"""What a topic's retention takes from queues that have not settled it: each loses it once, and its counts stay true."""
+"""Retention of a topic with queues that have not settled it: each loses a message once, and its counts stay true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets the next message: the three fairness models, over one page of free subscriptions and over many."""
+"""Fairness: the three models, over one page of free subscriptions and over many."""
 
 from __future__ import annotations
 

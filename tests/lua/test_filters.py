@@ -13,7 +13,7 @@ from ampsq.protocol.limits import BYTES, KEEP_FILTER, MAX_FILTERS
 
 
 def given(world, queue="work"):
-    """Who holds the messages, in the messages' order."""
+    """Return the holders of the messages, in the messages' order."""
     return [name for _, name in sorted(world.holders(queue).items(), key=lambda item: (len(item[0]), item[0]))]
 
 

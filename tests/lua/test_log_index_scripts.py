@@ -30,7 +30,7 @@ def ids(world, topic="orders"):
 
 
 def add_foreign(world, number, *, topic="orders", start=1, size=1):
-    """What somebody wrote without ampsq: nothing of it is indexed."""
+    """Add messages that somebody wrote without ampsq: nothing of them is indexed."""
     pipe = world.store.redis.pipeline(transaction=False)
     for i in range(number):
         pipe.xadd(world.key(f":log:{topic}"), {"x": "y" * size}, id=f"{start + i}-0")
@@ -38,7 +38,7 @@ def add_foreign(world, number, *, topic="orders", start=1, size=1):
 
 
 def filled(world, topic="orders"):
-    """How many calls it took."""
+    """Complete a topic's index, and return how many calls that took."""
     calls = 1
     while world.run("index_log", topic):
         calls += 1

@@ -71,7 +71,7 @@ class History:
         self.world.sweep_all()
 
     def check(self):
-        """What was put back is recorded once each, for one queue, and what was settled otherwise is not."""
+        """Check that each message put back is recorded once, for one queue, and the ones settled otherwise are not."""
         state = self.world.state()
         entries = [fields for _, fields in state.get(":log:orders", [])]
         assert Counter(fields["b"] for fields in entries) == Counter(f'{{"id":"{r}","p":1}}' for r in self.put_back)
@@ -84,7 +84,7 @@ class History:
         assert not [queue for queue, _ in self.handled if queue == "other"]
 
     def end(self):
-        """Whatever is left goes back now, but what was settled otherwise, and all comes to who waits for it."""
+        """Put back all that is left, except what was settled otherwise, and hand it to the waiting consumer."""
         for name, messages in self.held.items():
             self.world.unsubscribe(self.subscriptions[name])
             messages.clear()

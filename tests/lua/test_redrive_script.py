@@ -13,7 +13,7 @@ ACKED, UNKNOWN, HELD = "AMPSQ_ALREADY_ACKED", "AMPSQ_UNKNOWN_MESSAGE", "AMPSQ_NO
 
 
 def put_back(world, *letters, queue="dead", topic="orders", target="work", by="c/9"):
-    """How many were put back, and ref -> code of those refused. letters: (ref, body, headers)."""
+    """Return how many were put back, and ref -> code of those refused. letters: (ref, body, headers)."""
     number, *refused = world.run(
         "redrive", world.now, queue, topic, target, by, *(text for letter in letters for text in letter)
     )

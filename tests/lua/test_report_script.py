@@ -33,7 +33,7 @@ def report(world):
 
 
 def left_of(world):
-    """What is kept of readers."""
+    """Return the keys that are kept of readers."""
     return {key for key in world.state() if key.split(":")[1] in {"readers", "reporting", "pools", "uses"}}
 
 

@@ -1,4 +1,4 @@
-"""Who rests until something happens: what a look tells of an instance, and which scripts wake a coordinator."""
+"""Rest until something happens: what a look tells of an instance, and which scripts wake a coordinator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def resting(world):
 
 @pytest.fixture
 def heard(world):
-    """What scripts have sent to coordinators since the last question."""
+    """Return a function that gives what scripts have sent to coordinators since the last question."""
     with contextlib.closing(world.store.redis.pubsub()) as listening:
         listening.ssubscribe(wake_channel(world.store.instance))
         while listening.get_sharded_message(timeout=5.0)["type"] != "ssubscribe":

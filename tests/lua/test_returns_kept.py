@@ -1,4 +1,4 @@
-"""What is kept of how a message came back, with the reasons that its consumers gave."""
+"""Records of a message's returns, with the reasons that its consumers gave."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def ring(world):
 
 
 def counts(world, name="foo"):
-    """What Artemis calls messageCount, deliveringCount and scheduledCount."""
+    """Return the numbers that Artemis calls messageCount, deliveringCount and scheduledCount."""
     fields, leased, ready, _, ahead, placed, held, _, *topics = world.run("read_stats", name)
     fields = dict(zip(fields[::2], fields[1::2], strict=True))
     unread = sum(int(topics[i + 1]) for i in range(0, len(topics), 4))
@@ -166,7 +166,7 @@ def test_a_ring_that_is_none_any_more_is_plain_again(ring):
 
 
 def test_what_is_paged_does_not_count(world):
-    """What is beyond the target depth is Artemis's paged messages: in the count, not in the ring."""
+    """Messages beyond the target depth, as Artemis's paged ones, count in the queue but not in the ring."""
     world.queue("foo", "foo", ring=2_000, depth=1_000)
     for _ in range(5):
         world.publish("foo", *["x"] * 500)

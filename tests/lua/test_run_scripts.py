@@ -21,7 +21,7 @@ def taken(world):
 
 
 def kept(world):
-    """What there is of runs: how many, and the masks."""
+    """Return the runs that there are: their number, and the masks."""
     redis = world.store.redis
     refs = redis.hgetall(world.key(":q:work:run_refs"))
     masks = [value.decode() for name, value in refs.items() if name.endswith(b" m")]

@@ -97,7 +97,7 @@ class Day:
         return [self.world.ref_of(stream_id) for stream_id, _ in entries]
 
     def bury(self):
-        """What the coordinator does for the action: publish the dead letters, move on."""
+        """Do the coordinator's work for the action: publish the dead letters, move on."""
         key = self.world.key(":q:work:journal")
         cursor = self.world.state_of(":action:dead-letter-work")["cursor expire work"]
         entries = self.world.store.redis.xrange(key, f"({cursor}")

@@ -1,4 +1,4 @@
-"""What one call costs the server at most: large leased messages, many filters, barriers over what has its place."""
+"""Cost of one call for the server at most: large leased messages, many filters, barriers over what has its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What script tests speak in: a few verbs over the raw scripts, and the differences that one call makes.
+"""Language of script tests: a few verbs over the raw scripts, and the differences that one call makes.
 
 Time is always given, so nothing here waits. `World.changes` compares every key and field of the instance with
 what was there before: a key, field or entry that a test does not name must not have changed.
@@ -48,7 +48,7 @@ def ref(stream_id, topic="orders"):
 
 
 def came_back(*returns):
-    """How a message came back each time, as it is told: (ms, cause), from the first subscription or the one named."""
+    """Return the text of a message's returns: (ms, cause), from the first subscription or the one named."""
     items = [(*item, "s00000001") if len(item) < 3 else item for item in returns]
     return ";".join(f"{ms},{cause},{name},c/{int(name[1:])}" for ms, cause, name in items)
 
@@ -74,7 +74,7 @@ def wished(text):
 
 
 def difference(old, new):
-    """What differs only: single fields of hashes and sorted sets (None: gone), a stream's new entries."""
+    """Return only the differences: single fields of hashes and sorted sets (None: gone), a stream's new entries."""
     if isinstance(new, dict) and isinstance(old, dict | None):
         old = old or {}
         gone = {name: None for name in old if name not in new}
@@ -203,7 +203,7 @@ class World:
                 return found
 
     def delete(self, topic, how, *values, publisher="", sequence="", filter=None):  # noqa: A002
-        """How many were deleted, all steps together; `filter`: of keys."""
+        """Return how many were deleted, all steps together; `filter`: of keys."""
         after, number, tree = "", 0, wished(values[0] if how == "filter" else filter)[1]
         while True:
             given = () if how == "filter" else values
@@ -275,6 +275,6 @@ class World:
         return [read_element(texts[i], texts[i + 1]) for i in range(0, len(texts), 2)]
 
     def holders(self, queue):
-        """Who holds what: ref -> subscription."""
+        """Return the leases: ref -> subscription."""
         leases = self.state().get(f":q:{queue}:leases", {})
         return {place: lease.split(" ")[1] for place, lease in leases.items()}

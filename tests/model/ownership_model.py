@@ -1,4 +1,4 @@
-"""Who owns a message once several instances share it: the protocol of decision 13 as a model of pure functions.
+"""Ownership of a message that several instances share: the protocol of decision 13 as a model of pure functions.
 
 What a script does in one call is one function from a `Server` to a `Server` here; `Protocol` has a method for each,
 and one for each guard, so that a broken variant is a subclass that takes one guard away. What moves between instances,
@@ -25,7 +25,7 @@ END = 1_000
 
 
 class Bookmark(NamedTuple):
-    """What a message is called everywhere. `after`: origin and ID of its publisher's last message elsewhere."""
+    """A message's name everywhere. `after`: origin and ID of its publisher's last message elsewhere."""
 
     id: int
     origin: int
@@ -34,14 +34,14 @@ class Bookmark(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """How often a message was handed over, and the origin whose journal says so, which decides between equals."""
+    """The number of a message's hand-overs, and the origin whose journal says so, which decides between equals."""
 
     number: int = 0
     by: int = -1
 
 
 class Lease(NamedTuple):
-    """What a delivery was given under. `token` rises with each of a server, and falls back when that loses its tail."""
+    """A lease's conditions. `token` rises with each of a server, and falls back when that loses its tail."""
 
     bookmark: Bookmark
     epoch: Epoch
@@ -79,7 +79,7 @@ class Note(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a link read of one stream of one origin: all of it behind `start`, up to `upto`, that passes the filter."""
+    """A link's reading of one stream of one origin: all of it behind `start`, up to `upto`, that passes the filter."""
 
     kind: str
     source: int
@@ -116,7 +116,7 @@ class Server(NamedTuple):
 
 @dataclass(frozen=True)
 class Publisher:
-    """Who sends messages, in order, to one instance, until it fails over. One without a name cannot send again."""
+    """A publisher that sends messages, in order, to one instance, until it fails over; without a name never again."""
 
     home: int
     messages: tuple[int, ...]
@@ -154,7 +154,7 @@ class Scenario:
 
     @property
     def messages(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         return sum(len(publisher.messages) for publisher in self.publishers)
 
     @property
@@ -177,7 +177,7 @@ class Protocol:
         return note.epoch > item.epoch
 
     def is_passed(self, mark: int, number: int) -> bool:
-        """What is at or below `received` was applied before."""
+        """Return whether an entry is at or below `received`, and was applied before."""
         return number <= mark
 
     def follows(self, mark: int, start: int) -> bool:
@@ -189,11 +189,11 @@ class Protocol:
         return known is None or known == told
 
     def is_closed(self, server: Server, batch: Batch) -> bool:
-        """What was read from an incarnation that is over comes too late."""
+        """Return whether a batch was read from an incarnation that is over, and comes too late."""
         return batch.source in server.closed
 
     def is_deferred(self, server: Server, note: Note) -> bool:
-        """What is told of a message that can still come waits for it; of one that was passed, it is dropped."""
+        """Return whether a report is on a message that can still come, so that it waits; else it is dropped."""
         return note.bookmark.id > server.received[note.bookmark.origin]
 
     def must_wait(self, server: Server, bookmark: Bookmark) -> bool:
@@ -209,11 +209,11 @@ class Protocol:
         return before is None or server.items[before] is not None
 
     def is_double(self, server: Server, bookmark: Bookmark) -> Item | None:
-        """What a publisher recorded under another bookmark before."""
+        """Return the item that a publisher recorded under another bookmark before, or None."""
         return server.items[bookmark.message] if self.publisher_of[bookmark.message].named else None
 
     def place(self, item: Item, instance: int) -> Item:
-        """Where an unleased message belongs: to whom owns it. A lease that was given stays until it ends."""
+        """Return the item at its place: an unleased one belongs to its owner, a given lease stays until it ends."""
         if item.where not in (READY, REMOTE):
             return item
         return item._replace(where=READY if self.owns(item, instance) else REMOTE)
@@ -234,7 +234,7 @@ class Protocol:
         return note.bookmark == item.bookmark
 
     def may_grant(self, item: Item) -> bool:
-        """What nobody holds."""
+        """Return whether nobody holds it."""
         return item.where == READY
 
     def delivers(self, server: Server) -> bool:
@@ -260,7 +260,7 @@ class Protocol:
         return instance + number * self.scenario.instances
 
     def before(self, message: int, *, topic: bool = False) -> int | None:
-        """What its publisher sends before a message, of the same topic if so asked."""
+        """Return the message that its publisher sends before one, of the same topic if so asked."""
         sent = self.publisher_of[message].messages
         earlier = [m for m in sent[: sent.index(message)] if not topic or self.is_same_topic(m, message)]
         return earlier[-1] if earlier else None
@@ -292,7 +292,7 @@ class Protocol:
         return self.record(server._replace(received=received), instance, bookmark)
 
     def name_before(self, server: Server, before: int | None, origin: int) -> tuple[int, int] | tuple[()]:
-        """What a publisher's message names as the one before it, if that is of another origin."""
+        """Return the name of the message before a publisher's, if that is of another origin."""
         item = server.items[before] if before is not None else None
         if item is None or any(bookmark.origin == origin for bookmark in item.bookmarks):
             return ()

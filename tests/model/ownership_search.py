@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to. `broken`: the rule that does not hold in the world behind `trace`, '' where all hold."""
+    """The result of a search. `broken`: the rule broken in the world behind `trace`, '' where all hold."""
 
     states: int
     transitions: int
@@ -88,7 +88,7 @@ def _trace(steps: Steps, came_from: dict[World, tuple[World, Step] | None], worl
 
 
 class Rules:
-    """What must hold: in every world, at every step, and where everything is read."""
+    """Rules that must hold: in every world, at every step, and where everything is read."""
 
     def __init__(self, steps: Steps) -> None:
         self.protocol: Protocol = steps.protocol
@@ -224,6 +224,6 @@ class Rules:
         )
 
     def is_missing(self, world: World, message: int) -> bool:
-        """Whether an instance lacks it, though no filter keeps it out of there."""
+        """Return whether an instance lacks it, though no filter keeps it out of there."""
         servers = [instance.now for instance in world.instances]
         return any(s.items[message] is None and not any(message in (out or ()) for out in s.kept_out) for s in servers)

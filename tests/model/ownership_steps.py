@@ -1,4 +1,4 @@
-"""Which steps are possible in a world, and what they are called."""
+"""Possible steps of a world, and their names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Steps(Acts):
             yield from self.of_publishers(world)
 
     def of_consumers(self, world: World, number: int, message: int) -> Iterator[Next]:
-        """What subscriptions, `sweep` and `trim` do to a message of an instance."""
+        """Yield what subscriptions, `sweep` and `trim` do to a message of an instance."""
         server = world.instances[number].now
         where = server.items[message] and server.items[message].where
         few = self.scenario.deliveries
@@ -59,7 +59,7 @@ class Steps(Acts):
             yield ("trim", number, message), self.trim(world, number, message)
 
     def of_owners(self, world: World, number: int, message: int) -> Iterator[Next]:
-        """How a message of an instance is asked for and handed over."""
+        """Yield how a message of an instance is asked for and handed over."""
         if world.instances[number].now.items[message] is None or message in self.scenario.barriers:
             return
         if world.budget.proxied:
@@ -72,11 +72,11 @@ class Steps(Acts):
                     yield ("grant", number, message, to), self.grant(world, number, message, to)
 
     def may_go_to(self, world: World, message: int, to: int) -> bool:
-        """Whether an instance ever asked for a message."""
+        """Return whether an instance ever asked for a message."""
         return (message, to) in world.requests
 
     def of_links(self, world: World) -> Iterator[Next]:
-        """What a link brings next, of each stream of each origin; or reads, and then is held up with it."""
+        """Yield what a link brings next, of each stream of each origin; or reads, and then is held up with it."""
         for kind, source, target, batch in self.link_reads(world):
             yield (f"apply {kind}", target, source, batch.entries), self.apply(world, target, batch)
             if world.budget.late and (target, batch) not in world.under_way:
@@ -99,14 +99,14 @@ class Steps(Acts):
                             yield ("apply again", target, source, batch.entries), self.apply(world, target, batch)
 
     def of_recovery(self, world: World, number: int) -> Iterator[Next]:
-        """What a new incarnation does of itself."""
+        """Yield what a new incarnation does of itself."""
         for peer in self.numbers:
             if (number, peer) in self.scenario.links or (peer, number) in self.scenario.links:
                 yield ("apply close", peer, number), self.close(world, number, peer)
         yield ("apply resume", number), self.resume(world, number)
 
     def of_faults(self, world: World) -> Iterator[Next]:
-        """What happens to servers."""
+        """Yield what happens to servers."""
         left = world.budget
         for number in self.scenario.mortal:
             if left.crashes:

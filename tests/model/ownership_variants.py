@@ -44,7 +44,7 @@ class GrantByCall(Steps):
 
 
 class SeizeByTimeout(Steps):
-    """Who has not heard of the owner for a while owns."""
+    """A variant in which an instance that has not heard of the owner for a while owns the message."""
 
     def of_owners(self, world: World, number: int, message: int) -> Iterator[Next]:
         yield from super().of_owners(world, number, message)
@@ -63,7 +63,7 @@ class GrantUnasked(Steps):
 
 
 class ForgetDeferred(Steps):
-    """What is told of a message that is not here yet is forgotten after a while."""
+    """A variant in which a report on a message that is not here yet is forgotten after a while."""
 
     def of_faults(self, world: World) -> Iterator[Next]:
         yield from super().of_faults(world)
@@ -248,7 +248,7 @@ class Variant:
     broken: str
 
     def begin(self) -> Steps:
-        """Its steps, from the beginning."""
+        """Return its steps, from the beginning."""
         scenario = SMALL[self.scenario]
         if issubclass(self.without, Protocol):
             return Steps(self.without(scenario))

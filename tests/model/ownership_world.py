@@ -1,4 +1,4 @@
-"""What may happen to instances that share queues: what users and links do, and what breaks.
+"""Events of instances that share queues: what users and links do, and what breaks.
 
 A `World` is the servers, what is on its way between them, and what an observer knows. One step is one script call at
 one server, since a server runs scripts one at a time, or one fault. Which are possible is in `ownership_steps.py`.
@@ -40,7 +40,7 @@ class Instance(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """How often each of these may still happen."""
+    """Numbers of events that may still happen, by kind."""
 
     crashes: int
     grants: int
@@ -109,7 +109,7 @@ class Acts:
         return world if volatile else self.confirm(world)
 
     def confirm(self, world: World) -> World:
-        """What an observer may hold for confirmed: durable where it was settled, with sync links everywhere."""
+        """Confirm what an observer may hold for confirmed: durable where it was settled, with sync links everywhere."""
         if not world.pending:
             return world
         sure = frozenset(ack for ack in world.pending if self.is_sure(world, ack))
@@ -212,7 +212,7 @@ class Acts:
         return item.bookmarks
 
     def readable(self, instance: Instance) -> Server:
-        """What peers may see: what is durable."""
+        """Return what peers may see: what is durable."""
         return instance.durable
 
     def read(self, world: World, link: tuple[int, int], kind: str, origin: int, start: int) -> Batch | None:
@@ -343,7 +343,7 @@ class Acts:
         return self.put(world, number, self.protocol.trim(world.instances[number].now, message))
 
     def is_everywhere(self, world: World, number: int, item: Item) -> bool:
-        """Whether every destination has it for good."""
+        """Return whether every destination has it for good."""
         targets = [world.instances[target].durable for source, target in self.scenario.links if source == number]
         return all(target.received[b.origin] >= b.id for target in targets for b in item.bookmarks)
 

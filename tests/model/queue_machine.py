@@ -104,7 +104,7 @@ class QueueMachine(RuleBasedStateMachine):
         return [items[pick % len(items)] for pick in picks] if items else []
 
     def live(self, sub):
-        """What a subscription took and still holds, as its worker knows it."""
+        """Return the messages that a subscription took and still holds, as its worker knows it."""
         return [
             (name, ref, lease.token)
             for name, queue in self.model.queues.items()
@@ -173,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
         return in_runs(groups, sub.id, found)
 
     def check_heads(self, elements):
-        """What a worker is told of each message is what the lease says; a barrier has none."""
+        """Check that a worker is told the same of each message as its lease has; a barrier has none."""
         for head in elements[::2]:
             name, token, delivery, deadline, _, ref = head.split("\n")[0].split(" ")
             lease = self.model.queues[name].leased.get(ref)
@@ -234,7 +234,7 @@ class QueueMachine(RuleBasedStateMachine):
         raise AssertionError("the sweep never ends")
 
     def ended_and_read(self):
-        """What the journals say ended for its age, and what the queues have read: (queue, ref) each."""
+        """Return what the journals say ended for its age, and what the queues have read: (queue, ref) each."""
         ended, read = set(), set()
         for name in self.model.queues:
             journal, cursors = self.real.read(
@@ -248,7 +248,7 @@ class QueueMachine(RuleBasedStateMachine):
         return ended, read
 
     def noted_to_end(self):
-        """What both kinds of indexes say ends by now: (entry of the timetable, ref) each."""
+        """Return what both kinds of indexes say ends by now: (entry of the timetable, ref) each."""
         topics = {topic for queue in self.model.queues.values() for topic in queue.topics}
         looks = [(f"expiry {name}", f":q:{name}:lives", "") for name in self.model.queues]
         looks += [(f"expirations {topic}", f":expirations:{topic}", topic) for topic in topics]
@@ -293,7 +293,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_counters(queue, found)
 
     def look(self, queue):
-        """What the server holds of a queue; refs in the order of its structures."""
+        """Return the server's state of a queue; refs in the order of its structures."""
         at = f":q:{queue.name}"
         fields, leases, runs, run_refs, ready, attempts, cursors, ahead, journal, *logs = self.real.read(
             ("HGETALL", at), ("HGETALL", at + ":leases"), ("ZRANGE", at + ":runs", 0, -1),
@@ -325,11 +325,11 @@ class QueueMachine(RuleBasedStateMachine):
         )  # fmt: skip
 
     def added(self, topic, entries):  # noqa: ARG002
-        """How many a log ever had: what it has, unless somebody trims it."""
+        """Return how many a log ever had: what it has, unless somebody trims it."""
         return entries
 
     def told_before(self, queue):  # noqa: ARG002
-        """What a journal told of and has no more."""
+        """Return the entries that a journal had and has no more."""
         return []
 
     def check_places(self, queue, found):

@@ -1,4 +1,4 @@
-"""What the scripts must do with plain queues, in Python."""
+"""Model of plain queues, in Python: what the scripts must do."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Queue:
 
 
 class Model:
-    """What the scripts must do."""
+    """The behaviour that the scripts must have."""
 
     def __init__(self, queues):
         self.queues, self.subs, self.now = {queue.name: queue for queue in queues}, {}, 1_000
         self.times = {}  # ref -> its own life or None, when it is due or None
 
     def end_of(self, queue, ref):
-        """When its life is over in a queue; None: never."""
+        """Return when a message's life is over in a queue; None: never."""
         own, due = self.times.get(ref, (None, None))
         life = queue.life or None
         if queue.model == QUEUE or own is None:

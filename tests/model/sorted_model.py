@@ -1,4 +1,4 @@
-"""What the scripts must do with queues that judge messages: filters, priorities, barriers, a target depth.
+"""Model of queues that judge messages: filters, priorities, barriers, a target depth.
 
 A message here is `waiting` while it is unread and `ready` while it was read and waits, wherever the scripts keep it.
 How much is read is taken from the server, as is how far a call came: `until`, the queue's last token afterwards.
@@ -84,13 +84,13 @@ class SortedModel(Model):
         return sub.filter is None or self.judge(FILTERS, sub.filter, ref, otherwise=False)
 
     def place(self, queue, ref):
-        """What is least is delivered first."""
+        """Return the place of a message; the least one is delivered first."""
         return (-self.judge(PRIORITIES, queue.priority, ref, LEAST) if queue.priority else 0, ref)
 
     # order
 
     def in_queue(self, queue):
-        """What is neither leased nor later: what was read in order of arrival, then what the queue would read.
+        """Return the messages neither leased nor later: read ones in order of arrival, then those still to be read.
 
         What was scheduled comes before what is unread, even where that arrived before it.
         """
@@ -98,7 +98,7 @@ class SortedModel(Model):
         return [ref for refs in (queue.ready, unread) for ref in sorted(refs) if not self.is_over(queue, ref)]
 
     def before_barrier(self, queue):
-        """What may be delivered, in order of delivery."""
+        """Return the messages that may be delivered, in order of delivery."""
         refs = self.in_queue(queue)
         if queue.barrier:
             ends = [i for i, ref in enumerate(refs) if self.is_barrier(queue, ref)]
@@ -208,7 +208,7 @@ class SortedModel(Model):
     # what must hold
 
     def note_ended(self, queue, settled, unplaced):
-        """What expired for its age or was evicted, as the journal says: only what may, and of a ring the oldest."""
+        """Note what expired for its age or was evicted, as the journal says: only what may; of a ring the oldest."""
         ended = [
             (ref, how) for ref, how, reason in settled if reason in ("time_limit", "ring") and ref not in queue.settled
         ]
@@ -227,7 +227,7 @@ class SortedModel(Model):
         queue.unleased = here
 
     def note_read(self, queue, read):
-        """What the server read since the last time. True if something came into the queue."""
+        """Note what the server read since the last time. True if something came into the queue."""
         new, queue.read = read - queue.read, read
         left = queue.waiting & new
         refused = {ref for ref in left if not self.enters(queue, ref)}

@@ -1,4 +1,4 @@
-"""Who owns a message, over all histories of two and three instances; and what each guard of the protocol is there for.
+"""Ownership of a message, over all histories of two and three instances; and the purpose of each guard.
 
 `pytest -s` prints a line a scenario. AMPSQ_WORLDS=3000000 searches the large ones too, up to that many worlds each.
 """

@@ -42,7 +42,7 @@ class World:
         return self.all[place][2] if place < len(self.all) else "now"
 
     def index(self, place, behind):
-        """How many messages are before it."""
+        """Return how many messages are before it."""
         if place == "epoch":
             return 0
         if place == "now" or place >= len(self.all):
@@ -50,7 +50,7 @@ class World:
         return place + behind
 
     def is_reversed(self, start, end):
-        """Whether a range between two places ends before it begins, whatever comes."""
+        """Return whether a range between two places ends before it begins, whatever comes."""
         start, end = ("now" if self.text(place) == "now" else place for place in (start, end))
         if end == "epoch":
             return start != "epoch"

@@ -22,7 +22,7 @@ def id_of(ref):
 
 
 class Trimming:
-    """What a machine can do besides, and how to see what was removed."""
+    """A machine that trims besides, and sees what was removed."""
 
     def __init__(self):
         super().__init__()
@@ -51,13 +51,13 @@ class Trimming:
         return [queue for queue in self.model.queues.values() if topic in queue.topics]
 
     def beyond(self, refs, age, count):
-        """What a policy gives up."""
+        """Return the messages that a policy gives up."""
         excess = len(refs) - count if count != "" else 0
         until = self.model.now - age if age != "" else -1
         return [ref for i, ref in enumerate(refs) if i < excess or id_of(ref)[0] <= until]
 
     def unread(self, queue, topic):
-        """What a queue has yet to read: a trim takes it past what it knows ahead of its cursor."""
+        """Return the messages that a queue has yet to read: a trim takes it past what it knows ahead of its cursor."""
         (cursor,) = self.real.read(("HGET", f":q:{queue.name}:cursors", topic))
         place = tuple(map(int, decoded(cursor).split(" ")[0].split("-")))
         known = (queue.settled, queue.scheduled, queue.ready, queue.leased, queue.delayed)

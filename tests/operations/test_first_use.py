@@ -1,4 +1,4 @@
-"""What publishers and workers use first, and may not define: a coordinator makes it, and nobody else does."""
+"""First uses by publishers and workers, who may not define: a coordinator makes it, and nobody else does."""
 
 from __future__ import annotations
 

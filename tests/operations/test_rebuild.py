@@ -86,7 +86,7 @@ class History:
 
 
 def unsettled(client, redis):
-    """What is in the queue, by log and journal alone, with a judgement of the filter of our own."""
+    """Return what is in the queue, by log and journal alone, with a judgement of the filter of our own."""
     settled = collections.Counter()
     for _, fields in redis.xrange(key(client.instance, "journal", "work")):
         for ref in fields[b"refs"].decode().split():

@@ -1,4 +1,4 @@
-"""Where a new queue begins to read its topics, and one whose recovery point is changed."""
+"""Start of a new queue in its topics, and of one whose recovery point is changed."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Trying(Store):
         return changed
 
     def _read(self, dumped):
-        """What a dumped value is, without its order where it has none."""
+        """Return a dumped value, without its order where it has none."""
         scratch = f"scratch-of-{self.instance}"
         self._plain.restore(scratch, 0, dumped, replace=True)
         kind = self._plain.type(scratch).decode()

@@ -1,4 +1,4 @@
-"""What no role, and what each role may not do: a matrix, asked of servers of both kinds (`ACL DRYRUN`)."""
+"""Rights of each role, and of none: a matrix, asked of servers of both kinds (`ACL DRYRUN`)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def plain(server):
 
 @pytest.fixture
 def may(plain, instance):
-    """Whether a user with some rules may do something: ``may(rules, "GET x")``."""
+    """Return a function that tells whether a user with some rules may do something: ``may(rules, "GET x")``."""
 
     def ask(found, line):
         plain.execute_command("ACL", "SETUSER", found.user, *found.words())

@@ -92,7 +92,7 @@ def coordinated(login, instance, admin):  # noqa: ARG001 - the instance is there
 
 
 def refused(plain):
-    """What the server refused since the test began, apart from what is done without."""
+    """Return what the server refused since the test began, apart from what is done without."""
     told = ((each["reason"], each["object"], each["username"]) for each in plain.acl_log())
     return {each for each in told if each[:2] not in DONE_WITHOUT}
 

@@ -1,4 +1,4 @@
-"""What somebody can do with a stolen password of a role, and what not: by commands of their own, not by ours.
+"""Abilities of a thief with a stolen password of a role, and their limits: by plain commands, not by ours.
 
 docs/threat-model.md has a line for each.
 """

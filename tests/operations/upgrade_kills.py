@@ -58,7 +58,7 @@ return out
 
 
 def content_of(plain):
-    """What is in each key, as a digest."""
+    """Return the content of each key, as a digest."""
     found = plain.eval(CONTENT, 0)
     return dict(zip(found[::2], found[1::2], strict=True))
 
@@ -99,7 +99,7 @@ def forked(url, limit, number, *, is_sent):
 
 
 def waited(child):
-    """How a process ended: ``killed``, ``done``; whatever else is a fault."""
+    """Return how a process ended: ``killed``, ``done``; anything else is a fault."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return "killed"

@@ -1,4 +1,4 @@
-"""What was stored in format 4 is upgraded, and then read, told and worked on as it was when it was stored.
+"""Stored format 4: upgraded, then read, told and worked on as it was when it was stored.
 
 `tests/data/format4` has the dump of three instances, the program that made it, and what the public API said of them
 then. Each test loads and upgrades them, asks or works, and removes them.
@@ -79,7 +79,7 @@ def nyc(stored):
 
 @pytest.fixture
 def handed(answers):
-    """What was leased of a queue when the dump was made."""
+    """Return a function that gives the messages of a queue that were leased when the dump was made."""
     return lambda queue: [each for each in answers["handed"] if (each["instance"], each["queue"]) == (NYC, queue)]
 
 
@@ -140,7 +140,7 @@ _SAID_SINCE = re.compile(r"/replication/links/\d+/reason")
 
 
 def differing(told, expected, place=""):
-    """Where two answers differ, and how: a whole answer is too long to be looked through."""
+    """Return where two answers differ, and how: a whole answer is too long to be looked through."""
     if isinstance(told, dict) and isinstance(expected, dict):
         parts = [(name, told.get(name), expected.get(name)) for name in sorted(told.keys() | expected.keys())]
     elif isinstance(told, list) and isinstance(expected, list) and len(told) == len(expected):

@@ -1,4 +1,4 @@
-"""What a server says of its flushes, and what that proves."""
+"""Flushes of a server: its report on them, and what that proves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server promises of its disk is promised to publishers and workers too, who may not ask how it flushes."""
+"""Promises of a server's disk: given to publishers and workers too, who may not ask how it flushes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def defined(server, instance):
 
 @pytest.fixture
 def noted(plain, instance):
-    """What a coordinator has noted: the run, appendfsync, whether it stops while it rewrites, until when it holds."""
+    """Return a function that gives a coordinator's note: run, appendfsync, if it stops while it rewrites, its hold."""
     return lambda: (plain.get(key(instance, "lasting")) or b"").decode().split()
 
 

@@ -22,7 +22,7 @@ NUMBERS = list(range(len(BODIES)))
 
 
 def numbers_of(client, topic="prices"):
-    """What the log has, in its order."""
+    """Return the numbers in the log, in its order."""
     with client.subscribe_topic(topic, bookmark="[epoch:now)") as messages:
         return [message.data["id"] for message in messages]
 

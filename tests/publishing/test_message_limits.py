@@ -1,4 +1,4 @@
-"""What a message may be at most, and what a name may be: refused before anything is sent, with what is allowed."""
+"""Limits of a message and of a name: refused before anything is sent, with what is allowed."""
 
 from __future__ import annotations
 

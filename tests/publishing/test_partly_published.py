@@ -1,4 +1,4 @@
-"""What an error that ends a `publish_many` half-way tells of what is recorded."""
+"""Errors that end a `publish_many` half-way: what they tell of the recorded part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 10
 
 
 class Broken(Exception):
-    """What a program of somebody's raises."""
+    """An error that a program of somebody's raises."""
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -1,4 +1,4 @@
-"""How far a guaranteed publisher has come: when there is something to confirm at once, and when a wait is over."""
+"""Progress of a guaranteed publisher: when there is something to confirm at once, and when a wait is over."""
 
 from __future__ import annotations
 

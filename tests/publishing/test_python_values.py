@@ -1,4 +1,4 @@
-"""What Python has and JSON has not is published as pydantic writes it: models, dataclasses, times, UUIDs and others."""
+"""Values that Python has and JSON has not: published as pydantic writes them: models, dataclasses, times, UUIDs."""
 
 from __future__ import annotations
 

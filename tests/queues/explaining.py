@@ -1,4 +1,4 @@
-"""What scenes of explanations are played with."""
+"""Scenes of explanations."""
 
 from __future__ import annotations
 

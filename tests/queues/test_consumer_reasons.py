@@ -1,4 +1,4 @@
-"""Why a message came back or ended, as its consumer says: kept with it, in its history, its explanation, its letter."""
+"""Reasons for which a message came back or ended, given by its consumer: kept with it, and in its letter."""
 
 from __future__ import annotations
 

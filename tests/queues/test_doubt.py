@@ -73,7 +73,7 @@ def moody(start_server):
 
 
 async def now(result):
-    """What a synchronous or an asynchronous client gives."""
+    """Return what a synchronous or an asynchronous client gives."""
     return await result if inspect.isawaitable(result) else result
 
 

@@ -1,4 +1,4 @@
-"""Why a message is where it is: each scene's sentence in full, the head, the figures, what is refused."""
+"""Explanations of a message: each scene's sentence in full, the head, the figures, what is refused."""
 
 from __future__ import annotations
 

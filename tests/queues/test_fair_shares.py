@@ -1,4 +1,4 @@
-"""Who gets the next message, as its subscribers see it."""
+"""Fair shares of messages, as their subscribers see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client is given in lease runs: handled in any order, by any verb, by many, after faults."""
+"""Lease runs that a client is given: handled in any order, by any verb, by many, after faults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(request):
 
 
 def numbers(client):
-    """How many are acknowledged, leased, and wait."""
+    """Return how many are acknowledged, leased, and wait."""
     stats = client.admin.queue_stats("work")
     return stats.acknowledged, stats.leased, stats.depth
 

@@ -1,4 +1,4 @@
-"""What comes back too often expires, with the reason, and a dead-letter action keeps it: once, and whole."""
+"""Messages that come back too often: they expire, with the reason, and an action keeps them: once, and whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes back: cancelled, lapsed, given back; at its old place, with its deliveries counted."""
+"""Returned messages: cancelled, lapsed, given back; at their old place, with deliveries counted."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ BOARD = View(name="board", underlying_topic="orders", projection=["/a", "COUNT(*
 
 
 def instance(name, *definitions, group=None):
-    """What an instance has defined; each kind as the catalog keeps it."""
+    """Return what an instance has defined; each kind as the catalog keeps it."""
     kinds = {Topic: "topics", Queue: "queues", View: "views", Destination: "destinations"}
     parts = {part: {} for part in ("topics", "queues", "actions", "patterns", "views", "settings", "transports")}
     parts |= {"destinations": {}, "conflated": {}}

@@ -69,7 +69,7 @@ class Site:
         return self.run("subscribe", self.fabric.now, "", client, backlog, *wish, "", 600_000, queue)[0]
 
     def take(self, subscription, wanted=10):
-        """What is delivered: (body, queue, ref, token)."""
+        """Return the delivered messages: (body, queue, ref, token)."""
         elements, _, _ = self.run("take", self.fabric.now, subscription, wanted)
         found = []
         for head, body in zip(elements[::2], elements[1::2], strict=True):
@@ -95,7 +95,7 @@ class Site:
         return rows
 
     def journal(self, queue):
-        """(how, bodies) of each entry."""
+        """Return (how, bodies) of each entry."""
         rows = []
         for _, fields in self.store.redis.xrange(self.key("journal", queue)):
             rows.append((fields[b"how"].decode(), [self.body(ref) for ref in fields[b"refs"].decode().split(" ")]))

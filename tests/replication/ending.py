@@ -1,4 +1,4 @@
-"""How a run of the simulation ends: everything is healed, read and settled; then nothing may be left."""
+"""End of a run of the simulation: everything is healed, read and settled; then nothing may be left."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _judge_starving(run):
 
 
 def _matching(run, at):
-    """What an instance has, matches, and is not settled."""
+    """Return the messages that an instance has, that match, and that are not settled."""
     view = run.views[at]
     return {entry.name for entry in view.entries if entry.kind == 1 and view.places[entry.name] != "settled"}
 

@@ -19,7 +19,7 @@ from ampsq.replication.selection import EntrySelector, Peer
 
 
 def anew(instance):
-    """It begins a new incarnation, of all that it has."""
+    """Begin a new incarnation of an instance, with all that it has."""
     while instance.run("begin_incarnation", instance.now, "two")[1]:
         pass
     known = instance.store.call(read_origin(instance.name))

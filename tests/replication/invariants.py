@@ -1,4 +1,4 @@
-"""What must hold after each step of the simulation, read from the servers' keys alone."""
+"""Invariants of the simulation after each step, read from the servers' keys alone."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def judge_epochs(instance, former, view):
 
 
 def judge_marks(instance, former, view):
-    """How far a stream was received never falls."""
+    """Judge the marks: a stream's received place never falls."""
     for stream, before in former.received.items():
         if order(view.received.get(stream, "0-0")) < order(before):
             raise Violation(f"{instance.name} had {stream} up to {before}, and now up to {view.received.get(stream)}")
@@ -290,7 +290,7 @@ def believers(views, origins, owner):
 
 
 def place_of(view, entry, names, owner):
-    """Where a message is, and of one that is unread, where it will be."""
+    """Return the place of a message, and of one that is unread, the place that it will have."""
     if (place := view.places[entry.name]) != "unread":
         return place
     default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
@@ -322,14 +322,14 @@ def judge_settlements(instance, view):
 
 
 class Claim(NamedTuple):
-    """What an instance named to an owner: how much room it had, and up to where it had heard others."""
+    """The claim of an instance to an owner: the room that it had, and up to where it had heard others."""
 
     room: int
     heard: tuple[tuple[str, str], ...]
 
 
 def claims_of(instance):
-    """What an instance has named to owners, as far as its stream still has it."""
+    """Return an instance's claims to owners, as far as its stream still has them."""
     found = set()
     for _, fields in instance.ask(["XRANGE", instance.key("requests"), "-", "+"])[0]:
         if b"s" in fields or b"rooms" not in fields:
@@ -341,7 +341,7 @@ def claims_of(instance):
 
 
 def judge_grants(instance, asked):
-    """Whoever is granted something had room for it, and for all that was granted before and that it had not heard of.
+    """Judge the grants: each had room for it, and for all that was granted before and that it had not heard of.
 
     Args:
         instance: whose journal says what it granted.

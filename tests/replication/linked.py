@@ -12,7 +12,7 @@ from ampsq.replication.link_ends import read_peer
 
 
 def shared(*more, kind=Queue, **elements):
-    """What all instances have: a topic and a queue over it."""
+    """Return the definitions of all instances: a topic and a queue over it."""
     return [
         Topic(name="orders", retention_age="0s"),
         kind(name="work", underlying_topic="orders", max_per_subscription_backlog=10, lease_period="1h", **elements),
@@ -95,7 +95,7 @@ class Linked:
                 link.close()
 
     def go_on(self):
-        """What coordinators do for new incarnations; whether one of them recovers no more."""
+        """Do what coordinators do for new incarnations; return whether one of them recovers no more."""
         ended = False
         for client in self.clients.values():
             word = client._store.call(incarnation_calls.recovery_word(client.instance))
@@ -103,7 +103,7 @@ class Linked:
         return ended
 
     def log(self, short):
-        """What a topic has, by the ids in the bodies."""
+        """Return the contents of a topic, by the ids in the bodies."""
         client = self.clients[short]
         rows = client._store.redis.xrange("{" + client.instance + "}:log:orders")
         return [int(fields[b"b"].partition(b":")[2].rstrip(b"}")) for _, fields in rows]

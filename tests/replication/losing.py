@@ -1,4 +1,4 @@
-"""What the simulation does to one server of some runs: emptied, or restored from an older state, it begins anew."""
+"""Losses in some runs of the simulation: one server is emptied, or restored from an older state, and begins anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ampsq.replication.selection import Peer
 
 
 class Loss(NamedTuple):
-    """Which server, the step at which it is saved, None where it is emptied, and that at which it is lost."""
+    """A loss: the server, the step at which it is saved, None where it is emptied, and that at which it is lost."""
 
     at: str
     saved: int | None
@@ -19,7 +19,7 @@ class Loss(NamedTuple):
 
 
 def loss_of(seed, instances):
-    """What happens in a run; None: nothing. Decided apart, so that all other runs stay what they are."""
+    """Return the loss of a run; None: none. Decided apart, so that all other runs stay what they are."""
     chance = random.Random(f"loss {seed}")  # noqa: S311
     if chance.random() >= 0.2:
         return None
@@ -56,7 +56,7 @@ def lose(run):
 
 
 def _forget(run, at):
-    """Its clients were refused by the new incarnation."""
+    """Forget the clients of an instance, which the new incarnation refused."""
     run.subscriptions = {number: known for number, known in run.subscriptions.items() if known[0] != at}
     run.taken = [each for each in run.taken if each.instance != at]
     run._undurable[at] = []
@@ -83,5 +83,5 @@ def go_on(run):
 
 
 def has_lost(run):
-    """Whether a server came back with less: what it is given back comes late, and is passed on late."""
+    """Return whether a server came back with less: what it is given back comes late, and is passed on late."""
     return run.loss is not None and run.number >= run.loss.lost

@@ -50,7 +50,7 @@ def servers():
 
 
 def run_some(seeds, steps, until, deep):
-    """How many were run until then, and what went wrong, by seed."""
+    """Return how many were run until then, and what went wrong, by seed."""
     found, done = [], 0
     if time.monotonic() > until:
         return done, found

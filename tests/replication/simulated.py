@@ -1,4 +1,4 @@
-"""What the simulation has: instances on real servers that lose what was not flushed, calls that are lost, shapes."""
+"""Parts of the simulation: instances on real servers that lose what was not flushed, calls that are lost, shapes."""
 
 from __future__ import annotations
 
@@ -223,14 +223,14 @@ def body_of(publisher, number, kind):
 
 
 def name_of(body):
-    """What a message is called in traces: its publisher and number."""
+    """Return a message's name in traces: its publisher and number."""
     found = json.loads(body)
     return f"{found['p']}{found['n']}"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Which instances there are, and the links between them."""
+    """The instances of a scene, and the links between them."""
 
     instances: str
     links: tuple[str, ...]
@@ -246,7 +246,7 @@ SHAPES = {"pair": PAIR, "triangle": TRIANGLE, "chain": CHAIN, "filtered": FILTER
 
 
 class Taken(NamedTuple):
-    """What a subscription was given."""
+    """A message that a subscription was given."""
 
     instance: str
     by: str

@@ -182,7 +182,7 @@ class Simulation:
             self._judge_leases(instance, former, view)
 
     def _judge_leases(self, instance, former, view):
-        """What was acknowledged, and the acknowledgement confirmed, is delivered to nobody."""
+        """Check that an acknowledged message, whose acknowledgement is confirmed, is delivered to nobody."""
         if self.proxied:
             return
         known = view.refs
@@ -206,7 +206,7 @@ class Simulation:
                     raise Violation(f"{name} has several owners: {found}")
 
     def passes(self, origin, destination, kind):
-        """Whether a message of an origin comes to an instance."""
+        """Return whether a message of an origin comes to an instance."""
         if not self.shape.filtered or origin == destination.origin:
             return True
         return f"{origin.partition('.')[0]}{destination.name}" not in self.shape.filtered or kind == 1
@@ -261,7 +261,7 @@ class Simulation:
         return publisher.at
 
     def _judge_told(self, publisher):
-        """What a publisher is told is recorded must be, somewhere."""
+        """Check that what a publisher is told is recorded is, somewhere."""
         for name in [f"{publisher.name}{n}" for n in publisher.open if n <= publisher.sent]:
             if all(name not in view.names for view in self.views.values()):
                 raise Violation(f"{publisher.name} was told at {publisher.at} that {name} is recorded")
@@ -344,7 +344,7 @@ class Simulation:
         return at
 
     def settle(self, message, verb):
-        """What is accepted must be what the lease says."""
+        """Settle a message; an accepted settlement must be what the lease says."""
         instance = self.instances[message.instance]
         lease = self.views[message.instance].leases.get(message.ref)
         refused = instance.run("settle", instance.now, verb, 0, message.by, QUEUE, 1, message.ref, message.token)
@@ -482,7 +482,7 @@ class Simulation:
         return [origin for origin in self.all_origins if name_of(origin) == at]
 
     def durable(self, at):
-        """What an instance has, it cannot lose by a crash any more."""
+        """Note as durable what an instance has: it cannot lose it by a crash any more."""
         view = self.views[at]
         self.durable_names[at] = view.names
         self.settled[at] = {name for name, place in view.places.items() if place == "settled"}

@@ -53,7 +53,7 @@ class World:
         self._ends.pop(short)()
 
     def link_of(self, short, field):
-        """What a link says of itself there."""
+        """Return a link's report on itself there."""
         text = self._clients[short]._store.redis.hget(key(self.name(short), "links"), field)
         return json.loads(text) if text else None
 

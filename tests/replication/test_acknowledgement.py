@@ -1,4 +1,4 @@
-"""What is persisted waits for sync destinations: until they have it, or are downgraded. Links are stepped by hand."""
+"""Persistence with sync destinations: they have it, or are downgraded. Links are stepped by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Pair:
         raise AssertionError("the link never comes to rest")
 
     def says(self, **state):
-        """What the link says of itself, as a coordinator that runs it writes it."""
+        """Report as the link does, as a coordinator that runs it writes it."""
         redis = self.a._store.redis
         now = redis.time()[0] * 1000
         redis.hset(

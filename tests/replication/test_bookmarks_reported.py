@@ -186,7 +186,7 @@ def test_check_names_what_is_wrong_by_its_bookmark(twins, fabric):
 
 
 def messages_ref(twin, bookmark):
-    """Where the message is in the queues of an instance that has its copy."""
+    """Return the place of the message in the queues of an instance that has its copy."""
     stream_id = twin.run("find_bookmarks", bookmark)[0]
     milliseconds, sequence = stream_id.split("-")
     return f"{chr(96 + len(milliseconds))}{milliseconds}{chr(96 + len(sequence))}{sequence}/orders"

@@ -238,7 +238,7 @@ def servers_of_a_run(start_server):
 
 
 def notice(known, guard, seeds):
-    """What the first of these seeds, or the scene, has to say without a guard, and the seed; None for nothing."""
+    """Return what the first of these seeds, or the scene, says without a guard, and the seed; None for nothing."""
     with without(guard):
         for seed in [None] if guard.scene else seeds:
             try:

@@ -48,7 +48,7 @@ class Sites(Linked):
         return [self.clients[short].publish("orders", {"id": number}) for number in ids]
 
     def bookmarks(self, short):
-        """Whose each entry of a log is, as links tell."""
+        """Return the bookmark of each entry of a log, as links tell."""
         found, client = [], self.clients[short]
         (end,) = [link.carried.source for link in self.links() if link.carried.source.name == client.instance][:1]
         for stream_id, fields in client._store.redis.xrange(key(client.instance, "log", "orders")):
@@ -91,7 +91,7 @@ def joined(sites, request):
 
 
 def links_row(origin, how, bookmark):
-    """What an incarnation journaled, as a link brings it."""
+    """Return a row that an incarnation journaled, as a link brings it."""
     told = replication_calls.JournalRow(
         f"{origin}~9999999999999-0".encode(), b"", (how.encode(), *[b""] * 6), [bookmark.encode()]
     )

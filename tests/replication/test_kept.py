@@ -1,4 +1,4 @@
-"""What is kept for destinations: nothing of it is trimmed before they have it, and nothing else stays for them."""
+"""Messages kept for destinations: none is trimmed before they have it, and none stays for them longer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def handle(client, number):
 
 
 def told(client, name, **places):
-    """What a link says that it has carried, ``log_orders`` up to an ID."""
+    """Report what a link has carried, ``log_orders`` up to an ID."""
     client._store.call(report_sent(name, {field.replace("_", " "): place for field, place in places.items()}))
 
 

@@ -159,7 +159,10 @@ def test_a_coordinator_that_has_just_begun_says_whom_it_asks(world, runner, monk
     # Then it says whom it asks, before there is an answer
     link = link_of(a)
     go_on.set()
-    assert (link.state, link.reason) == ("waiting", f"its coordinator asks {world.address('b')} who is there")
+    assert (link.state, link.reason) == (
+        "waiting",
+        f"its coordinator asks {world.address('b')} which instance is there",
+    )
     eventually(lambda: link_of(a).state == "connected", 30)
 
 

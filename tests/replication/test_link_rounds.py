@@ -1,4 +1,4 @@
-"""What links ask of a server together: who is woken when, and what is said of whom."""
+"""Calls of links to a server in one packet: who is woken when, and what is said of whom."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("ampsq.replication")
 
 
 class Part:
-    """What a link asks at its end: that its state is written."""
+    """The call of a link at its end: that its state is written."""
 
     def __init__(self, store, name, *, is_idle=False):
         self.store, self._name, self.is_idle = store, name, is_idle

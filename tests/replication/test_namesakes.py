@@ -90,7 +90,7 @@ def test_it_is_refused_for_who_awaits_too(world):
 
 
 def refusal_of(world, client):
-    """What the link to the destination `x` says once it is refused, here and in the report."""
+    """Return the reason of the refused link to the destination `x`, here and in the report."""
     eventually(lambda: (world.link_of("a", "out x") or {}).get("state") == "refused", within=20)
     (link,) = [each for each in client.admin.replication().links if each.destination == "x"]
     assert (link.state, link.connected_for) == ("refused", None)

@@ -1,4 +1,4 @@
-"""What an owner offers to who is free elsewhere, and what that one takes of it."""
+"""Offers of an owner to an instance that is free elsewhere, and what that one takes of it."""
 
 from __future__ import annotations
 

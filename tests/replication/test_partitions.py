@@ -31,7 +31,7 @@ def ip(*words):
 
 
 def may_make_namespaces():
-    """Whether this machine lets us; if so nothing of the try is left."""
+    """Return whether this machine lets us; if so nothing of the try is left."""
     name = f"aq{os.getpid()}"
     try:
         ip("netns", "add", name)

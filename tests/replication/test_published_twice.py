@@ -1,4 +1,4 @@
-"""What a publisher sent to two instances, where the first one lies deep in the log of the second: it is found there."""
+"""Messages sent to two instances, where the first one lies deep in the log of the second: it is found there."""
 
 from __future__ import annotations
 

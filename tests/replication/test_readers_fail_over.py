@@ -177,7 +177,7 @@ class History:
             self._chance.choice(list(self._fabric.links.values())).step()
 
     def place(self):
-        """Where the reader begins, and what it is not to get."""
+        """Return the place where the reader begins, and what it is not to get."""
         if self._chance.random() < 0.5:
             return "epoch", set()
         self._fabric.run()

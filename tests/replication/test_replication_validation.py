@@ -1,4 +1,4 @@
-"""What a link checks of the definitions of both sides, each check both ways: what differs, and what is left out."""
+"""Checks of a link of the definitions of both sides, each check both ways: what differs, and what is left out."""
 
 from __future__ import annotations
 

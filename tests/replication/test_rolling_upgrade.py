@@ -158,7 +158,7 @@ class Pair:
         return sorted(json.loads(fields[b"b"])["id"] for _, fields in entries)
 
     def link_from(self, each):
-        """What the link to the other one said of itself last."""
+        """Return the last report of the link to the other one."""
         reported = self.plain[each].hget(key(self.names[each], "links"), "out other")
         return json.loads(reported)
 

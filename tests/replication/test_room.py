@@ -1,4 +1,4 @@
-"""What an instance comes to own by its requests: no more than its consumers have room for."""
+"""Ownership that an instance gains by its requests: no more than its consumers have room for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ampsq.protocol.schema import VALUES, key
 
 
 def owned(site):
-    """How many unleased messages an instance owns: those that wait behind its consumers."""
+    """Return the number of unleased messages an instance owns: those that wait behind its consumers."""
     return len(site.ready("work"))
 
 
 def granted(owner, other):
-    """How many messages an owner journaled as somebody else's."""
+    """Return the number of messages an owner journaled as somebody else's."""
     rows = owner.store.redis.xrange(key(owner.store.instance, "journal", "work"))
     told = [
         fields for _, fields in rows if fields[b"how"] == b"transferred" and fields[b"owner"].decode() == other.origin
@@ -29,13 +29,13 @@ def asking(site, fabric, seconds):
 
 
 def said(site):
-    """What an instance said last of its queue to others."""
+    """Return an instance's last request for its queue to others."""
     ((_, fields),) = site.store.redis.xrevrange(site.key("requests"), count=1)
     return {name.decode(): value.decode() for name, value in fields.items()}
 
 
 def named(owner, site, fabric, seconds):
-    """What an instance takes when an owner offers: arguments of the call that grants it, but the time."""
+    """Return what an instance takes when an owner offers: arguments of the call that grants it, but the time."""
     assert asking(site, fabric, seconds)
     wish = said(site)
     head = (wish["queues"], wish["owner"], wish["shares"], wish["heard"], wish["place"], wish["wishes"])

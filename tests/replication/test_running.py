@@ -12,6 +12,8 @@ from sites import World, shared, to
 
 from ampsq import Instance
 from ampsq.base.errors import TopicNotDefined
+from ampsq.operations.doctor.instance_facts import read_instance_facts, read_repeated_facts
+from ampsq.operations.doctor.instance_rules import RULES
 from ampsq.protocol.schema import key
 from ampsq.replication.link_runner import LinkRunner
 
@@ -66,6 +68,33 @@ def test_a_link_to_an_instance_of_another_group_is_refused_and_says_so(world):
 
     assert "'London'" in state["reason"]
     assert "NewYork" in state["reason"]
+
+
+def test_a_refused_link_is_seen_at_both_ends_until_it_is_mended(world):
+    # given
+    b = world.site("b", Instance(group="London"), *shared(), to(world, "a"))
+    a = world.site("a", *shared(), to(world, "b", group="NewYork"))
+
+    def incoming():
+        return {link.instance: link for link in b.admin.replication().links if link.direction == "in"}.get(a.instance)
+
+    # then
+    there = eventually(lambda: (found := incoming()) is not None and found.state == "refused" and found, 30)
+    assert ("'London'" in there.reason, there.destination) == (True, "to-b")
+    findings = [each for rule in RULES for each in rule(*facts_of(b)) if each.subject == f"link {a.instance}"]
+    assert [(each.well, "is refused" in each.text) for each in findings] == [(False, True)]
+    # when
+    a.apply(to(world, "b", group="London"))
+    # then
+    eventually(lambda: incoming().state == "connected", 30)
+
+
+def facts_of(client):
+    """Facts for the doctor's rules, twice."""
+    store = client._store
+    with store.pipeline() as pipeline:
+        before = store.run(read_repeated_facts(client.instance, pipeline))
+        return before, store.run(read_instance_facts(client.instance, client.origin, pipeline))
 
 
 def test_a_link_that_is_defined_later_brings_what_was_published_before(world):

@@ -1,4 +1,4 @@
-"""What an operator sees of replication, and does about it."""
+"""Operation of replication: what an operator sees of it, and does about it."""
 
 from __future__ import annotations
 

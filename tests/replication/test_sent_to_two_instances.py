@@ -1,4 +1,4 @@
-"""What a named publisher sent to two instances, since it failed over: it is handed out once, and nothing is lost."""
+"""Messages that a named publisher sent to two instances, since it failed over: handed out once, and none lost."""
 
 from __future__ import annotations
 

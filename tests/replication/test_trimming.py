@@ -8,7 +8,7 @@ from ampsq.protocol.schema import KEYS
 
 
 def readers_of(*destinations):
-    """What `trim_log` and `trim_journal` are told of destinations that are sent everything."""
+    """Return what `trim_log` and `trim_journal` are told of destinations that are sent everything."""
     rows = []
     for name in destinations:
         rows += ["log", "orders", f"destination {name}", "log orders", ""]

@@ -1,4 +1,4 @@
-"""What a link checks of the queues of both sides, each check both ways."""
+"""Checks of a link of the queues of both sides, each check both ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the embedded server's modules promise without a server."""
+"""Modules of the embedded server: what they promise without a server."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _line(write, what, message):
 
 
 class Leak(threading.Thread):
-    """What the switch `--leak` plants here: one thing each 1,000 messages that the queues of the instance settle."""
+    """A leak that the switch `--leak` plants here: one thing each 1,000 messages that the queues settle."""
 
     def __init__(self, kind, url, instance):
         super().__init__(daemon=True)
@@ -95,7 +95,7 @@ def shared(url, instance, folder):
 
 
 def handle(message, _written=[]):  # noqa: B006 - one file, opened when the first message comes
-    """What `ampsq worker` calls."""
+    """Handle a message, as `ampsq worker` calls it."""
     if not _written:
         _written.append(Ledger(Path(os.environ["SOAK_FOLDER"], "consumed", "cli")))
     _line(_written[0], "h", message)
@@ -179,7 +179,7 @@ def durable(url, instance, folder):
 
 
 class _Tasks:
-    """What one event loop consumes."""
+    """The consumers of one event loop."""
 
     def __init__(self, client, folder):
         self._client, self._folder = client, folder

@@ -1,4 +1,4 @@
-"""What a run of the soak has to show, judged from numbers alone.
+"""Verdict of a run of the soak, judged from numbers alone.
 
 A leg has its number of messages, or it fails; what is lost, doubled or grew is a finding. Numbers are those of the
 whole run of two hours; a shorter one needs its share, and at least one of each.
@@ -44,7 +44,7 @@ def needed(number, seconds):
 
 @dataclass(frozen=True)
 class Leg:
-    """How much went through a part of the soak, and how much has to."""
+    """The traffic through a part of the soak, and the traffic that it needs."""
 
     name: str
     through: int
@@ -57,7 +57,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Limit:
-    """What counts as no growth.
+    """The limit below which it counts as no growth.
 
     Attributes:
         per_thousand: of 1,000 settled messages.

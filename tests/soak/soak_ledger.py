@@ -1,4 +1,4 @@
-"""What processes of the soak write down before they go on, so that a killed one leaves all that it did.
+"""Ledgers of the soak's processes, written before they go on, so that a killed one leaves all that it did.
 
 A publisher's file has a line a batch: `a` attempted, `p` told to be recorded or taken, and the first and last of its
 numbers. A consumer's has a line a message: `h` handled, `k` its acknowledgement was confirmed, then the publisher, the
@@ -62,7 +62,7 @@ class Published:
 
 
 class Consumed:
-    """What the consumers of one queue or topic wrote down, read at the end.
+    """The ledger of the consumers of one queue or topic, read at the end.
 
     Attributes:
         handled: (publisher, number) -> IDs in the log under which it came, in their order.
@@ -87,7 +87,7 @@ class Consumed:
 
 
 def wait_while_paused(folder, name, become_quiet, sleep=time.sleep):
-    """Where a pause is asked for, have done with what is under way, say so, and wait until it is over."""
+    """Pause where that is asked for: end what is under way, say so, and wait until it is over."""
     pause = folder / "pause"
     if not pause.exists():
         return

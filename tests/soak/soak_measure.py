@@ -1,4 +1,4 @@
-"""What the soak looks at when nothing is under way: every kind of key, the servers, and the processes that live on."""
+"""Measurements of the soak when nothing is under way: every kind of key, the servers, and living processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def keys_of(redis):
 
 
 def server_of(host):
-    """What a server uses beside its keys; its Lua heap is looked at behind a collection, so it is exact."""
+    """Return what a server uses beside its keys; its Lua heap is looked at behind a collection, so it is exact."""
     with host.redis() as redis:
         heap = redis.eval("collectgarbage() return collectgarbage('count') * 1024", 0)
         memory, clients = redis.info("memory"), redis.info("clients")

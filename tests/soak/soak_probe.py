@@ -1,4 +1,4 @@
-"""What a process of the soak uses of the machine, told on SIGUSR1: ``soak_probe.py FILE MODULE ARG...``.
+"""Use of the machine by a process of the soak, told on SIGUSR1: ``soak_probe.py FILE MODULE ARG...``.
 
 What the C library has handed out is exact where `PYTHONMALLOC=malloc` lets Python take all of its memory there; what
 the kernel calls resident also has holes, so that it is shown and not judged.
@@ -33,7 +33,7 @@ def _resident(pid):
 
 
 def look():
-    """What this process uses now: memory in bytes, threads, open files."""
+    """Return what this process uses now: memory in bytes, threads, open files."""
     gc.collect()
     library = ctypes.CDLL(None)
     library.mallinfo2.restype = _Allocated

@@ -1,4 +1,4 @@
-"""What a run of the soak came to: legs, faults, growth, and what is wrong."""
+"""Report of a run of the soak: legs, faults, growth, and what is wrong."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Report:
                 self.findings.append(f"{name}: {len(missing)} recorded messages are missing, as {sorted(missing)[:5]}")
 
     def _figures(self, recorded):
-        """What the queues count is what their consumers wrote down."""
+        """Check that the queues' counts are what their consumers wrote down."""
         total = len(recorded["main"])
         with Client(self._soak.here.url, instance=self._soak.here.name) as client:
             stats = {name: client.admin.queue_stats(name) for name in client.admin.queues()}

@@ -1,4 +1,4 @@
-"""What the soak runs on: two instances that share a queue, their servers and a replica, and every kind of queue."""
+"""World of the soak: two instances that share a queue, their servers and a replica, and every kind of queue."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ TOPICS = {"sales": ORDERS, "errands": ("here", "there"), "spark-rows": ("spark",
 
 
 def is_barrier(by, number):
-    """Whether a publisher's message of a number is a barrier of the queue `days`."""
+    """Return whether a publisher's message of a number is a barrier of the queue `days`."""
     return by == "tasks" and number % 25 == 24
 
 
 def is_alert(number):
-    """Whether an order is told to the webhook."""
+    """Return whether an order is told to the webhook."""
     return number % 20 == 7
 
 
 def is_rejected(number):
-    """Whether the workers of `main` give an order up for good."""
+    """Return whether the workers of `main` give an order up for good."""
     return number % 25 == 13
 
 
@@ -140,7 +140,7 @@ def define(here, there, hook):
 
 
 def launcher():
-    """How the tests start servers."""
+    """Return the launcher by which the tests start servers."""
     spec = importlib.util.spec_from_file_location("conftest_of_tests", HERE.parent / "conftest.py")
     found = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = found
@@ -226,7 +226,7 @@ class Child:
 
     @property
     def is_steady(self):
-        """Whether nobody kills it, so that what it uses can be compared over the whole run."""
+        """Return whether nobody kills it, so that what it uses can be compared over the whole run."""
         return "steady" in self.name
 
     @property
@@ -264,7 +264,7 @@ class Child:
 
 
 class Hook(ThreadingHTTPServer):
-    """Where the webhook's calls come to; `calls` has their bodies."""
+    """The receiver of the webhook's calls; `calls` has their bodies."""
 
     def __init__(self):
         self.calls = []

@@ -82,7 +82,7 @@ def test_a_publisher_that_was_killed_goes_on_behind_all_that_it_may_have_sent(tm
 
 
 def noise(unit):
-    """What a line moves by although it does not grow: a quarter of its slack, up and down."""
+    """Return the movement of a line that does not grow: a quarter of its slack, up and down."""
     chance = random.Random(unit)  # noqa: S311 - noise
     return [(settled, 1_000 + chance.uniform(-0.25, 0.25) * LIMITS[unit].slack) for settled in SETTLED]
 

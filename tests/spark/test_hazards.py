@@ -1,4 +1,4 @@
-"""What only a cluster shows: tasks that get their rows in another order, layouts that change, executors that die."""
+"""Hazards that only a cluster shows: rows in another order, layouts that change, executors that die."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS = 8_000
 
 @pytest.fixture(scope="module")
 def told(valkey, tmp_path_factory):
-    """What became of each job: what, protocol -> outcome, rows recorded, rows recorded twice."""
+    """Return the fate of each job: what, protocol -> outcome, rows recorded, rows recorded twice."""
     arguments = [sys.executable, str(_PROGRAM), valkey.url, "hazards", str(tmp_path_factory.mktemp("hazards"))]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]

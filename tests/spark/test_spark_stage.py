@@ -1,4 +1,4 @@
-"""What measurements of Spark share, without Spark."""
+"""Setup that measurements of Spark share, without Spark."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def address(valkey, instance):
 
 
 def openings(caplog):
-    """How often what is wrong with the server was told: the fixture's has no append-only file."""
+    """Return how often the fault of the server was told: the fixture's has no append-only file."""
     return sum("no append-only file" in record.getMessage() for record in caplog.records)
 
 

@@ -54,7 +54,7 @@ def add(client, *ids, topic="orders"):
 
 
 def read(reader, start, end):
-    """What the tasks of a batch give, part by part."""
+    """Return what the tasks of a batch give, part by part."""
     parts = reader.partitions(start, end)
     return [
         [

@@ -20,7 +20,7 @@ def number_of(taken):
 
 
 class Slow:
-    """What is asked for, looked for among all messages each time."""
+    """The expected result, looked for among all messages each time."""
 
     def __init__(self, period):
         self.period, self.waiting = period, []

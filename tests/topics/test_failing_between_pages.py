@@ -1,4 +1,4 @@
-"""What a subscription has read stays, in order, when what is to be done before it is handed out fails."""
+"""Messages that a subscription has read: they stay, in order, when work before handing out fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subscription has had of named publishers: passed over is what was had elsewhere, and nothing beside it."""
+"""Numbers that a subscription has had of named publishers: passed over is what was had elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a topic is kept, through the client: definitions, trimming by hand, and queues that lose nothing."""
+"""Retention of a topic through the client: definitions, trimming by hand, and queues that lose nothing."""
 
 from __future__ import annotations
 

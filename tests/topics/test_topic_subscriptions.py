@@ -18,7 +18,7 @@ from ampsq.topics.replay import LogReader
 
 
 def recorded(client, *topics, number=12):
-    """That many messages, 0, 1, 2 and so on, to the topics in turn; gives their bookmarks."""
+    """Record so many messages, 0, 1, 2 and so on, to the topics in turn; gives their bookmarks."""
     client.apply(*(Topic(name=topic) for topic in topics))
     return [client.publish(topics[i % len(topics)], {"i": i}) for i in range(number)]
 

@@ -40,14 +40,14 @@ def provider():
 
 @pytest.fixture
 def spans():
-    """Those that ended since, by kind."""
+    """Return a function that gives the spans that ended since, by kind."""
     EXPORTER.clear()
     return lambda kind: [span for span in EXPORTER.get_finished_spans() if span.kind == kind]
 
 
 @pytest.fixture
 def figures():
-    """How many messages a metric counts since, by their errors."""
+    """Return a function that gives the number of messages a metric counts since, by their errors."""
     READER.get_metrics_data()
 
     def read(name):

@@ -14,7 +14,7 @@ from ampsq.transport.store import Store
 
 @pytest.fixture
 def is_kept(redis, instance):
-    """Whether a coordinator keeps a view and has all of its rows."""
+    """Return a function that tells whether a coordinator keeps a view and has all of its rows."""
     return lambda name="totals": redis.hexists(key(instance, "view", name), view_reads.STATE)
 
 

@@ -1,4 +1,4 @@
-"""What a view publishes: each version of each row once, whoever keeps it and whoever dies."""
+"""Publishing of a view: each version of each row once, whoever keeps it and whoever dies."""
 
 from __future__ import annotations
 

@@ -142,6 +142,13 @@ def links(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     for link in now.seen.figures.links:
         if link.direction == "out":
             yield from _link(link, earlier.get(link.destination))
+        elif link.state == "refused":
+            text = f"the link from there is refused ({link.reason})"
+            why, mend = (
+                "what is recorded there does not come here",
+                "ampsq replication    # there, and mend what it tells",
+            )
+            yield Finding("links", f"link {link.instance}", well=False, text=text, why=why, mend=mend)
 
 
 def _link(link: LinkStatus, earlier: LinkStatus | None) -> Iterator[Finding]:

@@ -205,7 +205,7 @@ def functions(now: ServerFacts) -> Iterator[Finding]:
 
     names = {state: [each.name for each in now.functions if each.state == state] for state in _STATES}
     for name in names["replaced"]:
-        why = "somebody loaded it who may do so, and what he loads runs with the rights of whoever calls it"
+        why = "a user with FUNCTION LOAD put it there, and it runs with the rights of every user that calls it"
         yield told(
             f"{name} has another text than this release's", why, "redis-cli ACL LIST    # then ampsq functions load"
         )

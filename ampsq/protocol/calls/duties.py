@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.request import Call, PackedWords, script_call
 from ampsq.protocol.schema import slot_key
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class WatchedInstance:
         streams: key of a stream -> the last ID seen in it.
         queues: those that several instances have.
         clients: which came last, as the script said it.
+
+    What it holds is replaced, never changed in place: while nothing happens, it is packed once for the script.
     """
 
     name: str
@@ -57,9 +59,23 @@ class WatchedInstance:
     streams: dict[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     clients: str = ""
+    _packed: dict[bool, PackedWords] = field(default_factory=dict)
 
-    def words(self, *, remote: bool) -> list[EncodableT]:
+    def __setattr__(self, name: str, value: object) -> None:
+        """Pack it anew, where it is another one now."""
+        object.__setattr__(self, name, value)
+        if name != "_packed":
+            object.__setattr__(self, "_packed", {})
+
+    def words(self, *, remote: bool) -> PackedWords:
         """Return the script's arguments about it; `remote`: the script is to look for messages that others own."""
+        packed = self._packed
+        found = packed.get(remote)
+        if found is None:
+            found = packed[remote] = PackedWords.pack(self._words(remote=remote))
+        return found
+
+    def _words(self, *, remote: bool) -> list[EncodableT]:
         mode = "2" if self.follows else "1"
         head = (self.name, self.catalog, mode, self.clients, len(self.streams))
         queues = self.queues if remote else ()
@@ -105,13 +121,14 @@ def read_news(
         remote: look also for messages that other instances own.
         now: milliseconds; default the server's time.
     """
-    asked = [(each.name, list(each.streams)) for each in instances]
+    asked = [(each.name, each.streams) for each in instances]
 
     def read(reply: list[int | list[int | bytes]]) -> NewsReply:
         milliseconds, *found = reply
         news = {}
         for number, wait, *rest in cast("list[list[int | bytes]]", found):
-            name, keys = asked[cast("int", number) - 1]
+            name, places = asked[cast("int", number) - 1]
+            keys = list(places)
             what, streams, clients = set[str](), dict[str, str](), None
             items = iter(rest)
             for item in items:
@@ -126,10 +143,9 @@ def read_news(
             news[name] = InstanceNews(pause, frozenset(what), streams, clients)
         return NewsReply(cast("int", milliseconds) / 1000, news)
 
-    words: list[EncodableT] = [now, int(rare)]
-    for each in instances:
-        words += each.words(remote=remote)
-    return script_call("read_news", words, read, repeatable=True)
+    call = script_call("read_news", [now, int(rare)], read, repeatable=True)
+    call.packed = PackedWords.join([each.words(remote=remote) for each in instances])
+    return call
 
 
 def sweep(now: int | str = "") -> Call[SweepReply]:

@@ -99,7 +99,7 @@ class OwnerCounts(NamedTuple):
         transferred_in: messages that became this instance's.
         transferred_out: messages that were given to others.
         proxied: whether this instance may act for owners out of reach.
-        deferred: what was told of messages of its topics that are still to come.
+        deferred: reports on messages of its topics that have not arrived yet.
         oldest: ms when the oldest of those that another instance owns came; None where there is none.
         owners: of the oldest of these, who owns how many.
     """

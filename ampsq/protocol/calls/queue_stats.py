@@ -31,7 +31,7 @@ class QueueStats:
             were put back into another queue of its topic alone or records of the topic ended, and after others
             removed log entries.
         ready: read and waiting: came back, or have their place by priority and filters.
-        held: a barrier that waits, and what was read behind it.
+        held: a barrier that waits, and messages read behind it.
         filtered: messages that the queue's filter kept out.
         delayed: come back later.
         scheduled: were published for later.

@@ -1,4 +1,4 @@
-"""What is asked of the dumped instances, through the public API, and answered as plain values of JSON.
+"""Questions to the dumped instances, through the public API, answered as plain values of JSON.
 
 It is asked when the dump is made and whenever it was loaded, by whatever release; where the API has another form then,
 this file follows, and the answers stay. What depends on the moment of asking is left out, at its place: ages, spans,
@@ -221,7 +221,7 @@ def readers(client):
 
 
 def durable(client):
-    """Where each durable subscription is, by the store that is beside the logs."""
+    """Return the place of each durable subscription, by the store that is beside the logs."""
     prefix = key(client.instance, "bookmarks", "")
     names = sorted(each.decode().removeprefix(prefix) for each in client._store.redis.scan_iter(match=f"{prefix}*"))
     found = {}
@@ -247,7 +247,7 @@ def actions(client):
 
 
 def replication(client):
-    """How replication stands: links, owners, sync destinations, what a new incarnation waits for."""
+    """Return the state of replication: links, owners, sync destinations, what a new incarnation waits for."""
     told = client.admin.replication().as_dict()
     links = [_without(each, "link") for each in told["links"]]
     queues = [_without(each, "ownership") for each in told["queues"]]
@@ -259,7 +259,7 @@ def replication(client):
 
 
 def jobs(client):
-    """How far each job that writes rows has come, and which of its attempts count."""
+    """Return the progress of each job that writes rows, and which of its attempts count."""
     names = sorted(each.decode() for each in client._store.redis.hkeys(key(client.instance, "jobs")))
     call = client._store.call
     return {
@@ -272,7 +272,7 @@ def jobs(client):
 
 
 def checked(client):
-    """What checking each queue finds, one that is being rebuilt left out: how much it looked at, and nothing wrong."""
+    """Return the result of checking each queue but one that is being rebuilt: the number looked at, and no fault."""
     rebuilding = client._store.redis.zrange(key(client.instance, "rebuilding"), 0, -1)
     names = [name for name in client.admin.queues() if name.encode() not in rebuilding]
     found = client.admin.check(*names) if names else []

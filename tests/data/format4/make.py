@@ -50,7 +50,7 @@ def fill(stack, url):
 
 
 def fill_topics_and_queues(site):
-    """What one instance has by itself."""
+    """Fill the instance with what one has by itself."""
     fill_queues(site)
     fill_topics(site)
     fill_others(site)

@@ -44,7 +44,7 @@ def _destination(source, target, sync_type, *more, **options):
 
 
 def define(nyc, ldn, tyo):
-    """What all three have, and where each replicates to."""
+    """Define the topics and queues that all three have, and the destinations of each."""
     shared = [
         Topic(name="deals"),
         Topic(name="notes", retention_count=5),
@@ -209,7 +209,7 @@ def begin_anew(nyc, ldn, tyo):
 
 
 def under_way(nyc, ldn):
-    """What links have not carried yet: messages, settlements, requests, and what is told too early."""
+    """Leave messages, settlements, requests and early reports that links have not carried yet."""
     ldn.client.publish_many("deals", ({"from": "ldn", "id": number} for number in range(6, 9)))
     nyc.client.publish_many("deals", ({"from": "nyc", "id": number} for number in range(12, 20)))
     carry(nyc, ldn, only={(nyc.instance, ldn.instance)})

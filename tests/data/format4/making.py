@@ -1,4 +1,4 @@
-"""What the parts of the program that makes the dump share: instances that are filled, and what was handed out there."""
+"""Parts that the dump's program shares: instances that are filled, and messages that were handed out there."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ class Site:
 
     @property
     def end(self):
-        """This instance as one end of a link."""
+        """Return this instance as one end of a link."""
         return running.meet(self.store)

@@ -1,0 +1,101 @@
+"""Pages told as JSON, where a request asks for that: the facts that they show, under names that stay."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from ampsq.base.formatting import printable
+from ampsq.definitions.definition import Definition
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ampsq.console.lookups import Browse, Row
+    from ampsq.operations.actions import ActionState
+    from ampsq.operations.figures import QueueFigures
+    from ampsq.queues.dead_letters import DeadLetter
+
+__all__ = ["action_facts", "browse_facts", "json_answer", "letter_facts", "queue_facts", "wants_json"]
+
+_JSON = "application/json"
+
+
+def wants_json(request: Request) -> bool:
+    """Say whether a request would rather have JSON than HTML; browsers and those who ask for anything get HTML."""
+    quality = {"text/html": 0.0, _JSON: 0.0}
+    for part in request.headers.get("accept", "").split(","):
+        kind, *parameters = (each.strip().lower() for each in part.split(";"))
+        if kind in quality:
+            weight = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+            quality[kind] = float(weight) if weight.replace(".", "", 1).isdigit() else 0.0
+    return quality[_JSON] > quality["text/html"]
+
+
+def json_answer(facts: object, status: int = 200) -> Response:
+    """Answer with facts as JSON; characters that act on who looks stand in it as escapes."""
+    text = printable(json.dumps(facts, ensure_ascii=False, default=_plain, indent=1))
+    return Response(text.encode("utf-8", "backslashreplace") + b"\n", status, media_type=_JSON)
+
+
+def _body_facts(raw: bytes) -> object:
+    """Give a body as its text; one that is no text as ``{"base64": ...}``."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+
+
+def _plain(value: object) -> object:
+    """Give what JSON knows for what it does not."""
+    if isinstance(value, Definition):
+        return {"kind": type(value).__name__, "name": value.name, **value.public_elements()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value) if not each.name.startswith("_")}
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[str, object]:
+    """Tell the figures of a queue, ages in seconds, and messages a second; None while these are not known."""
+    stats = {name: getattr(queue.stats, name) for name in type(queue.stats).__slots__ if name != "name"}
+    each_second = {"in_per_second": rates[0] if rates else None, "out_per_second": rates[1] if rates else None}
+    ages = {"oldest": queue.ages.message, "oldest_lease": queue.ages.lease, "behind": queue.ages.behind}
+    return {"name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused}
+
+
+def browse_facts(found: Browse) -> dict[str, object]:
+    """Tell what a look at the messages of a queue found."""
+    return {
+        "leased": [_row_facts(each) for each in found.leased],
+        "waiting": [_row_facts(each) for each in found.waiting],
+        "is_whole": found.is_whole,
+        "was_cut": found.was_cut,
+    }
+
+
+def _row_facts(row: Row) -> dict[str, object]:
+    message = row.message
+    facts = {"bookmark": message.bookmark, "topic": message.topic, "body": _body_facts(message.raw)}
+    return {**facts, "headers": message.headers, "deliveries": message.deliveries, "holder": row.holder}
+
+
+def letter_facts(letter: DeadLetter) -> dict[str, object]:
+    """Tell what is known of a dead letter."""
+    names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "headers")
+    facts = {name: getattr(letter, name) for name in names}
+    return {**facts, "age": letter.age.total_seconds(), "body": _body_facts(letter.raw)}
+
+
+def action_facts(state: ActionState) -> dict[str, object]:
+    """Tell how an action stands; its definition without secrets."""
+    figures = {name: getattr(state, name) for name in ("name", "waiting", "done", "failed", "error")}
+    return {**figures, "definition": state.definition}
