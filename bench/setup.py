@@ -94,10 +94,10 @@ class Stage:
     def __init__(self, url: str, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self.url, self.settings, self.progress = url, settings, progress
         self.redis = redis.Redis.from_url(url, protocol=2)
-        keep_functions_at(url)
 
     def client(self) -> Client:
         """A client of a fresh instance."""
+        keep_functions_at(self.url)
         return Client(self.url, instance=f"bench-{next(_numbers)}-{time.time_ns():x}")
 
     def remove(self, client: Client) -> None:
