@@ -87,7 +87,7 @@ class IdleBenchmark:
         with ExitStack() as stack:
             url = stack.enter_context(private_server())
             server = stack.enter_context(redis.Redis.from_url(url, protocol=2))
-            server.config_set("maxclients", 20 * number + 1_000)
+            server.config_set("maxclients", 8 * number + 1_000)
             self._progress(f"define {number:,} instances")
             began = time.monotonic()
             define(url, names)

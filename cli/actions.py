@@ -64,7 +64,7 @@ class _Named(click.Group):
 @listing_options(_FIELDS)
 @click.pass_context
 def actions(ctx: click.Context, settings: CommandSettings) -> None:
-    """List the actions with what they have done, or show one; retry or drop what failed.
+    """List the actions with their counts, or show one; retry or drop failed events.
 
     An action is followed by a coordinator. An event that fails is set aside and tried again; what it would have
     published is then published, once.
@@ -176,7 +176,7 @@ Examples:
 def drop(
     settings: CommandSettings, name: str, events: tuple[int, ...], *, everything: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Forget failed events: what is left of them is never done. With --all it asks before."""
+    """Forget failed events: their remaining steps are never made. With --all it asks before."""
     if bool(events) == everything:
         raise click.UsageError("say which: --event N, once or several times, or --all")
     with settings.client() as client:

@@ -85,8 +85,8 @@ def settings_for(settings: CommandSettings, loaded: Loaded) -> CommandSettings:
 
 @click.command(epilog=_EPILOG)
 @click.argument("file", type=FILE)
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--prune", is_flag=True, help="Remove what is defined and not in the file.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--prune", is_flag=True, help="Remove definitions that are not in the file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @output_options(COLUMNS)
 def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, yes: bool) -> None:

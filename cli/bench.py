@@ -87,7 +87,7 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     "earlier",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Figures of another run, as --json printed them: beside each figure of this run, what it was.",
+    help="Figures of another run, as --json printed them; shown beside the figures of this run.",
 )
 def bench(
     url: str | None,
@@ -100,7 +100,7 @@ def bench(
 ) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
 
-    Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
+    Both sides run in turn on the same server with the same durability; compare the ratios. The server's
     statistics are reset, its other keys are left alone. After each measurement the queues are checked; where one is
     not what its logs and journal say, there are no figures.
     """

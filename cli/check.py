@@ -35,11 +35,11 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=names("queues"))
-@click.option("--repair", is_flag=True, help="Mend what is wrong, in bounded steps.")
+@click.option("--repair", is_flag=True, help="Repair the faults, in bounded steps.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the queues first; they read no log meanwhile.")
 @listing_options(_COLUMNS)
 def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, rebuild: bool) -> None:
-    """Compare queues with what log and journal say, and mend what is wrong.
+    """Compare queues with log and journal, and repair differences.
 
     The state of each QUEUE, by default of all, is worked out from its logs and its journal alone and compared with
     the live state, on a running system. Each kind of difference has a name; docs/recovery.md tells of all.

@@ -21,7 +21,7 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes commands, options and names in a shell."""
+    """Print the script that completes commands, options and names in a shell."""
     from click.shell_completion import get_completion_class
 
     from ampsq.cli.main import program

@@ -60,7 +60,7 @@ def check(settings: CommandSettings, file: str) -> None:
 
 @config.command()
 @click.argument("file", type=FILE)
-@click.option("--prune", is_flag=True, help="Also what is defined and not in the file.")
+@click.option("--prune", is_flag=True, help="Also definitions that are not in the file.")
 @output_options(COLUMNS)
 def diff(settings: CommandSettings, file: str, *, prune: bool) -> None:
     """Say what applying a file would change: + for new, ~ for changed, - for removed, element by element.

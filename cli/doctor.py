@@ -48,7 +48,7 @@ def _without_client(_settings: CommandSettings) -> Iterator[None]:
 )
 @listing_options(_COLUMNS, _without_client)
 def doctor(settings: CommandSettings, interval: Interval) -> None:
-    """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
+    """Check server, coordinator, queues, links and logs: each fault, why it matters, and how to repair it.
 
     Looks at version, role, persistence, memory, functions, clock and latency of the server, of a cluster at what
     happens when a primary is lost; whether a coordinator is at work and in time; leases past their deadlines; queues

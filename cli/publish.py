@@ -66,7 +66,7 @@ _GZIP: Final = b"\x1f\x8b"
 @click.argument("topic", shell_complete=names("topics", "queues"))
 @click.argument("message", metavar="[JSON | -]", required=False)
 @click.option("--file", "-f", type=FILE, metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
-@click.option("--text", is_flag=True, help="Publish what is given as it is, not as JSON.")
+@click.option("--text", is_flag=True, help="Publish the text as it is, not as JSON.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Add a header; may be repeated.")
 @click.option(
     "--expiration",

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["queues"]
 
 _EPILOG = """\b
-depth = waiting + ready + held + leased + delayed + scheduled, that is, what is not settled:
+depth = waiting + ready + held + leased + delayed + scheduled, that is, all messages that are not settled:
   waiting    recorded, and not yet read by the queue; if that has a filter, also messages that it passes over
   ready      read and waiting: came back, or has its place by priority and filters
   held       a barrier that waits, and messages read behind it
   leased     delivered, and not acknowledged
   delayed    comes back later
   scheduled  was published for later
-Not a part of it: remote, what another instance owns (ampsq replication says which).
+Not a part of it: remote, messages that another instance owns (ampsq replication says which).
 The other figures count since the queue was defined. The list has scheduled, evicted, remote, transferred_in and
 transferred_out where a queue has some.
 

@@ -32,7 +32,7 @@ _COLUMNS = ("client", "transport", "subscription", "topics", "state", "behind", 
 @click.command(epilog=_EPILOG)
 @listing_options(_COLUMNS)
 def readers(settings: CommandSettings) -> None:
-    """List the subscriptions to topics with what they use of the limits of slow clients.
+    """List the subscriptions to topics with their use of the limits of slow clients.
 
     They report about once a second, where limits are defined: see the section transports of ampsq apply.
     """

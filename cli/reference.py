@@ -28,8 +28,8 @@ CSV and the names in the others; they stay, new ones are added at the end. A val
 people and may change. `--watch` shows a listing again and again. Nothing is coloured where the output is no terminal, or with
 `NO_COLOR`. Commands that change something, save `apply`, print one object with `--json`, and have no `-o`.
 
-What changes many things at once (`ack --filter`, `trim`, `sow-delete --filter`, `actions drop --all`, `dead-letters redrive` and `drop`)
-says with `--dry-run` how many there are, and asks before it is done. Where nobody can be asked, it needs `--yes`.
+Commands that change many things at once (`ack --filter`, `trim`, `sow-delete --filter`, `actions drop --all`, `dead-letters redrive` and `drop`)
+print with `--dry-run` how many there are. Without it they ask first; where there is no terminal to ask at, they need `--yes`.
 """
 
 

@@ -21,7 +21,7 @@ __all__ = ["replication"]
 
 _EPILOG = """\b
 Links, of this instance to others, then of others to it:
-  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: no coordinator reports it
+  state    connected; waiting: no answer; refused: the other side does not fit; silent: no coordinator reports on it
   ack      sync: publishers wait for it; async; downgraded: sync, but not waited for now
   behind   messages and journal entries that are not there yet, and for how long the oldest of them has been here
 Queues that several instances share:

@@ -47,7 +47,13 @@ _RETRY_TIMEOUT: Final = 2.0
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--sort", type=click.Choice(SORTS), default="depth", show_default=True, help="What is most comes first.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="depth",
+    show_default=True,
+    help="Sort by this column, the largest first.",
+)
 @click.option("--filter", "pattern", metavar="REGEX", help="Only queues whose names match, and their subscriptions.")
 @click.option("--top", "rows", type=click.IntRange(1), default=50, show_default=True, help="Rows of a table at most.")
 @click.option("--interval", type=REFRESH, default="2s", show_default=True, help="Between two refreshes.")
@@ -56,7 +62,7 @@ _RETRY_TIMEOUT: Final = 2.0
 def top(
     settings: CommandSettings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool
 ) -> None:
-    """Watch queues, subscriptions, progress and links live: what waits, what comes in and goes out.
+    """Watch queues, subscriptions, progress and links live: messages that wait, come in and go out.
 
     A refresh is two round trips, however many queues there are. Ends with q or Ctrl-C. With --json, and where the
     output is no terminal, each refresh is printed below the last one.

@@ -24,9 +24,9 @@ __all__ = ["topics"]
 
 _EPILOG = """\b
 memory     of the topic's log, about
-key        what makes messages versions of one record; - keeps no records
-retention  what is beyond it is removed as soon as nobody needs it; - keeps all
-pinned by  who needs the first message that is kept beyond the retention
+key        identifiers whose values make messages versions of one record; - keeps no records
+retention  messages beyond it are removed as soon as nobody needs them; - keeps all
+pinned by  the reader that needs the first message kept beyond the retention
 --json has more: the first message, the pinned one, what it is there, how many are kept.
 
 \b

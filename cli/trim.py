@@ -32,11 +32,11 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("topic", shell_complete=names("topics"))
-@click.option("--age", type=INTERVAL, help="Instead of the topic's retention: what is as old as that.")
+@click.option("--age", type=INTERVAL, help="Remove messages of at least this age, instead of the topic's retention.")
 @bulk
 @connection_options
 def trim(settings: CommandSettings, topic: str, age: Interval | None, *, dry_run: bool, yes: bool) -> None:
-    """Remove from a topic's log what its retention gives up and nobody needs."""
+    """Remove messages beyond a topic's retention that nobody needs."""
     with settings.client() as client:
         if not (dry_run or yes):
             planned = client.admin.trim(topic, age=age, dry_run=True)

@@ -30,7 +30,7 @@ _COLUMNS = ("name", "underlying_topic", "filter", "projection", "grouping")
 @click.argument("name", required=False, shell_complete=names("views"))
 @listing_options(_COLUMNS)
 def views(settings: CommandSettings, name: str | None) -> None:
-    """List the views with what they are made of, or show one's definition.
+    """List the views with their sources, or show one's definition.
 
     A view's rows are kept up to date by a coordinator; `ampsq sow VIEW` shows them, and a queue whose
     underlying topic is the view gets each row that changes.

@@ -117,7 +117,7 @@ class _WorkerOptions(TypedDict):
     type=click.Choice(["cancel", "expire"]),
     default="cancel",
     show_default=True,
-    help="What becomes of a message that does not fit the type that the function asks for.",
+    help="Cancel or expire a message that does not fit the type that the function asks for.",
 )
 @click.option("--time-limit", type=INTERVAL, help="How long a handler may take; default no limit.")
 @click.option(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.expressions.unparse import show
+from ampsq.protocol.calls.queue_history import read_history
 from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import body_in, headers_in, read_entry
 from ampsq.protocol.reads.clock import server_time
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.browse import Browsed
+    from ampsq.protocol.calls.queue_history import HistorySample
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.reads.subscribers import StoredSubscription
 
-__all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
+__all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_samples", "read_subscribers"]
 
 #: Subscriptions of a queue that are shown.
 _SUBSCRIBERS: Final = 100
@@ -200,6 +202,12 @@ async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
         if facts is not None:
             found.append(_subscriber(facts, is_silent=deadline < now))
     return sorted(found, key=lambda each: (-each.leased, each.name))
+
+
+async def read_samples(instance: str, queue: str, range_: str) -> tuple[list[HistorySample], int]:
+    """Read what a queue's figures were over a range of time, and the server's time, ms."""
+    now = await server_time()
+    return (await read_history(instance, queue, range_, now)), now
 
 
 def _subscriber(facts: StoredSubscription, *, is_silent: bool) -> Subscriber:

@@ -130,7 +130,7 @@ FAMILIES: Final[Sequence[Family]] = (
     _queue_gauge("owned_here", "Read, waiting, and owned by this instance.", _shared(_stat("ready"))),
     _queue_gauge("owned_elsewhere", "Read, and owned by another instance.", _shared(_stat("remote"))),
     _queue_gauge(
-        "deferred", "What was told of messages of the queue's topics that are still to come.",
+        "deferred", "Reports on messages of the queue's topics that have not arrived yet.",
         _shared(lambda q: q.ages.deferred),
     ),
     _queue_gauge(

@@ -23,10 +23,12 @@ from ampsq.base.message_types import MessageType
 from ampsq.console.answers import action_facts, browse_facts, json_answer, letter_facts, queue_facts, wants_json
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import draw_sparkline, links_drawn, rates
-from ampsq.console.lookups import browse, long_text, read_body, read_subscribers, short_text
+from ampsq.console.history_charts import RANGE_NAMES, draw_history
+from ampsq.console.lookups import browse, long_text, read_body, read_samples, read_subscribers, short_text
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.queue_list import choose_queues, span, wait
 from ampsq.definitions.definition import nearest
+from ampsq.protocol.calls.queue_history import RANGES
 from ampsq.protocol.context import InstanceContext
 from ampsq.replication.report import carried_to, read_destinations
 
@@ -215,14 +217,18 @@ class Pages:
         explained = self._observer.client(instance).admin.explain(name)
         is_shared, alone = self._sharing(instance, queue)
         subscribers = self._observer.run(instance, read_subscribers(instance, name))
+        range_ = request.query_params.get("range", "")
+        range_ = range_ if range_ in RANGES else next(iter(RANGES))
+        samples, now = self._observer.run(instance, read_samples(instance, name, range_))
         told = {
-            **queue_facts(queue, rates(moments)), "next": explained.as_dict(), "subscriptions": subscribers,
+            **queue_facts(queue, rates(moments)), "history": {"range": range_, "samples": samples},
+            "next": explained.as_dict(), "subscriptions": subscribers,
             "messages": None if found is None else browse_facts(found), "wrong": wrong, "definition": queue.definition,
         }  # fmt: skip
         return self._page(
             "queue.html", request, told=told, title=name, queue=queue, found=found, wrong=wrong, filter=filter_,
             limit=limit, more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained,
-            rates=rates(moments), depth=draw_sparkline([(each.at, each.depth) for each in moments], "depth"),
+            rates=rates(moments), ranges=RANGE_NAMES, range=range_, history=draw_history(samples, range_, now),
             subscribers=subscribers,
             is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},

@@ -16,6 +16,7 @@ from ampsq.coordinator.flush_settings import FlushSettings
 from ampsq.coordinator.foreign_entries import ForeignEntries
 from ampsq.coordinator.links import Links
 from ampsq.coordinator.lost_clients import LostClients
+from ampsq.coordinator.queue_history import QueueHistory
 from ampsq.coordinator.rebuilds import Rebuilds
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import SweepDue
@@ -96,6 +97,7 @@ class InstanceDuties:
             Actions(powers, self._definitions),
             Views(self._definitions),
             Rebuilds(),
+            QueueHistory(self._definitions),
             self._retention,
         )
         self._wanted_at = [0.0] * len(self._duties)

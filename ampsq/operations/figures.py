@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["InstanceFigures", "QueueFigures", "read_figures"]
+__all__ = ["InstanceFigures", "QueueFigures", "read_figures", "read_queue_figures"]
 
 #: Calls that are sent before their first reply is read.
 _AHEAD: Final = 64
@@ -89,13 +89,14 @@ async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
         pipeline: for the calls, of the store that runs this.
     """
     catalog: Catalog = await catalog_calls.catalog()
-    queues = await _queues(catalog, pipeline)
+    queues = await read_queue_figures(catalog, pipeline)
     links = await read_links(instance, catalog)
     states = await actions(instance)
     return InstanceFigures(catalog.instance, catalog.group, queues, links, states, catalog.defined_only)
 
 
-async def _queues(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigures]:
+async def read_queue_figures(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigures]:
+    """Read the queues alone; of a catalog that another instance's took the place of, those up to there."""
     found: dict[str, QueueFigures] = {}
     names = sorted(catalog.queues)
     for first in range(0, len(names), _AHEAD // 2):

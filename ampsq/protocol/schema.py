@@ -492,6 +492,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "leased in the run any more",
             "take, settle", "settle, sweep", "nothing: without it a run is of no use",
         ),
+        "history": Key(
+            ":q:<queue>:history", "hash",
+            "`<range> <place in its ring>` -> a sample for charts: ms, entered, settled, depth, age of the oldest",
+            "the coordinator's duty `history`", "its own length; remove_queue", "nothing: charts begin anew",
+        ),
         "progress": Key(
             ":q:<queue>:progress", "hash",
             "ref of a leased message -> token, ms, 0 to 1 and perhaps a text: how far its holder is, as it said last; "

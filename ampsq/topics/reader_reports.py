@@ -34,6 +34,8 @@ _PERIOD: Final = 15_000
 #: Seconds between two looks, and while something is spooled.
 _LOOK: Final = 0.25
 _LOOK_OFFLINE: Final = 0.02
+#: Seconds in which the thread ends, and once more where its server hangs.
+_ENDS_WITHIN: Final = 1.0
 #: Pages that one reader reads in a row, so that every one gets its turn.
 _PAGES: Final = 20
 
@@ -100,10 +102,14 @@ class Reporting:
     def stop(self) -> None:
         """End the thread and its connections."""
         self._stopped.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
-        if self._store is not None:
-            self._store.close()
+        if self._thread is None or self._store is None:
+            return
+        self._thread.join(_ENDS_WITHIN)
+        if self._thread.is_alive():
+            # The server hangs: nobody needs its answer any more.
+            self._store.disconnect()
+            self._thread.join(_ENDS_WITHIN)
+        self._store.close()
 
     def _run(self, store: Store) -> None:
         pause = 0.0
@@ -116,13 +122,17 @@ class Reporting:
 
     def _cared_for(self, each: _Reported, store: Store) -> bool:
         """Do what a reader needs; gives whether it needs more at once."""
+        if self._stopped.is_set():
+            return False
         try:
             return self._care(each, store)
         except (AmpsqError, OSError) as error:
             # Tried again: until then it is what it was.
             _log.debug("reporting: %s", error)
         except Exception:  # noqa: BLE001  (without this thread nobody is offlined, and logs are not held)
-            _log.exception("reporting failed; trying again")
+            # Ended, its connections are closed while they are read.
+            if not self._stopped.is_set():
+                _log.exception("reporting failed; trying again")
         each.due = time.monotonic() + _AGAIN
         return False
 

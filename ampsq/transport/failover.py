@@ -28,6 +28,9 @@ __all__ = ["FailOver", "Failover"]
 _log = logging.getLogger("ampsq")
 #: Seconds between two looks.
 _LOOK: Final = 1.0
+#: Seconds in which a look ends, and in which the client is moved, after it was told to end.
+_ENDS_WITHIN: Final = 1.0
+_MOVES_WITHIN: Final = 4.0
 #: Seconds between two attempts while there is no server.
 _AGAIN: Final = 0.2
 
@@ -63,6 +66,8 @@ class Failover:
         self._barriers: dict[str, str] = {}
         self._reported = ""
         self._stopped = threading.Event()
+        # While the present instance is asked.
+        self._asking: Store | None = None
         self._thread = threading.Thread(target=self._run, name=f"ampsq-failover-{route.instance}", daemon=True)
 
     def start(self) -> None:
@@ -74,7 +79,12 @@ class Failover:
         """End the thread."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)
+            self._thread.join(_ENDS_WITHIN)
+            asking = self._asking
+            if asking is not None:
+                # The server hangs: nobody needs its answer any more.
+                asking.disconnect()
+            self._thread.join(_MOVES_WITHIN)
 
     def _run(self) -> None:
         lost: float | None = None
@@ -82,20 +92,26 @@ class Failover:
             try:
                 lost = self._look(lost)
             except Exception:  # noqa: BLE001  (without this thread the client stays where it is for ever)
-                _log.exception("looking for another instance failed; trying again")
+                # Ended, its connection is closed while it is read.
+                if not self._stopped.is_set():
+                    _log.exception("looking for another instance failed; trying again")
 
     def _look(self, lost: float | None) -> float | None:
         """Ask the present instance who may follow it; gives since when it does not answer."""
-        store = Store(self._route, self._route.instance, retry_timeout=0.0)
+        store = self._asking = Store(self._route, self._route.instance, retry_timeout=0.0)
         try:
             self._barriers = store.run(barriers_to_failover(store.instance))
         except AmpsqError as error:
+            self._asking = None
             lost = lost or time.monotonic()
+            if self._stopped.is_set():
+                return lost
             if time.monotonic() - lost >= self._route.heartbeat and self._go_on(str(error)):
                 # Who may follow the next one is known as soon as that is used.
                 return self._look(None)
             return lost
         finally:
+            self._asking = None
             store.close()
         self._route.stays = self._reported = ""
         return None

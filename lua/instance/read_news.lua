@@ -6,8 +6,8 @@
 -- rare: 1 to look also at what is no matter of a second. instances: each its name; the version of its catalog that is known; its `resting`; which clients
 -- came last, as it was answered; a number of streams, their keys, and the last
 -- ID seen in each; a number of queues that several instances have, and their names. number: the place in this list. What has
--- happened: `catalog` changed; `names`, `clients`, `rebuilds` wait for their duty; `remote`: messages wait that others own; `lost`: the
--- instance is not there, or has another format; `refused`: this user may not look; `came` and which
+-- happened: `catalog` changed; `names`, `clients`, `rebuilds` wait for their duty; `remote`: messages wait that others own, of a queue
+-- that somebody here is subscribed to; `lost`: the instance is not there, or has another format; `refused`: this user may not look; `came` and which
 -- clients came last; of a stream that goes on, its place and last ID.
 local ms = clock_ms(now)
 local own, i, number, found = P, instances_from, 0, {ms}
@@ -58,7 +58,7 @@ while i <= #ARGV do
     end
     local at = i + 4 + 2 * streams
     for k = at + 1, at + ARGV[at] do
-      if (ask('ZCARD', K.remote(ARGV[k])) or 0) > 0 then
+      if (ask('ZCARD', K.remote(ARGV[k])) or 0) > 0 and (ask('SCARD', K.members(ARGV[k])) or 1) > 0 then
         news[#news + 1] = 'remote'
         break
       end

@@ -235,6 +235,24 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
     expect(page.get_by_role("alert")).to_contain_text("/id >")
 
 
+def test_a_queue_shows_what_it_was_over_time_and_the_range_is_chosen(site, look, client):
+    # given
+    page = look(site())
+    page.goto(f"{page.url}/work")
+    charts = page.locator(".charts svg")
+    expect(charts).to_have_count(4)
+    expect(charts.nth(2)).to_have_attribute("aria-label", "Depth: not known yet")
+    # when: it comes without a reload
+    client.publish_many("orders", [{"id": number} for number in range(3)])
+    # then
+    expect(charts.nth(2)).to_have_attribute(
+        "aria-label", re.compile("Depth over the last 15 minutes: 3 now"), timeout=60_000
+    )
+    page.get_by_role("navigation", name="Range").get_by_role("link", name="7 days").click()
+    expect(charts.nth(2)).to_have_attribute("aria-label", re.compile("Depth over the last 7 days: 3 now"))
+    expect(page.get_by_role("link", name="7 days")).to_have_attribute("aria-current", "true")
+
+
 def test_a_queue_is_purged_of_all_that_waits_or_is_leased_after_being_counted(site, look, client):
     # given: one is leased, one is no JSON, one comes later
     client.publish_many("orders", [{"id": number} for number in range(3)])

@@ -191,6 +191,9 @@ def test_every_page_is_told_as_json(asked, client):
     assert [each["body"] for each in page["messages"]["waiting"]] == [
         '{"id": "\\ud800 alone \u202e"}', {"base64": "/wA="},
     ]  # fmt: skip
+    assert page["history"] == {"range": "15m", "samples": []}
+    assert told(f"{of}/queues/work?range=7d")["history"]["range"] == "7d"
+    assert told(f"{of}/queues/work?range=%3Cscript%3E")["history"]["range"] == "15m"
     assert (page["next"]["reason"], page["definition"]["underlying_topic"]) != ("", "")
     assert page["messages"]["waiting"][0]["headers"] == {"from": HOSTILE}
     message = told(f"{of}/messages?bookmark={bookmark}&queue=work")

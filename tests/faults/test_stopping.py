@@ -15,7 +15,7 @@ import pytest
 from observing import eventually, is_cared_for
 from programs import PROGRAM
 
-from ampsq import Client, Queue
+from ampsq import Client, Queue, Topic, Transport
 from ampsq.base.shutdown import end_process_within
 from ampsq.gateway.users import Secret
 from ampsq.server.embedded import acquire, status
@@ -230,6 +230,36 @@ def test_all_instances_go_on_when_their_server_is_back(lost_server, instances, s
     assert cared_for(server, instances)
     assert started.said.count("the server is away") == started.said.count("the server is back") == 1
     started.terminated()
+
+
+# -- clients
+
+
+def test_a_client_of_several_instances_closes_soon_though_it_asks_a_server_that_hangs(lost_server):
+    # Given a client that looks each second whether it has to go on at another instance
+    client = Client(f"{lost_server.url}#one,{lost_server.url}#two")
+    # When its server hangs, so that it waits for an answer
+    lost_server.lose(signal.SIGSTOP)
+    time.sleep(1.5)
+    # Then closing takes no longer than that it is known to hang
+    began = time.monotonic()
+    client.close()
+    assert time.monotonic() - began < 3.0
+
+
+def test_what_reports_of_readers_ends_soon_though_it_asks_a_server_that_hangs(lost_server):
+    # Given a client with limits, which reports each second
+    client = Client(lost_server.url, instance="one")
+    client.apply(Transport(name="*", client_message_age_limit="1h"), Topic(name="orders"))
+    client.subscribe_topic("orders").get("10ms")
+    # When its server hangs, so that it waits for an answer
+    lost_server.lose(signal.SIGSTOP)
+    time.sleep(1.5)
+    # Then it ends all the same
+    began = time.monotonic()
+    client._connection.parts.reporting.stop()
+    assert time.monotonic() - began < 3.0
+    client.close()
 
 
 # -- workers

@@ -100,8 +100,10 @@ def test_a_rare_look_tells_of_what_waits_for_a_duty(world, name, what):
     assert news_of(world, watched(world)).what == {what}
 
 
-def test_a_look_tells_of_messages_that_others_own(world):
+def test_a_look_tells_of_messages_that_others_own_where_somebody_is_subscribed(world):
     world.store.redis.zadd(key(world.store.instance, "remote", "work"), {ref("1-0"): 0})
+    assert news_of(world, watched(world, queues=("other", "work"))) is None
+    world.store.redis.sadd(key(world.store.instance, "members", "work"), "one")
     assert news_of(world, watched(world, queues=("other",))) is None
     assert news_of(world, watched(world, queues=("other", "work"))).what == {"remote"}
 

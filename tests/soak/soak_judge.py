@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from ampsq.protocol.calls.queue_history import BUCKETS, RANGES
 from ampsq.protocol.limits import DELIVERIES, EVENTS, HAPPENINGS, MARKS, REQUESTS, WANTED
 
 __all__ = [
@@ -89,6 +90,7 @@ CAPPED = {
     "happenings": HAPPENINGS,
     "deliveries": DELIVERIES,
     "wanted": WANTED,
+    "history": BUCKETS * len(RANGES),
 }
 
 
