@@ -24,6 +24,7 @@ import click
 import ampsq
 from ampsq.base.errors import Unavailable
 from ampsq.bench.server import private_server
+from ampsq.bench.setup import keep_functions_at
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
@@ -52,7 +53,7 @@ _QUEUE: Final = Queue(name="work", underlying_topic=_TOPIC, lease_period="60s")
 #: Acknowledgements are to wait for the next call of the consumer's, not to be sent by the thread beside it.
 _ACK_TIMEOUT: Final = "60s"
 #: Messages that are published, taken and acknowledged before anything is traced.
-_WARMING: Final = 3
+_WARMING: Final = 12
 
 #: What is traced, by name: the calls, and what else is to be known of them.
 OPERATIONS: Final = {
@@ -291,6 +292,7 @@ def call_path(operations: tuple[str, ...], *, awaited: bool, form: str | None) -
     comprehensions are part of the function that they stand in. A server is started, and ended afterwards.
     """
     with private_server() as url:
+        keep_functions_at(url)
         paths = asyncio.run(async_call_paths(url, "call-path")) if awaited else call_paths(url, "call-path")
     chosen = {name: path for name, path in paths.items() if name in (operations or OPERATIONS)}
     if form == "json":

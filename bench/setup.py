@@ -24,7 +24,7 @@ from ampsq.transport.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BenchSettings", "NotAsRecorded", "Stage"]
+__all__ = ["BenchSettings", "NotAsRecorded", "Stage", "keep_functions_at"]
 
 _numbers = itertools.count(1)
 #: Where the server counts the time in scripts, and in functions.
@@ -94,10 +94,10 @@ class Stage:
     def __init__(self, url: str, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self.url, self.settings, self.progress = url, settings, progress
         self.redis = redis.Redis.from_url(url, protocol=2)
-        _keep_functions(url)
 
     def client(self) -> Client:
         """A client of a fresh instance."""
+        keep_functions_at(self.url)
         return Client(self.url, instance=f"bench-{next(_numbers)}-{time.time_ns():x}")
 
     def remove(self, client: Client) -> None:
@@ -175,7 +175,7 @@ class Stage:
 
 
 @functools.cache
-def _keep_functions(url: str) -> None:
+def keep_functions_at(url: str) -> None:
     """Load the server functions, once, where this process uses some and the server has no users."""
     if are_used():
         with contextlib.closing(Store(url, "")) as store:

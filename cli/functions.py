@@ -37,10 +37,9 @@ Examples:
 def functions(ctx: click.Context, settings: CommandSettings) -> None:
     """List, load and remove server functions, which cost a server less than scripts.
 
-    They are the scripts that publish, deliver and settle, and do the same. Processes with AMPSQ_FUNCTIONS=on call them
-    where a server has them, and send scripts elsewhere. Functions belong to a server: the user that loads them needs a
-    right of the server's own (`ampsq acl server`). Where a server has no users, coordinators with AMPSQ_FUNCTIONS=on
-    load them.
+    They are the scripts that publish, deliver and settle, and do the same. Processes call them where a server has them,
+    and send scripts elsewhere. Functions belong to a server: the user that loads them needs a right of the server's own
+    (`ampsq acl server`). Where a server has no users, coordinators load them.
     """
     ctx.obj = settings
 

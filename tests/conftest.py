@@ -36,9 +36,10 @@ from ampsq.testing.relay import Relay
 from ampsq.transport import known_functions
 from ampsq.transport.store import Store
 
-# With AMPSQ_FUNCTIONS=on the servers of tests have functions, and every call of a hot script is one (docs/testing.md).
+# The servers of tests have functions, and every call of a hot script is one; not with AMPSQ_FUNCTIONS=off
+# (docs/testing.md).
 if are_used():
-    known_functions._SINGLE = 0
+    known_functions._FEW = 0
 # How long an example takes is the machine's business, which may be crowded: no test of ours fails for it.
 hypothesis.settings.register_profile("ampsq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("ampsq")

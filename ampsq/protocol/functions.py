@@ -26,9 +26,9 @@ __all__ = ["HOT", "PREFIX", "SWITCH", "ServerFunction", "are_used", "function", 
 HOT: Final = ("publish", "settle", "sweep", "take")
 #: What the names of all our functions begin with, of whatever release.
 PREFIX: Final = "ampsq_"
-#: The variable of the environment that lets a process use functions, and its coordinators load them.
+#: The variable of the environment by which a process uses no functions, and its coordinators load none: ``off``.
 SWITCH: Final = "AMPSQ_FUNCTIONS"
-_SWITCHED: Final = {"": False, "off": False, "on": True}
+_SWITCHED: Final = {"off": False, "on": True}
 #: Letters of the hash that names have: 80 bits.
 _HASHED: Final = 20
 #: Stands for the name while the text is made; no Lua file has it.
@@ -56,21 +56,21 @@ class ServerFunction:
         return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.verb}.lua"
 
 
-def is_switched_on(variable: str) -> bool:
-    """Return whether a variable of the environment says ``on``; by default it is ``off``.
+def is_switched_on(variable: str, *, default: bool) -> bool:
+    """Return whether a variable of the environment says ``on``; `default` where it says nothing.
 
     Raises:
         DefinitionError: the variable says something else.
     """
     text = os.environ.get(variable, "")
-    if text not in _SWITCHED:
+    if text and text not in _SWITCHED:
         raise DefinitionError(f"{variable}={text!r}; allowed: on and off")
-    return _SWITCHED[text]
+    return _SWITCHED.get(text, default)
 
 
 def are_used() -> bool:
-    """Return whether this process uses functions: AMPSQ_FUNCTIONS is ``on``; raises as `is_switched_on` does."""
-    return is_switched_on(SWITCH)
+    """Return whether this process uses functions: not with AMPSQ_FUNCTIONS=off; raises as `is_switched_on` does."""
+    return is_switched_on(SWITCH, default=True)
 
 
 @cache

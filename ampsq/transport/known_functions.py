@@ -2,7 +2,7 @@
 
 SHA1 protects what EVALSHA runs; the name of a function protects nothing. Who may load functions could put a text of his
 own under a name of ours, and it would run with the rights of whoever calls it. So a connection reads the text once,
-before its second call of a verb, and calls a function only where that is the text that EVALSHA would run.
+before its tenth call of a verb, and calls a function only where that is the text that EVALSHA would run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _log = logging.getLogger("ampsq")
 #: What a server answers that does not have a function, and one whose user may call none.
 _UNKNOWN: Final = "Function not found"
 _FORBIDDEN: Final = "'fcall' command"
-#: Calls of a verb on a connection before its function is looked for.
-_SINGLE: Final = 1
+#: Calls of a verb on a connection before its function is looked for: to read its 150 kB costs what a few calls gain.
+_FEW: Final = 9
 #: Seconds until a function that was not there, or was no longer, is looked for again.
 _AGAIN: Final = 60.0
 
@@ -49,12 +49,12 @@ class KnownFunctions:
         self._look_at = dict.fromkeys(HOT, 0.0)
 
     def is_due(self, verb: str) -> bool:
-        """Count a call, and return whether to read the text of the verb's function before it: not for a single one."""
+        """Count a call of a script, and return whether to read the text of its function before it: not for a few."""
         at = self._look_at.get(verb)
-        if at is None or verb in self.names:
+        if at is None:
             return False
         self._calls[verb] += 1
-        return self._calls[verb] > _SINGLE and time.monotonic() >= at
+        return self._calls[verb] > _FEW and time.monotonic() >= at
 
     @staticmethod
     def question(verb: str) -> Call[object]:

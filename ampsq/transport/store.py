@@ -338,9 +338,10 @@ class Connection:
             if call.script is not None:
                 script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
                 if self.functions is not None and not whole:
-                    if not self.unanswered and self.functions.is_due(call.script.name):
-                        self._read_function(self.functions, call.script.name)
                     name = self.functions.names.get(call.script.name)
+                    if name is None and not self.unanswered and self.functions.is_due(call.script.name):
+                        self._read_function(self.functions, call.script.name)
+                        name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
                 words = (*script, 1, call.key or self.key, *words)
             try:

@@ -44,7 +44,7 @@ def test_a_list_of_what_is_well_is_told_where_nothing_is_wrong(defined):
     told = defined("doctor", *SHORT, "--json").json
     assert {each["check"] for each in told} == {
         "version", "persistence", "memory", "clock", "latency", "coordinator", "leases", "consumers", "dead letters",
-        "logs", "actions",
+        "logs", "actions", "functions",
     }  # fmt: skip
     assert {each["mend"] for each in told} == {""}
 

@@ -48,7 +48,7 @@ NUMBERS = range(200)
 def _functions_on(monkeypatch):
     """Every call of a hot script is one of a function, the first one, too."""
     monkeypatch.setenv("AMPSQ_FUNCTIONS", "on")
-    monkeypatch.setattr(known_functions, "_SINGLE", 0)
+    monkeypatch.setattr(known_functions, "_FEW", 0)
 
 
 @pytest.fixture(params=KINDS)
@@ -123,7 +123,7 @@ def test_asyncio_calls_functions_too(loaded, connect, instance):
 
 
 def test_a_single_call_reads_no_text(loaded, connect, monkeypatch):
-    monkeypatch.setattr(known_functions, "_SINGLE", 1)
+    monkeypatch.setattr(known_functions, "_FEW", 1)
     client = connect(loaded.url)
     client.publish("orders", 1)
 

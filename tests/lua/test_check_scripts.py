@@ -13,6 +13,8 @@ ACKED, LEASED, READY, DELAYED, WAITING = (ref(f"1000-{number}") for number in ra
 
 @pytest.fixture
 def queue(world):
+    # Leased one by one, so that a test can set down a lease beside them
+    world.runs = False
     world.queue("work", "orders", lease=60_000)
     world.publish("orders", *"abcde")
     subscription = world.subscribe("work", asked=4)

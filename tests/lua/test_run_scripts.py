@@ -255,3 +255,33 @@ def test_one_message_or_one_with_fields_of_its_own_has_a_lease_of_its_own(world)
     assert len(world.take(world.subscribe("work", asked=4), 4)) == 2
     assert kept(world)[0] == 0
     assert len(world.holders("work")) == 3
+
+
+@pytest.mark.parametrize("topic", ["orders-2024-7", "a%1b", "7-7/x"])
+@pytest.mark.parametrize("number", [5, 12])
+def test_refs_of_a_run_name_their_messages_whatever_the_topic_is_called(world, topic, number):
+    world.runs = True
+    world.queue("work", topic, lease=5_000)
+    world.publish(topic, *map(str, range(number)))
+    messages = world.take(world.subscribe("work", asked=number), number)
+
+    assert kept(world)[0] == 1
+    assert [message.ref for message in messages] == [ref(f"1000-{at}", topic) for at in range(number)]
+    assert [message.body for message in messages] == list(map(str, range(number)))
+
+
+@pytest.mark.parametrize("special", [1, 6, 11])
+def test_where_one_of_many_has_fields_of_its_own_all_have_leases_of_their_own_and_their_order(world, special):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000)
+    log = world.key(":log:orders")
+    for number in range(12):
+        world.store.redis.xadd(
+            log, {"b": str(number)} | ({"h": "{}"} if number == special else {}), id=f"1000-{number}"
+        )
+    messages = world.take(world.subscribe("work", asked=12), 12)
+
+    assert kept(world)[0] == 0
+    assert [message.body for message in messages] == list(map(str, range(12)))
+    assert [message.ref for message in messages] == [ref(f"1000-{number}") for number in range(12)]
+    assert sorted(world.holders("work")) == sorted(message.ref for message in messages)

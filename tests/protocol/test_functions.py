@@ -71,8 +71,8 @@ def test_a_line_of_a_function_is_named_by_its_file(verb):
     assert found.place(len(lines) + 1) == f"{verb}.lua"
 
 
-@pytest.mark.parametrize(("text", "used"), [(None, False), ("", False), ("off", False), ("on", True)])
-def test_a_process_uses_functions_where_its_environment_says_so(monkeypatch, text, used):
+@pytest.mark.parametrize(("text", "used"), [(None, True), ("", True), ("off", False), ("on", True)])
+def test_a_process_uses_functions_unless_its_environment_says_off(monkeypatch, text, used):
     monkeypatch.delenv("AMPSQ_FUNCTIONS", raising=False)
     if text is not None:
         monkeypatch.setenv("AMPSQ_FUNCTIONS", text)

@@ -48,14 +48,12 @@ MessagesByQueue: TypeAlias = dict[bytes, list[Parts]]
 
 @cache
 def asks_for_runs() -> bool:
-    """Return whether this process asks for runs: AMPSQ_LEASE_RUNS is ``on``; read once.
-
-    The release before does not know runs: its scripts would not see these leases.
+    """Return whether this process asks for runs: not with AMPSQ_LEASE_RUNS=off; read once.
 
     Raises:
         DefinitionError: the variable says something else.
     """
-    return is_switched_on("AMPSQ_LEASE_RUNS")
+    return is_switched_on("AMPSQ_LEASE_RUNS", default=True)
 
 
 class LeaseRun:

@@ -90,9 +90,14 @@ local function pass_leases(name, ms)
   end
   local freed, given_back = {}, {refs = {}, leases = {}}
   for _, list in pairs(found) do sort_out_uncollected(queue, list, given_back) end
-  for cause, list in pairs(found) do return_leased(queue, cause, list.refs, list.leases, freed, ms, nil) end
+  local returned = #given_back.refs
+  for cause, list in pairs(found) do
+    return_leased(queue, cause, list.refs, list.leases, freed, ms, nil)
+    returned = returned + #list.refs
+  end
   return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
   schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
   free_room(freed, ms, name)
-  dispatch_or_defer(name, ms, V.batch)
+  -- A call has one batch of work: what many returns leave of it.
+  dispatch_or_defer(name, ms, math.max(V.batch - returned, V.batch / 10))
 end

@@ -7,15 +7,15 @@ local function dispatch_plain(queue, now, limit, own)
   local room = open_room(name, V.none, limit, own)
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
-  local messages, read, bytes = empty_messages(), 0, 0
+  local messages, read, bytes, as_run = empty_messages(), 0, 0, not queue.fated and may_be_run(queue, own)
   -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
-  while wanted > 0 and not messages.refs[1] and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
-    messages = next_messages(queue, wanted)
-    if not messages.refs[1] then break end
-    read, bytes = read + #messages.refs, bytes + messages.bytes
+  while wanted > 0 and number_read(messages) == 0 and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
+    messages = next_messages(queue, wanted, nil, as_run)
+    if number_read(messages) == 0 then break end
+    read, bytes = read + number_read(messages), bytes + messages.bytes
     if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
   end
-  local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
+  local count, given, leases, pushes, at = number_read(messages), {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = token_before(queue, now)
   keep_tokens(queue, token, count)
@@ -26,9 +26,10 @@ local function dispatch_plain(queue, now, limit, own)
     local mine = subscription == own
     local out = mine and given or pushes[subscription.id] or {}
     if not mine then pushes[subscription.id] = out end
-    if run == count and mine and can_be_run(queue, messages, count, own) then
-      hand_over_run(queue, messages, count, own, token, deadline, out)
+    if messages.entries and mine and count > 1 and run == count then
+      hand_over_run(queue, messages.entries, own, token, deadline, out)
     else
+      spell_out_entries(messages, queue.topic)
       hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
         leases, out)
     end

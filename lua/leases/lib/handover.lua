@@ -31,23 +31,16 @@ local function hand_over(queue, messages, from, to, subscription, token, deadlin
   end
 end
 
--- Whether the whole of a dispatch is the subscription's that asks for it, and can be one lease: plain neighbours of one log.
-local function can_be_run(queue, messages, count, subscription)
-  if not subscription.takes_runs or count < 2 or messages.returned > 0 or messages.ends or queue.topic == '' then return false end
-  if queue.once or queue.recorded then return false end
-  local fields = messages.fields
-  for i = 1, count do
-    if #fields[i] ~= 2 or fields[i][1] ~= F.body then return false end
-  end
-  return true
+-- Whether what a subscription is given at once from one log may be one lease.
+local function may_be_run(queue, subscription)
+  return subscription and subscription.takes_runs and queue.topic ~= '' and not queue.once and not queue.recorded and not queue.watched
 end
 
-local function hand_over_run(queue, messages, count, subscription, token, deadline, out)
-  local refs, fields = messages.refs, messages.fields
+local function hand_over_run(queue, entries, subscription, token, deadline, out)
   out[1] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind
-    .. add_run(queue, refs, subscription.id, token + 1, deadline)
-  for i = 1, count do out[i + 1] = fields[i][2] end
-  out.run = count
+    .. add_run(queue, entries, subscription.id, token + 1, deadline)
+  for i, entry in ipairs(entries) do out[i + 1] = entry[2][2] end
+  out.run = #entries
 end
 
 local function deadline_of(queue, now)

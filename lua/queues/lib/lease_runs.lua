@@ -2,7 +2,7 @@
 -- A run is a member of `runs`, and its refs are one text, padded to one width, so that the i-th is a part of it. Which of them are
 -- leased in it no more says a mask, a character each, 1 for those; where there is none, all are. Its i-th message has the token of its
 -- first one + i - 1, and is delivered for the first time. A message that is extended gets a lease of its own.
---- @include batch, queue
+--- @include batch, queue, ref
 
 local loaded_lease_runs = {}
 
@@ -147,19 +147,35 @@ local function remove_leases(queue, refs)
   if left > 0 then leave_runs(queue, refs) end
 end
 
--- Returns the refs as one text.
-local function add_run(queue, refs, holder, token, deadline)
-  local width, is_even, name, padded = 0, true, string.format('%.0f', token), {}
-  for _, ref in ipairs(refs) do
-    is_even = is_even and #ref == #refs[1]
-    width = math.max(width, #ref)
+-- The refs of entries of one log as one text, padded to one width, and the first of them without its topic. Mostly their IDs have one
+-- form, so that one look at all of them makes them refs.
+local function refs_of_entries(entries, topic)
+  local ids, width, is_even = {}, #entries[1][1], true
+  for i, entry in ipairs(entries) do
+    ids[i] = entry[1]
+    is_even = is_even and #entry[1] == width
   end
-  for i = 1, is_even and 0 or #refs do padded[i] = refs[i] .. string.rep(' ', width - #refs[i]) end
-  local text = table.concat(is_even and refs or padded, ' ')
-  local order, topic = string.match(refs[1], '^([^/]+)/(.*)$')
-  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. #refs .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
+  local digits, order = #string.match(ids[1], '^%d+'), order_of(ids[1])
+  if is_even and #string.match(ids[#ids], '^%d+') == digits then
+    local form = string.format('%c%%1%c%%2/', 96 + digits, 95 + width - digits) .. string.gsub(topic, '%%', '%%%%')
+    return string.gsub(table.concat(ids, ' '), '(%d+)%-(%d+)', form), order
+  end
+  local refs, make_ref, longest = {}, ref_maker(topic), 0
+  for i, id in ipairs(ids) do
+    refs[i] = make_ref(id)
+    longest = math.max(longest, #refs[i])
+  end
+  for i, ref in ipairs(refs) do refs[i] = ref .. string.rep(' ', longest - #ref) end
+  return table.concat(refs, ' '), order
+end
+
+-- Returns the refs as one text.
+local function add_run(queue, entries, holder, token, deadline)
+  local name, topic = string.format('%.0f', token), queue.topic
+  local text, order = refs_of_entries(entries, topic)
+  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. #entries .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
   call('HSET', K.run_refs(queue.name), name, text)
-  count_in_runs(queue, #refs)
+  count_in_runs(queue, #entries)
   return text
 end
 

@@ -1,6 +1,10 @@
 --- log_front: the unread end of one topic's log, read in steps that the sizes of the bodies bound.
 --- @include ref, message_life
 
+local function number_read(out)
+  return out.entries and #out.entries or #out.refs
+end
+
 local function size_of_fields(fields)
   local bytes = #fields[2]
   for i = 4, #fields, 2 do bytes = bytes + #fields[i] end
@@ -25,6 +29,31 @@ local function open_front(queue, topic, wanted)
   local front = {topic = topic, id = id, count = tonumber(count), batch = 4, make_ref = ref_maker(topic)}
   refill_front(front, wanted)
   return front
+end
+
+-- The front's next entries as they are, while the bytes last; false where one of them is more than a body.
+local function take_plain_entries(front, count, out, budget)
+  local entries, taken, bytes = front.entries, out.entries, budget.bytes
+  local last, number = math.min(count, #entries), #taken
+  for i = 1, last do
+    local fields = entries[i][2]
+    if #fields ~= 2 or fields[1] ~= F.body then return false end
+    bytes = bytes + #fields[2] * budget.weight
+    if bytes >= V.bytes then last = i break end
+  end
+  for i = 1, last do taken[number + i] = entries[i] end
+  budget.bytes, front.at, front.id, front.count, front.read = bytes, last + 1, entries[last][1], front.count + last, true
+  return true
+end
+
+-- Gives entries that were taken as they are what others have: refs, fields and deliveries.
+local function spell_out_entries(out, topic)
+  if not out.entries then return end
+  local make_ref = ref_maker(topic)
+  for i, entry in ipairs(out.entries) do
+    out.refs[i], out.fields[i], out.deliveries[i] = make_ref(entry[1]), entry[2], '1'
+  end
+  out.entries = nil
 end
 
 -- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
@@ -60,13 +89,18 @@ local function save_cursor(queue, front)
   call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
 end
 
--- A queue with one topic reads its log straight. ahead: how many refs beyond the cursor are settled.
+-- A queue with one topic reads its log straight. ahead: how many refs beyond the cursor are settled. With `out.entries` they are left as
+-- they are while that is possible: what becomes one lease needs no ref of each.
 local function read_log(queue, out, wanted, budget, ahead)
   local front = open_front(queue, queue.topic, wanted)
-  while #out.refs < wanted and budget.bytes < V.bytes do
-    if not front.entries[front.at] and not front.done then refill_front(front, wanted - #out.refs) end
+  while number_read(out) < wanted and budget.bytes < V.bytes do
+    local left = wanted - number_read(out)
+    if not front.entries[front.at] and not front.done then refill_front(front, left) end
     if not front.entries[front.at] then break end
-    ahead = take_from_front(queue, front, math.min(wanted - #out.refs, #front.entries), out, budget, ahead)
+    if not out.entries or not take_plain_entries(front, left, out, budget) then
+      spell_out_entries(out, queue.topic)
+      ahead = take_from_front(queue, front, math.min(left, #front.entries), out, budget, ahead)
+    end
   end
   save_cursor(queue, front)
   -- An entry that was read along says without another look that more waits.

@@ -1,6 +1,7 @@
 --- next_messages: the next messages of a queue in order: first what is ready, then straight from the logs.
 -- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log; special:
--- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor.
+-- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor. With `as_run` it
+-- may be `entries` of the log in their place, see `read_log`.
 --- @include topic_merge, journal, watchers, lease_runs
 
 -- How many more messages may become active. Without a target depth there is no limit to look at.
@@ -57,11 +58,11 @@ local function something_waits(queue)
   return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
--- limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
+-- as_run: all that is read may become one lease. limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
 -- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`.
 -- The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there until
 -- something is settled.
-local function next_messages(queue, wanted, limits)
+local function next_messages(queue, wanted, limits, as_run)
   local out, budget, reading = empty_messages(), {bytes = 0, weight = 1}, wanted
   if limits then reading, budget.weight, budget.barrier = limits.from_log, limits.weight, limits.barrier end
   local unwritten = limits and limits.unwritten or 0
@@ -75,11 +76,12 @@ local function next_messages(queue, wanted, limits)
   out.returned = #out.refs
   local last = math.min(wanted, out.returned + math.min(reading, deep))
   if not out.cut and queue.topic ~= '' and #out.refs < last and budget.bytes < V.bytes then
+    if as_run and not some then out.entries = {} end
     read_log(queue, out, last, budget, some and call('HLEN', K.ahead(queue.name)) or 0)
   end
   local more = not out.cut and queue.topic == ''
   while more and #out.refs < last and budget.bytes < V.bytes do more = read_topics(queue, out, last, budget) end
-  if queue.depth > 0 and deep <= #out.refs - out.returned then out.exhausted = true end
+  if queue.depth > 0 and deep <= number_read(out) - out.returned then out.exhausted = true end
   out.cut, out.bytes = out.cut or budget.bytes >= V.bytes, budget.bytes
   return out
 end
