@@ -105,6 +105,7 @@ ARGUMENTS = {
     "remove_conflated": [0, "slow"],
     "remove_action": [0, "a", 0],
     "remove_queue": [0, "work"],
+    "check_groups": [1_000, "work", "groups", "0", 0],
     "list_groups": ["work", 0, 100],
     "release_group": [1_000, "work", "a"],
     "remove_setting": [0, "ring.#"],
