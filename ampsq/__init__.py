@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.transport import Transport
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport, StateDifference
+    from ampsq.operations.groups import GroupState, QueueGroups
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -104,6 +105,7 @@ __all__ = [
     "Fault",
     "FilePublishStore",
     "GroupLocalQueue",
+    "GroupState",
     "HandlerTimeLimit",
     "History",
     "HistoryEvent",
@@ -124,6 +126,7 @@ __all__ = [
     "Publisher",
     "PublisherState",
     "Queue",
+    "QueueGroups",
     "QueueOwnership",
     "QueueState",
     "QueueStats",
@@ -198,6 +201,7 @@ _HOMES = {
     "Fault": "definitions.definition",
     "FilePublishStore": "publishing.file_store",
     "GroupLocalQueue": "definitions.queue",
+    "GroupState": "operations.groups",
     "HandlerTimeLimit": "client.handler_rules",
     "History": "queues.history",
     "HistoryEvent": "queues.history",
@@ -218,6 +222,7 @@ _HOMES = {
     "Publisher": "client.publisher",
     "PublisherState": "publishing.publishers",
     "Queue": "definitions.queue",
+    "QueueGroups": "operations.groups",
     "QueueOwnership": "replication.report",
     "QueueState": "queues.history",
     "QueueStats": "protocol.calls.queue_stats",

@@ -224,7 +224,16 @@ PAGES: Final = (
                 "HistoryEvent",
             ),
             *("QueueState", "QueueStats", "TopicState", "Trimmed", "ReaderState", "PublisherState"),
-            *("CheckReport", "StateDifference", "Rebuilt", "Bookmark", "Interval", "MessageType"),
+            *(
+                "GroupState",
+                "QueueGroups",
+                "CheckReport",
+                "StateDifference",
+                "Rebuilt",
+                "Bookmark",
+                "Interval",
+                "MessageType",
+            ),
         ),
     ),
 )

@@ -26,6 +26,7 @@ ROOMS: Final = {
     "leases": "who may get messages and who holds them: subscriptions, handing over, coming back, settling; "
     "includes only",
     "sorted": "queues that judge their messages, by filters, priorities, barriers or a ring; includes only",
+    "groups": "queues whose messages have groups: which of them may go next",
     "delivery": "dispatch, and what consumers do with messages: take, settle",
     "expiry": "messages whose life is over, and queues that read on without consumers; includes only",
     "publishers": "sessions of publishers, and the sequences under which they publish",

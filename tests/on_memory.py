@@ -9,7 +9,14 @@ MODULES = frozenset(
         *("test_filters", "test_queue_filter", "test_barriers", "test_barrier_delivery", "test_ring", "test_expiry"),
         *("test_message_expiry", "test_fairness", "test_schedule", "test_returns_kept", "test_settle_by_ref"),
         *("test_work", "test_action_scripts", "test_replace_script", "test_walks", "test_redrive_script"),
-        *("test_filter_index", "test_records_scripts", "test_record_deletion_scripts", "test_catalog_scripts"),
+        *(
+            "test_filter_index",
+            "test_groups",
+            "test_group_model",
+            "test_records_scripts",
+            "test_record_deletion_scripts",
+            "test_catalog_scripts",
+        ),
     }
 )
 

@@ -43,6 +43,7 @@
     │   ├─ DeltaNotJson         a change of a record whose messages are not JSON
     │   ├─ NoRecords            the topic has no key, so that it keeps no records
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
+    │   ├─ GroupedQueue         a subscription to a queue with groups has a filter
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client took the publisher's name, or the `sub_id` of a durable subscription
     │   ├─ UnknownSession       the server lost the beginning of a durable subscription, which begins again
@@ -96,6 +97,7 @@ __all__ = [
     "FlushingUnknown",
     "FormatMismatch",
     "Gap",
+    "GroupedQueue",
     "IncarnationOver",
     "LinkRefused",
     "MessageTypeFixed",
@@ -631,6 +633,15 @@ class TooManyFilters(Rejected):
     """The queue's subscriptions have as many distinct filters as are allowed; each costs an index. Share filters."""
 
     code = "AMPSQ_TOO_MANY_FILTERS"
+
+
+class GroupedQueue(Rejected):
+    """The queue has groups, and judges no message for a subscription: later ones of a group would overtake it.
+
+    Subscribe without a filter; `Queue.filter` says what enters the queue.
+    """
+
+    code = "AMPSQ_GROUPED_QUEUE"
 
 
 class OwnedElsewhere(Rejected):

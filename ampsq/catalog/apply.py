@@ -106,6 +106,14 @@ def _trees(queue: Queue) -> list[str]:
     return [parse(text, use).json if text is not None else "" for text, use in uses]
 
 
+def _grouping(queue: Queue) -> str:
+    """How many of a group may be leased, what a failure does, and the tree of its name; "" without groups."""
+    if not queue.is_grouped:
+        return ""
+    tree = parse(queue.group_by, "group").json if queue.group_by is not None else ""
+    return f"{queue.group_concurrency} {queue.on_group_failure} {tree}"
+
+
 @with_suggestions("queue")
 async def apply(
     definitions: list[Definition], server: Server | None, known: KnownCatalog | None = None
@@ -270,7 +278,7 @@ async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     recorded = records_deliveries(queue, map(Action.from_json, catalog.actions.values()))
     compiled = define_calls.CompiledQueue(
         _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
-        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
+        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration), _grouping(queue),
     )  # fmt: skip
     version = await define_calls.define_queue(
         catalog.version, queue.name, text, compiled, target, places, subscriptions

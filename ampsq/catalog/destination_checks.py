@@ -10,7 +10,7 @@ from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ampsq.definitions.definition import Definition
     from ampsq.definitions.destination import ReplicatedTopic
@@ -53,11 +53,27 @@ def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Q
         _check_names(catalog.instance, definition)
         _check_number(planned, definition)
         _check_named(planned, queues, definition, definition)
+        _check_groups(queues.values(), [definition], definition)
     elif isinstance(definition, LocalQueue | View):
         for name, text in catalog.destinations.items():
             # One that is applied with it is itself refused.
             if planned.destinations[name] == text:
                 _check_named(planned, queues, Destination.from_json(text), definition)
+    elif isinstance(definition, Queue):
+        _check_groups([definition], map(Destination.from_json, planned.destinations.values()), definition)
+
+
+def _check_groups(queues: Iterable[Queue], destinations: Iterable[Destination], about: Definition) -> None:
+    """Refuse a queue with groups that other instances share: each of them would deliver a part of a group."""
+    grouped = [queue for queue in queues if queue.is_grouped]
+    for destination in destinations if grouped else ():
+        for queue in grouped:
+            if sent_queue(destination, queue) is not None:
+                raise DefinitionError(
+                    f"{about.titled}: {queue.titled} has groups, and {destination.titled} is sent it: each instance "
+                    "would deliver a part of a group, in an order of its own; allowed: a LocalQueue with group_by, of "
+                    "which each instance has its own copies, or topics of the destination that do not name the queue"
+                )
 
 
 def _check_instance(catalog: Catalog, queues: Mapping[str, Queue], instance: Instance) -> None:

@@ -64,6 +64,19 @@ CHANGES: Mapping[str, QueueChange] = {
         "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
     ),
     "barrier_expression": QueueChange("at-once", "Waiting messages are judged anew, in bounded steps."),
+    "group_by": QueueChange(
+        "when-empty",
+        "Refused while a message is in the queue, read or not: it would count for another group than it is leased in.",
+    ),
+    "group_concurrency": QueueChange(
+        "at-once",
+        "Nothing that is leased is taken back; what may go by a larger one is found in bounded steps. With it groups "
+        "begin or end only while the queue is empty.",
+    ),
+    "on_group_failure": QueueChange(
+        "at-once",
+        "For what fails from now on; by 'pass' what a failed message holds goes on. A stopped group stays so.",
+    ),
     "expiration": QueueChange(
         "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
     ),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Definition, Queue, View
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.operations.groups import QueueGroups
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -318,6 +319,42 @@ class Admin:
     def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
         return self._store.run(self._session.queue_stats(queue))
+
+    def groups(self, queue: str, *, limit: int = 20) -> QueueGroups:
+        """Read the groups of a queue: those that stand still first, then those of which most waits.
+
+        What the queue has not read yet is in no group. Of very many groups the first 20,000 are looked at.
+
+        Args:
+            queue: its name.
+            limit: how many are told of, 1 to 500.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the limit is none.
+        """
+        from ampsq.operations.groups import read_groups
+
+        return self._store.run(read_groups(queue, limit))
+
+    def release_group(self, queue: str, group: str) -> bool:
+        """Let a group of a queue go on that a failed message holds, or that was stopped after one was given up.
+
+        What is leased of it stays so, and a failed message keeps its place.
+
+        Args:
+            queue: its name.
+            group: the group, as `groups` names it.
+
+        Returns:
+            Whether anything held it.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text. NotPermitted: this takes
+                the rights of an administrator.
+        """
+        from ampsq.operations.groups import release_group
+
+        return self._store.run(release_group(queue, group))
 
     def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues, by name."""

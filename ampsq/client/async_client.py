@@ -175,6 +175,7 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         deduplication_id: str | None = None,
         within: timedelta | float | str | None = None,
         **unknown: Never,
@@ -183,8 +184,8 @@ class AsyncClient:
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
         connection, envelope = self._connection, BARE
-        if headers is not None or expiration is not None or delay is not None or at is not None:
-            envelope = Envelope.of(headers, expiration, delay, at)
+        if headers is not None or expiration is not None or delay is not None or at is not None or group is not None:
+            envelope = Envelope.of(headers, expiration, delay, at, group)
         if deduplication_id is not None or within is not None:
             from ampsq.publishing.deduplication import DeduplicationWindow
 
@@ -218,6 +219,7 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         deduplication_id: Callable[[Any], str | None] | None = None,
         within: timedelta | float | str | None = None,
         **unknown: Never,
@@ -228,7 +230,7 @@ class AsyncClient:
 
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
-        envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
+        envelope, plain, store = Envelope.of(headers, expiration, delay, at, group), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
         window = DeduplicationWindow.of_many(deduplication_id, within)
         await store.run(plain.prepare(topic))

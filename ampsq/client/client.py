@@ -202,6 +202,7 @@ class Client:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         deduplication_id: str | None = None,
         within: timedelta | float | str | None = None,
         **unknown: Never,
@@ -218,6 +219,8 @@ class Client:
             delay: how long until it is delivered, or
             at: when; in the past: at once. Until then it is in its queues, scheduled; then it is at the head of what is
                 unread, and `expiration` begins to count. Default: now.
+            group: its group, at most 255 bytes, in queues that have groups; it counts instead of what their `group_by`
+                says (docs/groups.md). Default: what that says.
             deduplication_id: of the message, as in ``invoice-17``, at most 256 bytes. Where a message was recorded in
                 the topic under this ID, by whomever, and its window is not over, nothing is recorded, and the bookmark
                 is the first one's. It holds at this instance. Default: none; the message is recorded.
@@ -240,8 +243,8 @@ class Client:
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
         connection, envelope = self._connection, BARE
-        if headers is not None or expiration is not None or delay is not None or at is not None:
-            envelope = Envelope.of(headers, expiration, delay, at)
+        if headers is not None or expiration is not None or delay is not None or at is not None or group is not None:
+            envelope = Envelope.of(headers, expiration, delay, at, group)
         if deduplication_id is not None or within is not None:
             from ampsq.publishing.deduplication import DeduplicationWindow
 
@@ -296,14 +299,15 @@ class Client:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         deduplication_id: Callable[[Any], str | None] | None = None,
         within: timedelta | float | str | None = None,
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
 
-        `headers`, `expiration`, `delay`, `at` and `within` are those of each, as of `publish`. `deduplication_id` is a
-        function that gives the ID of each, or None for none.
+        `headers`, `expiration`, `delay`, `at`, `group` and `within` are those of each, as of `publish`.
+        `deduplication_id` is a function that gives the ID of each, or None for none.
 
         Returns:
             Their bookmarks, in order, made when they are looked at.
@@ -320,7 +324,7 @@ class Client:
 
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
-        envelope, plain, store = Envelope.of(headers, expiration, delay, at), self._session.plain, self._store
+        envelope, plain, store = Envelope.of(headers, expiration, delay, at, group), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
         window = DeduplicationWindow.of_many(deduplication_id, within)
         store.run(plain.prepare(topic))

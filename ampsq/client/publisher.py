@@ -65,18 +65,20 @@ class Publisher:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         sequence: int | None = None,
         **unknown: Never,
     ) -> Receipt:
         """Publish one message: with a store take it, to be recorded whatever happens; without one record it.
 
         Args:
-            topic: as of `Client.publish`, and so are `data`, `headers`, `expiration`, `delay` and `at`.
+            topic: as of `Client.publish`, and so are `data`, `headers`, `expiration`, `delay`, `at` and `group`.
             data: what is published.
             headers: names and values, texts.
             expiration: how long it may be in a queue.
             delay: how long until it is delivered, from when it is recorded, or
             at: when.
+            group: its group.
             sequence: without a store: the message's number; default the next one. A number that is recorded already
                 records nothing, and the receipt has the first record's bookmark (with an empty ID where that record is
                 too far back to be found).
@@ -95,7 +97,7 @@ class Publisher:
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "sequence")
-        return self._publish(topic, data, Envelope.of(headers, expiration, delay, at), sequence)
+        return self._publish(topic, data, Envelope.of(headers, expiration, delay, at, group), sequence)
 
     def delta_publish(
         self,
@@ -154,9 +156,12 @@ class Publisher:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        group: str | None = None,
         **unknown: Never,
     ) -> Sequence[Receipt]:
-        """Publish many messages, `batch` (1 to 500) a call; `headers`, `expiration`, `delay`, `at` are those of each.
+        """Publish many messages, `batch` (1 to 500) a call.
+
+        `headers`, `expiration`, `delay`, `at` and `group` are those of each.
 
         Returns:
             Their receipts, in order, made when they are looked at.
@@ -169,7 +174,7 @@ class Publisher:
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown)
-        envelope, core, sequences = Envelope.of(headers, expiration, delay, at), self._core, Sequences()
+        envelope, core, sequences = Envelope.of(headers, expiration, delay, at, group), self._core, Sequences()
         core.check_open()
         guaranteed = core.guaranteed
         if guaranteed is not None:

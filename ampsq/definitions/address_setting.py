@@ -187,7 +187,7 @@ def settled_for(queue: Queue, settings: Iterable[AddressSetting]) -> Queue:
         return queue
     own = queue.elements()
     update = {element: value for element, value in _as_elements(found).items() if element not in own}
-    if "ring_size" in update and (queue.priority or queue.barrier_expression):
+    if "ring_size" in update and (queue.priority or queue.barrier_expression or queue.is_grouped):
         del update["ring_size"]
     delay, most = (update.get(name, getattr(queue, name)) for name in ("redelivery_delay", "max_redelivery_delay"))
     if "max_redelivery_delay" in {**own, **update} and most < delay:

@@ -28,6 +28,7 @@ __all__ = [
     "Factor",
     "FieldSeparator",
     "Filter",
+    "GroupBy",
     "Identifiers",
     "LeasePeriod",
     "Life",
@@ -56,6 +57,7 @@ _EXAMPLES = {
     "filter": "/country = 'US' AND /qty > 100",
     "priority": "/price * /qty",
     "barrier": "/type = 'end-of-day'",
+    "group": "/customer",
 }
 
 
@@ -167,7 +169,7 @@ def _field_separator(value: object) -> str:
     return text
 
 
-def _expression(value: object, purpose: Literal["filter", "priority", "barrier"]) -> str:
+def _expression(value: object, purpose: Literal["filter", "priority", "barrier", "group"]) -> str:
     """Return the text of an expression that may stand there, as it was given."""
     # Late, since most definitions have no expression, and importing the parser takes longer than the rest.
     from ampsq.expressions import parse  # noqa: PLC0415
@@ -223,6 +225,7 @@ FieldSeparator = Annotated[str, BeforeValidator(_field_separator)]
 Filter = Annotated[str, BeforeValidator(lambda value: _expression(value, "filter"))]
 Priority = Annotated[str, BeforeValidator(lambda value: _expression(value, "priority"))]
 Barrier = Annotated[str, BeforeValidator(lambda value: _expression(value, "barrier"))]
+GroupBy = Annotated[str, BeforeValidator(lambda value: _expression(value, "group"))]
 
 if TYPE_CHECKING:
 

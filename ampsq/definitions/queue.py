@@ -25,6 +25,7 @@ from ampsq.definitions.elements import (
     Factor,
     FieldSeparator,
     Filter,
+    GroupBy,
     LeasePeriod,
     Life,
     Multiplier,
@@ -64,6 +65,8 @@ Semantics = Literal["at-least-once", "at-most-once"]
 FairnessModel = Literal["fast", "round-robin", "proportional"]
 Leasing = Literal["strict", "sublet"]
 ExpirationModel = Literal["default", "queue", "latest", "earliest"]
+
+OnGroupFailure = Literal["hold", "pass", "stop"]
 
 # For a type checker, a default that is worked out from other elements fits every type.
 _NOT_GIVEN: Any = None
@@ -117,6 +120,18 @@ class Queue(Definition):
             message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
             room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor
             ``target_queue_depth``.
+        group_by: an expression over the body whose value names the group of a message, as in ``/customer``. Messages of
+            one group are delivered in their order, at most `group_concurrency` of them at a time, whoever takes them; a
+            message without a value is in no group. What `publish` says with ``group=`` counts instead. Default: no
+            groups. Goes with none of ``priority``, ``barrier_expression``, ``ring_size``, ``target_queue_depth``, and
+            not with ``at-most-once``; see docs/groups.md.
+        group_concurrency: messages of one group that may be leased at a time; 1 (default) or more. Without `group_by`
+            it makes a queue whose groups only publishers name.
+        on_group_failure: what a message that was cancelled, lapsed, or whose holder was gone does to the others of its
+            group. ``hold``: none of them is delivered before it is settled; ``pass``: they go on while it waits for its
+            delay, and it comes back to its place; ``stop``: as ``hold``, and where it is given up, by a limit or by its
+            consumer, the group stands still until `ampsq groups QUEUE --release GROUP`. Default: ``hold`` at a
+            `group_concurrency` of 1, else ``pass``.
         expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
             if it was scheduled; 1ms or longer. What is not settled by then expires with the reason ``time_limit``, but
             never while it is leased. Default: no limit.
@@ -160,6 +175,7 @@ class Queue(Definition):
             "dead_letter": "no such element; an action moves them: see Action.dead_letter('work', 'work-dead')",
             "dead_letter_queue": "no such element; an action moves them: see Action.dead_letter('work', 'work-dead')",
             "visibility_timeout": "no such element; did you mean 'lease_period'?",
+            "message_group": "no such element; did you mean 'group_by'?",
             "max_retries": "no such element; did you mean 'max_deliveries'?",
         }
     )
@@ -179,6 +195,9 @@ class Queue(Definition):
     leasing: Leasing = "sublet"
     priority: Priority | None = None
     barrier_expression: Barrier | None = None
+    group_by: GroupBy | None = None
+    group_concurrency: PositiveCount = _NOT_GIVEN
+    on_group_failure: OnGroupFailure = _NOT_GIVEN
     expiration: Life = _NOT_GIVEN
     expiration_model: ExpirationModel = "default"
     redelivery_delay: Delay = _NONE
@@ -212,6 +231,11 @@ class Queue(Definition):
     def is_pattern(self) -> bool:
         """Return whether `underlying_topic` is a regular expression."""
         return not is_name(self.underlying_topic)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether its messages may be in groups."""
+        return self.group_concurrency is not None
 
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
@@ -249,6 +273,11 @@ class Queue(Definition):
         underlying = given.get("underlying_topic", derived.get("underlying_topic"))
         if isinstance(underlying, str) and is_name(underlying):
             derived["default_publish_target"] = underlying
+        concurrency = given.get("group_concurrency")
+        if given.get("group_by") is not None:
+            derived["group_concurrency"] = 1
+        if given.get("group_by") is not None or concurrency is not None:
+            derived["on_group_failure"] = "hold" if concurrency in (None, 1, "1") else "pass"
         delay = given.get("redelivery_delay", Interval(0))
         derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
         return derived
@@ -267,6 +296,7 @@ class Queue(Definition):
                 yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
         yield from type_conflicts(given)
         yield from _redelivery_conflicts(given)
+        yield from _group_conflicts(given)
         underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
             yield from _target_conflicts(underlying, target)
@@ -312,6 +342,12 @@ class GroupLocalQueue(Queue):
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
         yield from super()._conflicts(given)
+        if "group_concurrency" in given:
+            yield Fault(
+                "group_by" if "group_by" in given else "group_concurrency",
+                "a GroupLocalQueue is shared by instances, each of which would deliver a part of a group; allowed: in "
+                "a LocalQueue, or a Queue that no destination is sent",
+            )
         if "initial_owner" not in given:
             yield Fault("initial_owner", "missing; allowed: the name of the instance that owns a message at first")
 
@@ -333,6 +369,14 @@ _EXCLUSIVE = {
 """Pairs of elements that no queue has both of, and what is so about the first."""
 
 
+_NOT_WITH_GROUPS: Final[Mapping[str, str]] = {
+    "priority": "since messages of one group are delivered in the order in which they were recorded",
+    "barrier_expression": "which would wait for every group, and every group for it",
+    "ring_size": "which evicts messages that later ones of their group wait for",
+    "target_queue_depth": "which one group that waits would fill, so that all others were hidden",
+}
+
+
 def _interval_or_zero(value: object) -> Interval:
     try:
         return Interval.parse(value)
@@ -346,6 +390,24 @@ def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             "max_redelivery_delay",
             f"{most.text!r} is shorter than redelivery_delay, {delay.text!r}; allowed: as long or longer",
+        )
+
+
+def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    """Refuse what would break the order of a group, or count for nothing."""
+    if "group_concurrency" not in given:
+        if "on_group_failure" in given:
+            yield Fault("on_group_failure", "the queue has no groups; allowed: with group_by, or group_concurrency")
+        return
+    element = "group_by" if "group_by" in given else "group_concurrency"
+    for other, reason in _NOT_WITH_GROUPS.items():
+        if given.get(other, NO_RING) != NO_RING:
+            yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
+    if given.get("semantics") == "at-most-once":
+        yield Fault(
+            "semantics",
+            f"'at-most-once' does not go with {element}: a message is settled when it is sent, so that the next of its "
+            "group would not wait for it; allowed: 'at-least-once'",
         )
 
 

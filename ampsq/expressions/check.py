@@ -34,9 +34,10 @@ _KEPT: Final = {
     "priority": "in priorities, since a priority is kept in an index",
     "barrier": "in barriers, since what a barrier said is kept",
     "projection": "in projections, since views are kept",
+    "group": "in groups, since the group of a message is kept",
 }
 #: What these say of a message is asked once for all if it is a constant, so that none is meant.
-_ASKED_OF_MESSAGES: Final = ("filter", "barrier")
+_ASKED_OF_MESSAGES: Final = ("filter", "barrier", "group")
 #: Constants that say themselves that they are meant.
 _MEANT: Final = ("TRUE_VALUE", "FALSE_VALUE")
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")

@@ -72,7 +72,7 @@ class GatewayClient(AsyncClient):
                 limits().check_bodies(bodies)
                 headers = [envelope.headers] * len(bodies) if envelope.headers else []
                 call = publish_calls.publish(
-                    topic, bodies, headers, publisher, number, times=envelope.times, delta=delta
+                    topic, bodies, headers, publisher, number, options=envelope.options, delta=delta
                 )
                 noted.begin(len(bodies))
                 published = await store.run(session.plain.publish_first(topic, call))

@@ -12,9 +12,10 @@ from ampsq.base.message_types import JSON, SMALL_BODY, MessageType, is_structure
 from ampsq.base.values import shown
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.limits import BATCH, BYTES
+from ampsq.protocol.schema import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ampsq.expressions import Document
 
@@ -27,13 +28,19 @@ __all__ = [
     "encode",
     "encode_batches",
     "encode_headers",
+    "group_of",
+    "group_pair",
     "read_pairs",
     "shorten",
+    "without_group",
 ]
 
 
 #: Kinds of elements whose body is JSON: our own, and one of somebody else's fields.
 _JSON_KINDS: Final = (b"b", b"f")
+#: The group of a message, as its queue and as its publisher says it.
+_TOLD_GROUP: Final = FIELDS["told_group"].encode()
+_IN_GROUP: Final = FIELDS["in_group"].encode()
 #: Characters of a body that a representation has.
 _SHOWN: Final = 80
 JSON_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -112,11 +119,31 @@ def read_pairs(text: bytes) -> list[bytes]:
     return parts
 
 
+def without_group(flat: Sequence[bytes]) -> Sequence[bytes]:
+    """The fields of a delivered message that are its entry's, without what its queue says of its group."""
+    return flat[2:] if flat and flat[0] == _TOLD_GROUP else flat
+
+
+def group_pair(group: str) -> bytes:
+    """Write what the head of a delivered message says of its group."""
+    name = group.encode()
+    return b"%d:%s%d:%s" % (len(_TOLD_GROUP), _TOLD_GROUP, len(name), name)
+
+
+def group_of(parts: Sequence[bytes]) -> str | None:
+    """Return the group of a delivered message: what its queue or its publisher says; None without one."""
+    flat = read_pairs(parts[6]) if len(parts) > 6 else []  # noqa: PLR2004
+    if flat and flat[0] == _TOLD_GROUP:
+        return flat[1].decode(errors="replace")
+    said = dict(zip(flat[::2], flat[1::2], strict=True)).get(_IN_GROUP) if parts[4] != b"f" else None
+    return said.decode(errors="replace") if said else None
+
+
 def document_of(parts: list[bytes], body: bytes) -> Document:
     """A delivered message as expressions see it; instance and origin are unknown here."""
     from ampsq.expressions import Document  # noqa: PLC0415  (only a replaced subscription needs it)
 
-    fields, source = read_entry(read_pairs(b"".join(parts[6:])))
+    fields, source = read_entry(without_group(read_pairs(b"".join(parts[6:]))))
     topic, stream_id = parse_ref(parts[5].decode())
     found = None if parts[4] == b"f" else body
     kind = delivered_type(parts)

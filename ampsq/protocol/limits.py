@@ -25,6 +25,7 @@ __all__ = [
     "INDEX_STEP",
     "KEEP_FILTER",
     "KEY_WORK",
+    "LONGEST_GROUP",
     "LOST_AT_MOST",
     "LOST_CYCLE",
     "MARKS",
@@ -57,6 +58,8 @@ BODY_BY_REF: Final = 16_384
 SORT_WORK: Final = 500
 #: The same for reading the keys of messages, in some 0.05 us: what comes with a call, and a step of reading a log.
 KEY_WORK: Final = 80_000
+#: Bytes of a group's name; of a longer one its checksum stands for it.
+LONGEST_GROUP: Final = 255
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.

@@ -31,6 +31,7 @@ from ampsq.protocol.limits import (
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
+    LONGEST_GROUP,
     LOST_AT_MOST,
     LOST_CYCLE,
     MARKS,
@@ -62,6 +63,7 @@ __all__ = [
     "COUNTED_SINCE",
     "FIELDS",
     "FORMAT",
+    "FORMAT_OF_GROUPS",
     "INSTANCES",
     "KEYS",
     "LEASES_ANCHOR",
@@ -76,6 +78,9 @@ __all__ = [
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
 #: docs/upgrading.md says what raises it; each such change has its step in `ampsq.operations.upgrade`.
 FORMAT: Final = 5
+#: That of an instance that has had a queue with groups; all else of it is as in `FORMAT`. The release before reads
+#: `FORMAT` and would deliver out of groups' order, so it is to refuse such an instance, and that alone.
+FORMAT_OF_GROUPS: Final = 6
 #: Keys outside of all instances: the set of those that clients have opened on a server, and the hash of its
 #: coordinators, which share them: ID -> what it says of itself, JSON, with each sign of life.
 INSTANCES: Final = "ampsq:instances"
@@ -451,6 +456,28 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the ref, behind `#` and the low bits of a priority of 2^53 or more",
             "dispatch", "dispatch, settle, sweep", "log, cursors, journal, leases",
         ),
+        "groups": Key(
+            ":q:<queue>:groups", "hash",
+            "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
+            "when it was stopped, or 0; see lua/queues/lib/group_state",
+            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
+            "leases, `grouped`, `pinned`; of what is stopped: nothing",
+        ),
+        "grouped": Key(
+            ":q:<queue>:grouped", "zset",
+            "of a grouped queue: what waits with a place: group, NUL, `0` of what failed and holds its group, else "
+            "`1`, ref; score 0. What `sorted` does not have any more is passed over",
+            "dispatch", "dispatch", "log and the definition",
+        ),
+        "going": Key(
+            ":q:<queue>:going", "zset",
+            "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score 0",
+            "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "pinned": Key(
+            ":q:<queue>:pinned", "hash", "ref that failed and is not settled -> the group that it holds",
+            "settle, sweep", "settle, sweep, release_group", "nothing: not durable, as attempts",
+        ),
         "places": Key(
             ":q:<queue>:places", "hash", "ref -> the prefix of its member, for priorities of 2^53 and more",
             "dispatch", "dispatch, settle", "log and priority",
@@ -649,7 +676,10 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
         "owner": "owner", "domain": "domain", "deferral": "deferral",
+        # of a grouped queue: how many of a group may be leased, and what a failure does to the others of it
+        "grouping": "grouping",
         # filters
+        "grouped_by": "group",
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
@@ -657,6 +687,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
+        "in_group": "g",
+        # with a delivered message, where its entry does not say its group
+        "told_group": "ampsq:group",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
@@ -760,6 +793,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",
         "format": str(FORMAT),
+        "format_of_groups": str(FORMAT_OF_GROUPS),
         "batch": BATCH,
         "bytes": BYTES,
         "body_by_ref": BODY_BY_REF,
@@ -779,6 +813,10 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
+        "hold": "hold",
+        "pass": "pass",
+        "stop": "stop",
+        "longest_group": LONGEST_GROUP,
         "run_over": "run_over",
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,

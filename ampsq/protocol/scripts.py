@@ -53,12 +53,13 @@ _KEY = "\x00"
 _WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
 _CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
 _FORMAT_CHECK = (
-    "if call('HGET', K.instance(), F.format) ~= V.format then"
-    " fail(E.FORMAT_MISMATCH, {found = call('HGET', K.instance(), F.format), expected = V.format}) end"
+    "local stored = call('HGET', K.instance(), F.format) if stored ~= V.format and stored ~= V.format_of_groups then"
+    " fail(E.FORMAT_MISMATCH, {found = stored, expected = V.format}) end"
 )
 #: The same in a script that may wake a coordinator (lua/lib/timetable.lua): whether one rests costs no call of its own.
 _FORMAT_AND_REST_CHECK = (
-    "local stored = call('HMGET', K.instance(), F.format, F.resting) if stored[1] ~= V.format then"
+    "local stored = call('HMGET', K.instance(), F.format, F.resting)"
+    " if stored[1] ~= V.format and stored[1] ~= V.format_of_groups then"
     " fail(E.FORMAT_MISMATCH, {found = stored[1], expected = V.format}) end resting.mode = stored[2]"
 )
 #: What that check needs of the include.

@@ -1,4 +1,4 @@
-"""Properties of a message besides its body: headers, lifetime, due time."""
+"""Properties of a message besides its body: headers, lifetime, due time, group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.limits import limits
 from ampsq.base.suggestions import unknown_argument
 from ampsq.base.values import Interval, shown
-from ampsq.protocol.calls.publish import Times
+from ampsq.protocol.calls.publish import DeliveryOptions
 from ampsq.protocol.encoding import encode_headers
+from ampsq.protocol.limits import LONGEST_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,11 +25,11 @@ class Envelope(NamedTuple):
 
     Attributes:
         headers: as they are recorded; empty without any.
-        times: how long it lives and when it is due; None where nothing was said.
+        options: how long it lives, when it is due, and its group; None where nothing was said.
     """
 
     headers: bytes = b""
-    times: Times | None = None
+    options: DeliveryOptions | None = None
 
     @classmethod
     def of(
@@ -37,6 +38,7 @@ class Envelope(NamedTuple):
         expiration: timedelta | float | str | None,
         delay: timedelta | float | str | None,
         at: datetime | None,
+        group: str | None = None,
     ) -> Self:
         """Check what a publisher says.
 
@@ -46,19 +48,20 @@ class Envelope(NamedTuple):
         encoded = encode_headers(headers)
         if headers:
             limits().check_headers(headers, encoded)
+        name = b"" if group is None else _group_name(group)
         if expiration is None and delay is None and at is None:
-            return cls(encoded, None)
+            return cls(encoded, DeliveryOptions(group=name) if name else None)
         if delay is not None and at is not None:
             raise DefinitionError(f"delay={shown(delay)} and at={shown(at)}: allowed is one of the two")
         life = None if expiration is None else Interval.parse(expiration)
         if life is not None and life < 1:
             raise DefinitionError(f"expiration={shown(expiration)}: allowed is 1ms or longer, or None for no limit")
         wait = None if delay is None else Interval.parse(delay)
-        return cls(encoded, Times(life, wait, None if at is None else _milliseconds(at)))
+        return cls(encoded, DeliveryOptions(life, wait, None if at is None else _milliseconds(at), name))
 
 
 BARE: Final = Envelope()
-"""Nothing said: no headers, the queue's own expiration, due at once."""
+"""Nothing said: no headers, the queue's own expiration, due at once, the group that the queue says."""
 
 #: What others' publishers take -> where it is said here.
 _ELSEWHERE: Final = {
@@ -67,6 +70,8 @@ _ELSEWHERE: Final = {
     "ttl": "did you mean 'expiration'?",
     "message_type": "a topic says it: Topic(name='orders', message_type='msgpack')",
     "properties": "did you mean 'headers'?",
+    "message_group": "did you mean 'group'?",
+    "group_id": "did you mean 'group'?",
     "sequence": "a publisher with a name has it: client.publisher('till-4').publish(..., sequence=7)",
 }
 #: What clients take and publishers with a name do not.
@@ -75,7 +80,7 @@ _OF_CLIENTS: Final = dict.fromkeys(
     "a publisher with a name records each of its messages once, but may send it later than any window lasts; by ID: "
     "client.publish(..., deduplication_id='order-1')",
 )
-_TIMES: Final = ("delay", "at")
+_NOT_OF_DELTAS: Final = ("delay", "at", "group")
 
 
 def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others: str) -> NoReturn:
@@ -89,9 +94,18 @@ def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others
     Raises:
         TypeError: always.
     """
-    taken = ("headers", "expiration", *(_TIMES if "delta" not in method else ()), *others)
+    taken = ("headers", "expiration", *(_NOT_OF_DELTAS if "delta" not in method else ()), *others)
     elsewhere = _ELSEWHERE if "within" in others or "delta" in method else _ELSEWHERE | _OF_CLIENTS
     raise unknown_argument(method, unknown, taken, elsewhere)
+
+
+def _group_name(group: object) -> bytes:
+    if not isinstance(group, str):
+        raise DefinitionError(f"group={shown(group)}: allowed is a text, or None for what the queue's group_by says")
+    name = group.encode(errors="surrogateescape")
+    if len(name) > LONGEST_GROUP:
+        raise DefinitionError(f"group={shown(group)}: it has {len(name)} bytes; allowed are at most {LONGEST_GROUP}")
+    return name
 
 
 def _milliseconds(at: object) -> int:

@@ -149,7 +149,7 @@ class GuaranteedPublisher:
             raise DefinitionError(f"sequence={sequence!r}: with a store, the publisher numbers its messages itself")
         limits().check_bodies(bodies)
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        shape, values = publish_calls.pack_messages(bodies, headers, envelope.times, delta=delta)
+        shape, values = publish_calls.pack_messages(bodies, headers, envelope.options, delta=delta)
         return self.take(len(bodies), "publish", [parse_name(topic).encode(), shape.encode(), *values])
 
     def take(self, count: int, kind: str, arguments: Sequence[bytes]) -> int:

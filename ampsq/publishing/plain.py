@@ -205,7 +205,7 @@ class PlainPublisher:
             limits().check_bodies([body])
         first = self._number(sequence, 1) if self.name else 0
         headers = [envelope.headers] if envelope.headers else []
-        call = publish_calls.publish(topic, [body], headers, self.name, first, times=envelope.times, delta=delta)
+        call = publish_calls.publish(topic, [body], headers, self.name, first, options=envelope.options, delta=delta)
         published = await self.publish_first(topic, call)
         self.recorded = max(self.recorded, first)
         former = None if published.number else published.duplicates[0]
@@ -224,7 +224,7 @@ class PlainPublisher:
     ) -> Call[Published]:
         limits().check_bodies(bodies)
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        return publish_calls.publish_once(topic, bodies, headers, ids, window.period, times=envelope.times)
+        return publish_calls.publish_once(topic, bodies, headers, ids, window.period, options=envelope.options)
 
     async def publish_first(self, topic: str, call: Call[Published]) -> Published:
         """Run a call, the first one of several, so that the topic exists for the others."""
@@ -272,7 +272,7 @@ class PlainPublisher:
         limits().check_bodies(bodies)
         first = self._number(sequence, len(bodies)) if self.name else 0
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        call = publish_calls.publish(topic, bodies, headers, self.name, first, times=envelope.times, delta=delta)
+        call = publish_calls.publish(topic, bodies, headers, self.name, first, options=envelope.options, delta=delta)
         return first, call
 
     async def prepare(self, topic: str) -> None:

@@ -286,6 +286,15 @@ class Snapshot:
         """Number of messages that count toward `target_queue_depth`."""
         return sum(map(self.number, ("ready", "sorted", "delayed"))) + (0 if self.once else self.number("leased"))
 
+    @property
+    def group_holders(self) -> list[tuple[str, int]]:
+        """Who holds messages of its group, and since when, ms; of the first leases."""
+        found = []
+        for row in self._rows.get("group_holder", ()):
+            name, since, client = row.split(" ", 2)
+            found.append((f"{name} of {client_of(client)}" if client else f"{name}, which has ended", int(since)))
+        return found
+
     # -- the reason
 
     def reason(self) -> str:
@@ -371,6 +380,9 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("beyond_depth", Snapshot.beyond_depth),
     ("no_subscription", lambda snapshot: not snapshot.number("subscriptions")),
     ("queue_full", lambda snapshot: 0 < (snapshot.definition.max_backlog or 0) <= snapshot.number("leased")),
+    ("group_stopped", lambda snapshot: snapshot.number("group_stopped")),
+    ("group_held", lambda snapshot: snapshot.number("group_failed") and not snapshot.flag("group_pinned")),
+    ("group_full", lambda snapshot: snapshot.text("group") and not snapshot.flag("group_has_place")),
     (
         "no_filter_matches",
         lambda snapshot: not snapshot.free_filters and not any(each.matches for each in snapshot.subscriptions),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.formatting import count_text, span_text, time_text
+from ampsq.base.formatting import count_text, printable, span_text, time_text
 from ampsq.protocol.reads.journals import REDRIVEN, RETENTION
 from ampsq.queues.explain_snapshot import client_of, filter_of
 from ampsq.queues.returns import last_reason
@@ -93,6 +93,17 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "queue_full": (
             "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "
             "{before}{back}."
+        ),
+        "group_stopped": (
+            "{message} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
+            "ampsq groups {queue} --release lets it go on{back}."
+        ),
+        "group_held": (
+            "{message} waits because a message of its group {group} failed, and holds it until it is settled{back}."
+        ),
+        "group_full": (
+            "{message} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
+            "{group_before}{back}."
         ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
@@ -322,6 +333,30 @@ class _Words:
 
     def holders(self) -> str:
         return _listed([f"{name} ({count})" for name, count in sorted(self._snapshot.holders.items())])
+
+    def group(self) -> str:
+        return repr(printable(self._snapshot.text("group")))
+
+    def queue(self) -> str:
+        return self._snapshot.definition.name
+
+    def stopped(self) -> str:
+        return span_text(max(self._snapshot.now - self._snapshot.number("group_stopped"), 0))
+
+    def group_leased(self) -> str:
+        return f"{self._snapshot.number('group_leased'):,}"
+
+    def concurrency(self) -> str:
+        return f"{self._snapshot.definition.group_concurrency:,}"
+
+    def group_holders(self) -> str:
+        now, holders = self._snapshot.now, self._snapshot.group_holders
+        told = [f"{name} for {span_text(max(now - since, 0))}" for name, since in holders]
+        return f", by {_listed(told)}" if told else ""
+
+    def group_before(self) -> str:
+        others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)
+        return f"{_are(others, 'other message')} waiting in it"
 
     def depth(self) -> str:
         return count_text(self._snapshot.definition.target_queue_depth or 0, "message")

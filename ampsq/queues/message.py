@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
-from ampsq.protocol.encoding import JSON_TEXT, decode_body, delivered_type, read_pairs
+from ampsq.protocol.encoding import JSON_TEXT, decode_body, delivered_type, group_of, read_pairs, without_group
 from ampsq.protocol.entries import bookmark_of, own_fields, source_in
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ class MessageView:
 
     @property
     def _others(self) -> Sequence[bytes]:
-        return own_fields(read_pairs(self._parts[6])) if len(self._parts) > 6 else ()  # noqa: PLR2004
+        if len(self._parts) <= 6:  # noqa: PLR2004
+            return ()
+        return without_group(own_fields(read_pairs(self._parts[6])))
+
+    @property
+    def group(self) -> str | None:
+        """Its group, of a queue that has groups (docs/groups.md); None of a message that is in none."""
+        return group_of(self._parts)
 
     @property
     def delivery(self) -> int:

@@ -8,6 +8,7 @@ from ampsq.base.bookmarks import Bookmark, ref_of
 from ampsq.base.errors import AlreadyAcked
 from ampsq.base.message_types import JSON, MessageType
 from ampsq.base.values import Interval, parse_name
+from ampsq.protocol.encoding import group_pair
 from ampsq.queues.message import MessageView, delivered_bookmark
 from ampsq.queues.returns import checked_reason, report_text
 
@@ -119,6 +120,7 @@ def message(
     headers: Mapping[str, str] | None = None,
     delivery: int = 1,
     message_type: str = "json",
+    group: str | None = None,
 ) -> HandlerMessage:
     """Make a message for a handler's unit test: the handler is called with it, and it notes what became of it.
 
@@ -129,6 +131,7 @@ def message(
         headers: those that it was published with.
         delivery: 1 the first time, 2 when it came back once; 0: it is a barrier.
         message_type: of the body.
+        group: its group, of a queue with groups.
 
     Raises:
         DefinitionError: a name is no name, or the data is not of the type.
@@ -137,4 +140,6 @@ def message(
     place = ref_of(parse_name(topic if topic is not None else queue), _ID)
     word = b"b" if kind.name == JSON.name else kind.name.encode()
     parts = [parse_name(queue).encode(), b"test", b"%d" % delivery, b"0", word, place.encode()]
+    if group:
+        parts.append(group_pair(group))
     return HandlerMessage(parts, kind.encode(data), headers or {})

@@ -1,9 +1,9 @@
 --- explain: where one message of a queue is, with everything that can keep it there; nothing is changed.
 --- ARGV now, queue_name, asked
 --- FAIL UNKNOWN_QUEUE
---- GIVES {name, value, ...}; `subscription`, `filter`, `holder` and `topic` may come several times
+--- GIVES {name, value, ...}; `subscription`, `filter`, `holder`, `group_holder` and `topic` may come several times
 --- FLAGS no-writes, allow-oom
---- @include clock, fail, explain_facts, explain_subscriptions, messages_before, queue_history
+--- @include clock, fail, explain_facts, explain_groups, explain_subscriptions, messages_before, queue_history
 -- asked: a ref, or '' for the head, the message that is to be delivered next.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -35,6 +35,7 @@ if where == 'leased' then
 elseif where == 'delayed' or where == 'scheduled' then
   add_fact(look, 'due', known)
 elseif where and where ~= 'settled' and where ~= V.remote then
+  if entry and queue.concurrency then add_group_facts(look, ref, entry[2], where) end
   if document then add_subscription_facts(look, document) end
   add_filter_facts(look, ref, document)
   add_before_facts(look, ref, where)

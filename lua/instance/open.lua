@@ -7,7 +7,7 @@
 local ms = clock_ms(now)
 if call('EXISTS', P) == 1 then fail(E.SLOT_KEY_TAKEN, {key = P}) end
 local format = call('HGET', K.instance(), F.format)
-if format and format ~= V.format then fail(E.FORMAT_MISMATCH, {found = format, expected = V.format}) end
+if format and format ~= V.format and format ~= V.format_of_groups then fail(E.FORMAT_MISMATCH, {found = format, expected = V.format}) end
 if not format then
   call('HSET', K.instance(), F.format, V.format, F.name, name, F.origin, name .. '.' .. incarnation, F.catalog, 0)
 end

@@ -33,7 +33,7 @@ while i <= #ARGV do
   local stored = ask('HMGET', K.instance(), F.format, F.catalog, F.resting, F.registered, F.heard)
   if not stored then
     news[1] = 'refused'
-  elseif stored[1] ~= V.format then
+  elseif stored[1] ~= V.format and stored[1] ~= V.format_of_groups then
     news[1] = 'lost'
   else
     -- Before it is looked: what comes later wakes.

@@ -3,7 +3,7 @@
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, lease_pass, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), deduplication(), timetable
+--- @include clock, fail, lease_pass, group_review, filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), deduplication(), timetable
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
@@ -42,6 +42,9 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     group.counts[field] = (group.counts[field] or 0) - 1
   elseif kind == 'leases' then
     pass_leases(name, ms)
+    work = work + V.batch
+  elseif kind == 'groups' then
+    review_definition(load_queue(name), ref, ms)
     work = work + V.batch
   elseif kind == 'expiry' then
     expiry_pass().pass_expiry(name, ms)

@@ -11,7 +11,7 @@ local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local own = call('HGET', K.instance(), F.origin)
-if by == own or not queue.owner or queue.recovering then return {0, 0} end
+if by == own or not queue.owner or queue.concurrency or queue.recovering then return {0, 0} end
 local room = 0
 for name, part in string.gmatch(rooms, '(%S+) (%d+)') do
   if message_owner().is_own_name(name) then room = room + part end

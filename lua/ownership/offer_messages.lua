@@ -4,6 +4,7 @@
 --- GIVES {how many are offered, 1 if the queue is to be dispatched, read on or sorted first: ask again, else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, requests, offered_messages, dispatch, unheard_grants, filter_indexes
+-- A group is whole at one instance: of a queue with groups nothing is offered.
 -- by: the origin that asked. shares: owners, and how many messages it has room for of each. heard: as grant_messages has it. place:
 -- '', or of an earlier offer, of which it could take nothing. wishes: see ownership/lib/requests. Nothing changes owner here: the
 -- other one names what it takes, and that is granted. A filter that it asks with has an index here, as one of a subscription has.
@@ -11,7 +12,7 @@ local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local own = names_of_instance().origin
-if by == own or not queue.owner or queue.recovering or queue.topic == V.nowhere then return {0, 0} end
+if by == own or not queue.owner or queue.concurrency or queue.recovering or queue.topic == V.nowhere then return {0, 0} end
 local room = 0
 for name, part in string.gmatch(shares, '(%S+) (%d+)') do
   if message_owner().is_own_name(name) then room = room + part end

@@ -1,6 +1,6 @@
 --- replace_subscription: another filter, backlog or other queues for a subscription; its leases stay, even above the new limit.
 --- ARGV now, version, subscription_id, number, asked, filter, tree, pattern, queues...
---- FAIL UNKNOWN_SUBSCRIPTION, CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
+--- FAIL UNKNOWN_SUBSCRIPTION, CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES, GROUPED_QUEUE
 --- GIVES {effective max_backlog, 1 while part of its inbox is left (call again) else 0, queue, last token, ...}
 --- FLAGS allow-oom
 --- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox, timetable

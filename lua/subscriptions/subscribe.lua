@@ -1,6 +1,6 @@
 --- subscribe: register a consumer's wish; its messages come by `take` or into its inbox.
 --- ARGV now, version, client, asked, filter, tree, pattern, patience, queues...
---- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
+--- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES, GROUPED_QUEUE
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
 --- @include clock, fail, catalog, membership, action_events, session_numbers, timetable

@@ -439,7 +439,48 @@ def file_backed_metadata_has_no_effect(client):
     assert client.admin.queue_stats("work").depth == 10
 
 
+def group_by_changes_only_while_nothing_waits(client):
+    numbered(client, 2)
+    for changed in (base(group_by="/n"), base(group_concurrency=1)):
+        with pytest.raises(QueueNotEmpty):
+            client.apply(changed)
+    with client.subscribe("work", max_backlog=2) as messages:
+        for message in pick_up(messages, 2):
+            message.ack(wait=True)
+    client.apply(base(group_by="/n"))
+    assert client.admin.queues()["work"] == base(group_by="/n")
+
+
+def of_one_group(client, number, **elements):
+    client.apply(base(**elements))
+    client.publish_many("work", range(number), group="a")
+
+
+def group_concurrency_holds_at_once(client):
+    of_one_group(client, 6, group_concurrency=1)
+    with client.subscribe("work", max_backlog=10) as messages:
+        pick_up(messages, 1)
+        assert rest_of(messages) == []
+        client.apply(base(group_concurrency=3, on_group_failure="hold"))
+        assert [message.data for message in pick_up(messages, 2)] == [1, 2]
+        client.apply(base(group_concurrency=1))
+        assert rest_of(messages) == []
+        assert client.admin.queue_stats("work").leased == 3
+
+
+def on_group_failure_lets_go_what_a_failure_holds(client):
+    of_one_group(client, 3, group_concurrency=1)
+    with client.subscribe("work", max_backlog=10) as messages:
+        pick_up(messages, 1)[0].cancel(delay="1h")
+        assert rest_of(messages) == []
+        client.apply(base(group_concurrency=1, on_group_failure="pass"))
+        assert [message.data for message in pick_up(messages, 1)] == [1]
+
+
 SCENES = {
+    "group_by": group_by_changes_only_while_nothing_waits,
+    "group_concurrency": group_concurrency_holds_at_once,
+    "on_group_failure": on_group_failure_lets_go_what_a_failure_holds,
     "expiration": expiration_holds_for_what_waits,
     "expiration_model": expiration_model_holds_for_what_waits,
     "redelivery_delay": redelivery_delay_holds_for_what_comes_back,

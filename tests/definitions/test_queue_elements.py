@@ -49,6 +49,9 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "deferred_ack_expiration": "1d",
         "record_deliveries": False,
         "paused": False,
+        "group_by": None,
+        "group_concurrency": None,
+        "on_group_failure": None,
     }
 
 

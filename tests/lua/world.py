@@ -147,12 +147,23 @@ class World:
         owner="",
         domain="",
         deferral="",
+        grouping="",
         **numbers,
     ):
         """One topic alone, unless there are several, or a pattern that may match more later."""
         compiled = self.compiled(**numbers) + (f" {topics[0]}" if len(topics) == 1 and not pattern else "")
         trees = [parse(text, "query").json if text else "" for text in (entry, priority, barrier)]
-        texts = (compiled, self.policy(**policy) if policy else "", *trees, ring, recorded, owner, domain, deferral)
+        texts = (
+            compiled,
+            self.policy(**policy) if policy else "",
+            *trees,
+            ring,
+            recorded,
+            owner,
+            domain,
+            deferral,
+            grouping,
+        )
         head = (self.now, self.version(), name, "{}", target or topics[0], *texts)
         return self.run("define_queue", *head, len(topics), *topics, *subscriptions)
 

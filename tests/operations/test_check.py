@@ -343,6 +343,8 @@ def test_all_queues_are_checked_and_an_unknown_one_is_refused(client):
 
 def test_every_difference_is_seeded_by_a_test():
     others = {"holder_gone", "index_missing", "index_stranger", "behind_missing", "unjournaled"}
+    # Of queues with groups: test_check_groups.py
+    others |= {"group_count", "group_place"}
     # Of queues that several instances have: tests/replication/test_checking.py
     others |= {"own_but_remote", "remote_but_own", "owner_left", "owner_missing", "copy_missing", "received_behind"}
     others |= {"told_in_vain", "counting_wrong", "request_stray"}

@@ -43,6 +43,10 @@ NOT_DUMPED: dict[str, str] = {
     "progress": "came later, and needs nothing of what was stored; a holder reports again",
     "deduplicated": "came later, and needs nothing of what was stored; no release before knew such IDs",
     "windows": "came later, with the IDs whose windows they are",
+    "groups": "came later, with queues that have groups, which no release before could define",
+    "grouped": "came later, with the groups that its messages are in",
+    "going": "came later, with the groups of which it has what may go",
+    "pinned": "came later, with the groups that failed messages hold",
     "searches": "came later, and needs nothing of what was stored; what is lost of it is looked for again",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from explaining import NOBODY_AT_WORK, barriers, scene
 from observing import eventually
 from scene import pick_up
@@ -372,4 +374,60 @@ def somebody_removed_what_waits(stage):
     return stage.explain(bookmark), (
         "The message was removed from the log of topic 'orders' by somebody else; the queue settles it as missing when "
         "it comes to it."
+    )
+
+
+# -- behind others of a group
+
+
+def grouped(stage, *bodies, **elements):
+    """A queue with groups, of which the first message is leased; gives its subscription, that one and the bookmarks."""
+    stage.queue(**({"group_by": "/g", "max_per_subscription_backlog": 10} | elements))
+    subscription = stage.client.subscribe("work", max_backlog=10)
+    bookmarks = stage.publish(*bodies)
+    (first,) = pick_up(subscription, 1)
+    return subscription, first, bookmarks
+
+
+def times_in(sentence, pattern):
+    """What is told of how long something lasts."""
+    return re.search(pattern, sentence)[1]
+
+
+@scene("group_full", "ready")
+def behind_one_of_its_group_that_is_leased(stage):
+    subscription, _, bookmarks = grouped(stage, {"g": "a"})
+    subscription.get(0.05)
+    bookmarks = stage.publish({"g": "a"})
+    found = stage.explain(bookmarks[0])
+    held = times_in(found.sentence, r" for (\w[\w.]*);")
+    assert (found.facts["group"], found.facts["group_leased"]) == ("a", 1)
+    return found, (
+        f"The message waits because its group 'a' has 1 of 1 leased, by {subscription.id} of {stage.me} for {held}; no "
+        "other message is waiting in it."
+    )
+
+
+@scene("group_held", "ready")
+def behind_one_of_its_group_that_failed(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"})
+    assert subscription.get(0.05) is None
+    first.cancel("60s")
+    subscription.flush()
+    return stage.explain(bookmarks[1]), (
+        "The message waits because a message of its group 'a' failed, and holds it until it is settled."
+    )
+
+
+@scene("group_stopped", "ready")
+def of_a_group_that_was_stopped(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"}, on_group_failure="stop")
+    assert subscription.get(0.05) is None
+    first.expire()
+    subscription.flush()
+    found = stage.explain(bookmarks[1])
+    ago = times_in(found.sentence, r"stopped (\S+) ago")
+    return found, (
+        f"The message waits because its group 'a' was stopped {ago} ago, when a message of it was given up: ampsq "
+        "groups work --release lets it go on."
     )

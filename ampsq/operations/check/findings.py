@@ -123,6 +123,12 @@ DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
     "pass_missing": Kind(
         "there are leases with deadlines, and no lease pass is due",
         "a pass is due"),
+    "group_count": Kind(
+        "{n} groups count other messages than are leased of them, wait in them or hold them",
+        "counted anew"),
+    "group_place": Kind(
+        "{n} messages stand wrongly among those of their group, or not at all",
+        "each stands where it should"),
     "delayed_count": Kind(
         "the number of delayed messages is off by {n}",
         "counted anew"),

@@ -87,6 +87,7 @@ async def check_state(recheck: Recheck, timetable: Timetable, topics: Sequence[s
         gone += await _check_source(recheck, source, holders)
     await _check_counts(recheck)
     await _check_indexes(recheck)
+    await _check_groups(recheck)
     await _check_subscriptions(recheck, holders)
     for topic in topics:
         await _check_unread(recheck, topic, gone)
@@ -188,6 +189,22 @@ async def _check_indexes(recheck: Recheck) -> None:
                 cursor = part.next
                 if cursor == "0":
                     break
+
+
+async def _check_groups(recheck: Recheck) -> None:
+    """What is counted of groups, of a queue that has some, and where their messages stand."""
+    for source in ("placed", "groups", "leases", "going"):
+        cursor = "0"
+        while True:
+            part = await check_calls.check_groups(recheck.queue, source, cursor, repair=recheck.repair)
+            recheck.findings.add("group_count", part.counts)
+            recheck.findings.add("group_place", part.places)
+            if part.is_cut:
+                recheck.findings.undecided.append("the counts of groups: there are too many leases to count at once")
+                return
+            cursor = part.next
+            if cursor == "0":
+                break
 
 
 async def _check_subscriptions(recheck: Recheck, holders: Counter[str]) -> None:

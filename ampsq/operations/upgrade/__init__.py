@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import FormatMismatch, Unavailable
 from ampsq.operations.upgrade.format_4 import STEP as FROM_4
-from ampsq.protocol.calls.upgrade import CURRENT, begin_upgrade, end_upgrade, read_format, upgrade_part
+from ampsq.protocol.calls.upgrade import CURRENT, WITH_GROUPS, begin_upgrade, end_upgrade, read_format, upgrade_part
 
 if TYPE_CHECKING:
     from ampsq.operations.upgrade.step import UpgradeStep
@@ -32,7 +32,7 @@ def step_for(found: str) -> UpgradeStep | None:
     Raises:
         FormatMismatch: this release has no step for it: it is too old, newer, or the instance is not there.
     """
-    if found == CURRENT:
+    if found in {CURRENT, WITH_GROUPS}:
         return None
     for step in STEPS:
         if found in {str(step.found), step.name}:

@@ -21,6 +21,7 @@ __all__ = [
     "CountStep",
     "Counts",
     "Entries",
+    "GroupPart",
     "IndexPart",
     "LeaseCount",
     "LivePart",
@@ -34,6 +35,7 @@ __all__ = [
     "TimetablePart",
     "check_counts",
     "check_due",
+    "check_groups",
     "check_index",
     "check_leased",
     "check_live",
@@ -74,6 +76,22 @@ class IndexPart(NamedTuple):
     next: str
     strangers: int
     missing: int
+
+
+class GroupPart(NamedTuple):
+    """A part of a queue's groups: where the next begins ("0": nowhere), and what is wrong.
+
+    Attributes:
+        next: the cursor of the next part.
+        counts: groups that count another number than there is.
+        places: messages that stand wrongly among those of their group.
+        is_cut: whether there is too much to count at once.
+    """
+
+    next: str
+    counts: int
+    places: int
+    is_cut: bool
 
 
 class LeaseCount(NamedTuple):
@@ -305,6 +323,16 @@ def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool
         "check_filter_index",
         ["", queue, name, source, cursor, int(repair)],
         lambda reply: IndexPart(reply[0].decode(), int(reply[1]), int(reply[2])),
+        repeatable=True,
+    )
+
+
+def check_groups(queue: str, source: str, cursor: str, *, repair: bool) -> Call[GroupPart]:
+    """Look through a part of a queue's groups, or of what waits in them."""
+    return script_call(
+        "check_groups",
+        ["", queue, source, cursor, int(repair)],
+        lambda reply: GroupPart(reply[0].decode(), int(reply[1]), int(reply[2]), bool(reply[3])),
         repeatable=True,
     )
 

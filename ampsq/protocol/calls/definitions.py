@@ -81,6 +81,7 @@ class CompiledQueue:
         owner: `Queue.owner`.
         domain: `Queue.domain`.
         deferral: ms for which what is told of a message waits for it.
+        grouping: as lua/definitions/lib/queue_grouping.lua takes it, "" of a queue without groups.
     """
 
     numbers: Mapping[str, int]
@@ -93,6 +94,7 @@ class CompiledQueue:
     owner: str
     domain: str
     deferral: int
+    grouping: str
 
     @property
     def arguments(self) -> list[EncodableT]:
@@ -104,7 +106,7 @@ class CompiledQueue:
         ownership: list[EncodableT] = [self.owner, self.domain, deferral]
         # Most queues have none that differs.
         policy = "" if self.policy == dict(POLICY) else " ".join(str(self.policy[name]) for name in POLICY)
-        return [numbers, policy, *self.trees, ring, int(self.recorded), *ownership]
+        return [numbers, policy, *self.trees, ring, int(self.recorded), *ownership, self.grouping]
 
 
 def define_queue(  # noqa: PLR0917  (in the order of the script's head)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "DeliveryOptions",
     "LoggedOn",
     "Published",
-    "Times",
     "confirm",
     "logoff",
     "logon",
@@ -32,10 +32,11 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Expiration and due time of messages.
+class DeliveryOptions:
+    """Lifetime, due time and group of messages.
 
     Attributes:
+        group: its name, b"" for what queues say.
         expiration: ms, or None.
         delay: ms from when they are recorded on, or None.
         due: ms by the server's clock, or None; `delay` and `due` exclude each other.
@@ -44,6 +45,7 @@ class Times:
     expiration: int | None = None
     delay: int | None = None
     due: int | None = None
+    group: bytes = b""
 
     def columns(self, number: int) -> list[tuple[str, list[bytes]]]:
         """For each letter of a publish, its value for that many messages."""
@@ -53,6 +55,8 @@ class Times:
         if self.delay is not None or self.due is not None:
             due = b"+%d" % self.delay if self.delay is not None else b"%d" % (self.due or 0)
             columns.append(("d", [due] * number))
+        if self.group:
+            columns.append(("g", [self.group] * number))
         return columns
 
 
@@ -113,7 +117,7 @@ def publish(
     publisher: str,
     sequence: int,
     *,
-    times: Times | None = None,
+    options: DeliveryOptions | None = None,
     delta: bool = False,
 ) -> Call[Published]:
     """Record messages; without a publisher a repeat would record them twice.
@@ -124,7 +128,7 @@ def publish(
         headers: empty, or one a body.
         publisher: its name, or "".
         sequence: of the first message.
-        times: how long all of them live and when they are due.
+        options: how long all of them live, when they are due, and their group.
         delta: the bodies are merged into the records of their keys, where the topic has a key.
     """
 
@@ -136,7 +140,7 @@ def publish(
                 headers[i : i + most],
                 publisher,
                 sequence + i,
-                times=times,
+                options=options,
                 delta=delta,
             )
             for i in range(0, len(bodies), most)
@@ -144,8 +148,8 @@ def publish(
 
     shape: str = "m" if delta else "b"
     values = bodies
-    if headers or times is not None:
-        shape, values = pack_messages(bodies, headers, times, delta=delta)
+    if headers or options is not None:
+        shape, values = pack_messages(bodies, headers, options, delta=delta)
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
     parts = CallParts(cut, Published.joined) if len(bodies) > 1 else None
     return Call(script("publish"), arguments, _read_published, bool(publisher), parts=parts)
@@ -158,7 +162,7 @@ def publish_once(
     ids: Sequence[str],
     window: int,
     *,
-    times: Times | None = None,
+    options: DeliveryOptions | None = None,
 ) -> Call[Published]:
     """Record those messages whose IDs were not published to the topic within their windows.
 
@@ -168,16 +172,16 @@ def publish_once(
         headers: empty, or one a body.
         ids: one a body, "" for none.
         window: for how long the IDs of what is recorded are known, ms.
-        times: how long all of them live and when they are due.
+        options: how long all of them live, when they are due, and their group.
     """
 
     def cut(most: int) -> list[Call[Published]]:
         return [
-            publish_once(topic, bodies[i : i + most], headers[i : i + most], ids[i : i + most], window, times=times)
+            publish_once(topic, bodies[i : i + most], headers[i : i + most], ids[i : i + most], window, options=options)
             for i in range(0, len(bodies), most)
         ]
 
-    shape, values = pack_messages(bodies, headers, times)
+    shape, values = pack_messages(bodies, headers, options)
     arguments: list[EncodableT] = ["", topic, window, shape, len(bodies), *ids, *values]
     parts = CallParts(cut, Published.joined) if len(bodies) > 1 else None
     return Call(script("publish_once"), arguments, _read_published_once, parts=parts)
@@ -204,11 +208,11 @@ def _read_published_once(reply: list[bytes]) -> Published:
 
 
 def pack_messages(
-    bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None, *, delta: bool = False
+    bodies: Sequence[bytes], headers: Sequence[bytes], options: DeliveryOptions | None, *, delta: bool = False
 ) -> tuple[str, Sequence[bytes]]:
     """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""
     shape, columns = "m" if delta else "b", [bodies]
-    for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
+    for letter, column in (("h", headers), *(options.columns(len(bodies)) if options else ())):
         if column:
             shape += letter
             columns.append(column)

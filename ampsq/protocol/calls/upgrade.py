@@ -6,15 +6,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.replies import names
 from ampsq.protocol.request import Call, command, script_call
-from ampsq.protocol.schema import FIELDS, FORMAT, key
+from ampsq.protocol.schema import FIELDS, FORMAT, FORMAT_OF_GROUPS, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CURRENT", "StoredFormat", "begin_upgrade", "end_upgrade", "queue_names", "read_format", "upgrade_part"]
+__all__ = [
+    "CURRENT",
+    "WITH_GROUPS",
+    "StoredFormat",
+    "begin_upgrade",
+    "end_upgrade",
+    "queue_names",
+    "read_format",
+    "upgrade_part",
+]
 
 #: The format of this release, as an instance has it.
 CURRENT: Final = str(FORMAT)
+#: That of an instance that has had a queue with groups, which this release reads, too.
+WITH_GROUPS: Final = str(FORMAT_OF_GROUPS)
 
 
 class StoredFormat(NamedTuple):

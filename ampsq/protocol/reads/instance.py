@@ -11,7 +11,7 @@ from ampsq.base.message_types import EXPRESSION_LIMIT
 from ampsq.protocol.keepalive import wake_channel
 from ampsq.protocol.reads.origin import parse_origin
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, FORMAT, key, slot_key
+from ampsq.protocol.schema import FIELDS, FORMAT, FORMAT_OF_GROUPS, key, slot_key
 
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Origin
@@ -29,7 +29,7 @@ __all__ = [
     "version_and_origin",
 ]
 
-_FORMAT: Final = str(FORMAT).encode()
+_FORMATS: Final = (str(FORMAT).encode(), str(FORMAT_OF_GROUPS).encode())
 
 
 def is_opened(instance: str) -> Call[bool]:
@@ -83,7 +83,7 @@ def instance_state(instance: str) -> Call[InstanceState]:
 
     def read(reply: list[bytes | None]) -> InstanceState:
         stored, listened, *origin = reply
-        return InstanceState(stored == _FORMAT, parse_origin(origin), bool(listened))
+        return InstanceState(stored in _FORMATS, parse_origin(origin), bool(listened))
 
     return command(["HMGET", key(instance, "instance"), *names], read)
 

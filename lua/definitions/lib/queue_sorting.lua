@@ -45,7 +45,7 @@ local function define_sorting(name, entry, priority, barrier, life_changed)
     end
   end
   local ring = call('HEXISTS', K.filters(name), F.ring) == 1
-  if entry .. priority .. barrier ~= '' or ring or former[2] or has_scores(name) then
+  if entry .. priority .. barrier ~= '' or ring or queue.concurrency or former[2] or has_scores(name) then
     call('HSET', K.filters(name), F.kept, 1)
     if not queue.sorted then save_filter_names(queue, V.none) end
   else

@@ -1,5 +1,5 @@
 --- inbox: what was pushed to a subscription; only barriers and what is still leased under its token are handed out.
---- @include leases, ref, delivery_element, settlement, lease_runs
+--- @include group_state(), leases, ref, delivery_element, settlement, lease_runs
 
 local function parse_element_head(head)
   local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%w+) ([^\n]+)')
@@ -18,13 +18,15 @@ local function is_barrier_element(element)
   return element.delivery == '0'
 end
 
--- A body that was pushed by reference is read from the log; nil when somebody removed it there.
-local function whole_element(element, head, body)
+-- A body that was pushed by reference is read from the log; nil when somebody removed it there. lease: its value, or nil.
+local function whole_element(element, head, body, lease)
   if element.kind ~= 'r' then return head, body end
   local topic, id = parse_ref(element.ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   if not entry then return nil end
-  return element_of(load_queue(element.queue), element.token, element.delivery, element.deadline, element.ref, entry[2])
+  local queue, fields = load_queue(element.queue), entry[2]
+  if queue.concurrency and lease then fields = group_state().with_group(fields, string.match(lease, '\n(.*)$')) end
+  return element_of(queue, element.token, element.delivery, element.deadline, element.ref, fields)
 end
 
 -- Returns heads and bodies in turn, and whether it ended because there were too many bytes.
@@ -41,7 +43,7 @@ local function take_inbox(id, wanted, freed)
       local element = parse_element_head(texts[i])
       local lease = not is_barrier_element(element) and lease_of_element(element)
       local head, body
-      if lease or is_barrier_element(element) then head, body = whole_element(element, texts[i], texts[i + 1]) end
+      if lease or is_barrier_element(element) then head, body = whole_element(element, texts[i], texts[i + 1], lease) end
       if head then
         out[#out + 1], out[#out + 2] = head, body
         bytes = bytes + #head + #body

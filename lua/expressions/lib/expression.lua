@@ -1,6 +1,6 @@
 --- expression: filters and priorities on messages; the language is docs/expressions.md.
 -- Included as `expression()`: each function here is then a field of what it returns, and nothing else is.
---- @include expression_tree, evaluation
+--- @include expression_tree, evaluation, arithmetic
 
 -- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
 local function compile_expression(json)
@@ -36,6 +36,11 @@ end
 -- Whether a filter matches; a body that is not of its message type matches none.
 local function expression_matches(compiled, d)
   return evaluate(compiled, d, truth) == true
+end
+
+-- What it gives as a text; nil for NULL.
+local function expression_text(compiled, d)
+  return evaluate(compiled, d, text_of)
 end
 
 -- The place of a message in a sorted set whose least (score, member) comes first: score and the member's beginning.

@@ -1,5 +1,5 @@
 --- explain_facts: facts about a queue and one message of it, in one bounded look.
---- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner(), lease_runs
+--- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner(), lease_runs, group_state()
 
 local function open_look(queue, ms)
   return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
@@ -87,7 +87,8 @@ local function add_lease_facts(look, ref, lease, entry)
   local fields = call('HMGET', K.subscription(lease.holder), F.client, F.tree)
   local beat = call('ZSCORE', K.subscriptions(), lease.holder)
   local deadline, delivery = string.format('%.0f', lease.deadline), string.format('%d', lease.delivery)
-  local head = entry and pushed_element(look.queue, lease.token, delivery, deadline, ref, entry[2])
+  local fields_with_group = entry and group_state().with_group(entry[2], lease.group)
+  local head = entry and pushed_element(look.queue, lease.token, delivery, deadline, ref, fields_with_group)
   local unseen = head and call('LPOS', K.inbox(lease.holder), head, 'MAXLEN', 20000)
   add_fact(look, 'lease', lease.holder .. ' ' .. delivery .. ' ' .. deadline)
   add_fact(look, 'unseen', unseen and 1 or 0)

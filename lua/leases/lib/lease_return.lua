@@ -1,5 +1,5 @@
 --- lease_return: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
---- @include leases, message_life, ref, recorded_deliveries, return_history, timetable
+--- @include leases, group_state(), message_life, ref, recorded_deliveries, return_history, timetable
 
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
@@ -111,6 +111,9 @@ local function return_leased(queue, cause, refs, leases, freed, now, due, consum
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
   local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}, consumer_reason = consumer_reason}
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
+  if queue.concurrency and queue.on_failure ~= V.pass then
+    group_state().note_failures(queue, refs, leases, cause ~= V.given_back, known, found.expired, now)
+  end
   call_in_batches('HSET', K.attempts(queue.name), found.counts)
   call_in_batches('ZADD', K.ready(queue.name), found.ready)
   add_all_due(found.later)

@@ -1,19 +1,20 @@
 --- leases: reading them, and the one place where leased messages are settled.
 -- Callers check everything first; from here on there are only writes.
---- @include subscription, journal, batch, watchers, lease_runs
+--- @include subscription, journal, batch, watchers, lease_runs, clock, group_state()
 
 -- `<token> <holder> <delivery> <deadline> <length>`, then, if its life ends, `<ms when>`; numbers that never rise are last,
--- so a prefix identifies.
+-- so a prefix identifies. Behind a line feed stands its group, if it has one.
 local function parse_lease(value)
-  local token, holder, delivery, deadline, length, ends =
-    string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*)$')
+  local token, holder, delivery, deadline, length, ends, group =
+    string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*)\n?(.*)$')
   return {holder = holder, deadline = tonumber(deadline), token = token, delivery = tonumber(delivery),
-    length = tonumber(length), ends = tonumber(ends)}
+    length = tonumber(length), ends = tonumber(ends), group = group ~= '' and group or nil}
 end
 
 local function lease_value(lease, deadline, length)
   local value = lease.token .. ' ' .. lease.holder .. ' ' .. lease.delivery .. ' ' .. deadline .. ' ' .. length
-  return lease.ends and value .. ' ' .. lease.ends or value
+  if lease.ends then value = value .. ' ' .. lease.ends end
+  return lease.group and value .. '\n' .. lease.group or value
 end
 
 -- What a holder reported goes with its lease; queue.progress: whether anything is kept at all.
@@ -59,7 +60,10 @@ local function settle_leased(queue, how, refs, leases, freed, by, consumer_reaso
   if #refs == 0 then return end
   end_leases(queue, refs, leases, freed)
   if queue.once then return end
-  if how == V.expired then return expire_messages(queue, V.forced_expire, refs, leases, by, consumer_reason) end
+  if how == V.expired then
+    if queue.concurrency and queue.on_failure == V.stop then group_state().stop_groups_of(queue, leases, clock_read.ms) end
+    return expire_messages(queue, V.forced_expire, refs, leases, by, consumer_reason)
+  end
   local returned = {}
   for i = 1, #refs do
     if leases[i].delivery > 1 then returned[#returned + 1] = refs[i] end

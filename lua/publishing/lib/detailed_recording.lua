@@ -5,6 +5,7 @@
 local function field_of_letter(letter)
   if letter == 'h' then return F.headers end
   if letter == 'e' then return F.expiration end
+  if letter == 'g' then return F.in_group end
   return letter == 'd' and F.due or F.routing_key
 end
 

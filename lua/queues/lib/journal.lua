@@ -1,5 +1,5 @@
 --- journal: one entry for a batch of messages that were settled in the same way; nothing else is durable of a queue.
---- @include batch, timetable
+--- @include batch, timetable, queue, group_state()
 
 -- Who owns what is settled need not be known; at most once it may come back.
 local function forget_owners(queue, how, refs)
@@ -31,6 +31,9 @@ local function write_journal(queue, how, reason, refs, by, attempts, returns, co
   wake_followers()
   call('HINCRBY', K.queue(queue), how, #refs)
   forget_owners(queue, how, refs)
+  -- What is settled holds its group no more; where it was leased, that ended before.
+  local found = load_queue(queue)
+  if found and found.concurrency then group_state().unpin(found, refs) end
 end
 
 -- The same of what another instance journaled: it says so.
@@ -46,4 +49,5 @@ local function write_foreign_journal(queue, told, refs)
   wake_followers()
   call('HINCRBY', K.queue(queue.name), told.how, #refs)
   forget_owners(queue.name, told.how, refs)
+  if queue.concurrency then group_state().unpin(queue, refs) end
 end

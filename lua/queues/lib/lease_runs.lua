@@ -2,7 +2,7 @@
 -- A run is a member of `runs`, and its refs are one text, padded to one width, so that the i-th is a part of it. Which of them are
 -- leased in it no more says a mask, a character each, 1 for those; where there is none, all are. Its i-th message has the token of its
 -- first one + i - 1, and is delivered for the first time. A message that is extended gets a lease of its own.
---- @include batch, queue, ref
+--- @include batch, queue, ref, group_state()
 
 local loaded_lease_runs = {}
 
@@ -138,8 +138,9 @@ local function leave_runs(queue, refs)
   return count
 end
 
--- Ends the leases of some refs, whatever their form.
+-- Ends the leases of some refs, whatever their form; nothing else does, so what groups count is right.
 local function remove_leases(queue, refs)
+  if queue.concurrency then group_state().end_group_leases(queue, refs) end
   local left = #refs
   for first = 1, #refs, 1000 do
     left = left - call('HDEL', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))

@@ -9,13 +9,14 @@ local function load_policy(queue, text)
   queue.multiplier, queue.longest, queue.jitter = multiplier / 1000, tonumber(longest), jitter / 1000
 end
 
--- in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
+-- concurrency: how many messages of one group may be leased, nil of a queue without groups; on_failure: what a failure does to
+-- the rest of its group. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
 -- instance/lib/recovery.
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped, F.progress, F.in_runs)
+    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping)
   if not fields[1] then return nil end
   local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
@@ -26,6 +27,10 @@ local function load_queue(name)
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
   }
+  if fields[12] then
+    queue.concurrency, queue.on_failure = string.match(fields[12], '^(%d+) (%l+)$')
+    queue.concurrency = tonumber(queue.concurrency)
+  end
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
   -- Whether each message has a fate to be looked at: most say of themselves whether they do.

@@ -22,6 +22,7 @@ local function write_deliveries(queue, chosen, token, own, now, given)
       leases, out)
     at = last + 1
   end
+  for i, text in ipairs(chosen.groups or {}) do leases[2 * i] = leases[2 * i] .. text end
   write_leases(queue, now, leases, chosen.refs)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
 end

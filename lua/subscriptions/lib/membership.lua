@@ -19,6 +19,7 @@ local function check_queues(filter, queues, former)
     local mine = former and string.find(' ' .. former.queues .. ' ', ' ' .. name .. ' ', 1, true)
     if call('HEXISTS', K.queues(), name) == 0 then fail(E.UNKNOWN_QUEUE, {queue = name}) end
     if filter ~= V.none and load_queue(name).format == 'binary' then fail(E.BINARY_MESSAGES, {queue = name}) end
+    if filter ~= V.none and load_queue(name).concurrency then fail(E.GROUPED_QUEUE, {queue = name}) end
     if filter ~= V.none and not has_room_for_filter(name, filter, mine and former.filter) then
       fail(E.TOO_MANY_FILTERS, {queue = name, allowed = V.max_filters})
     end

@@ -1,0 +1,66 @@
+"""The calls about the groups of a queue; see lua/queues/lib/group_state.lua."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampsq.protocol.request import script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.protocol.request import Call
+
+__all__ = ["GroupCounts", "GroupPage", "list_groups", "release_group"]
+
+#: What a row of the reply has.
+_WIDTH = 7
+
+
+class GroupCounts(NamedTuple):
+    """What a queue counts of one group.
+
+    Attributes:
+        name: the group.
+        leased: messages of it that are leased.
+        going: those that may go.
+        waiting: those that were read and wait, `going` among them.
+        failed: messages that failed and hold it.
+        stopped: ms when it was stopped; 0: it is not.
+        first: the ref of the first one that waits, where it was asked for; else "".
+    """
+
+    name: str
+    leased: int
+    going: int
+    waiting: int
+    failed: int
+    stopped: int
+    first: str
+
+
+class GroupPage(NamedTuple):
+    """A part of a queue's groups, and the cursor of the next one; 0 after the last."""
+
+    cursor: int
+    groups: list[GroupCounts]
+
+
+def _read_page(reply: list[bytes]) -> GroupPage:
+    found = []
+    for i in range(1, len(reply), _WIDTH):
+        name, *counts, first = reply[i : i + _WIDTH]
+        leased, going, waiting, failed, stopped = map(int, counts)
+        place = first.decode(errors="replace")
+        found.append(GroupCounts(name.decode(errors="replace"), leased, going, waiting, failed, stopped, place))
+    return GroupPage(int(reply[0]), found)
+
+
+def list_groups(queue: str, cursor: int, count: int, names: Sequence[str] = ()) -> Call[GroupPage]:
+    """Read about `count` of a queue's groups behind a cursor, or those that are named."""
+    return script_call("list_groups", [queue, cursor, count, *names], _read_page, repeatable=True)
+
+
+def release_group(queue: str, group: str) -> Call[tuple[int, int]]:
+    """Let a group go on; gives how many failed messages held it, and when it was stopped, ms, or 0."""
+    return script_call("release_group", ["", queue, group], lambda reply: (int(reply[0]), int(reply[1])))

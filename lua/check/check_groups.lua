@@ -1,0 +1,119 @@
+--- check_groups: a part of a queue's groups against what is leased of them and waits in them, or a part of what waits against its groups.
+--- ARGV now, queue_name, source, cursor, repair
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
+--- FLAGS allow-oom
+--- @include clock, fail, group_names, group_state, index_places, timetable
+-- source: `groups`, `leases` for groups that are not known, `placed`, `going`. With repair 1 all of it is mended.
+local ms = clock_ms(now)
+local queue = load_queue(queue_name)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+if not queue.concurrency then return {'0', 0, 0, 0} end
+local counts, places, plan, unknown = 0, 0, load_plan(queue), {}
+local is_counted = call('HLEN', K.leases(queue_name)) <= 5000 and call('HLEN', K.pinned(queue_name)) <= 5000
+local leased, failed = {}, {}
+
+local function count_leases()
+  local leases = call('HGETALL', K.leases(queue_name))
+  for i = 2, #leases, 2 do
+    local name = string.match(leases[i], '\n(.*)$')
+    if name then leased[name] = (leased[name] or 0) + 1 end
+  end
+  for _, name in ipairs(call('HVALS', K.pinned(queue_name))) do failed[name] = (failed[name] or 0) + 1 end
+end
+
+local function count_waiting(name)
+  local number, found = 0, 1000
+  while found == 1000 do
+    found = #refs_in_group(queue, name, number, 1000)
+    number = number + found
+  end
+  return number
+end
+
+-- Whether those of a group that may go are its first ones, as many as it says.
+local function has_right_going(state)
+  local refs = refs_in_group(queue, state.name, 0, state.going)
+  for _, ref in ipairs(refs) do
+    if not call('ZSCORE', K.going(queue_name), ref .. ' ' .. state.name) then return false end
+  end
+  return #refs == state.going and state.going == number_allowed(queue, state)
+end
+
+local function check_state(state)
+  local name, waiting = state.name, count_waiting(state.name)
+  local is_right = state.leased == (leased[name] or 0) and state.held == (failed[name] or 0) and state.waiting == waiting
+  if is_right and has_right_going(state) then return end
+  counts = counts + 1
+  if repair ~= '1' then return end
+  for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do call('ZREM', K.going(queue_name), ref .. ' ' .. name) end
+  state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, waiting, 0
+  save_groups(queue, {[name] = state})
+end
+
+local function check_states(names)
+  local states = load_groups(queue, names)
+  for _, state in pairs(states) do check_state(state) end
+end
+
+-- A message that has a place, and its group does not know it: it is placed anew.
+local function check_place(ref)
+  local topic, id = parse_ref(ref)
+  local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
+  if not entry then return end
+  local name = group_name(plan, ref, entry[2], ms)
+  local scores = name == '' and call('ZMSCORE', K.going(queue_name), ref .. ' ')
+    or call('ZMSCORE', K.grouped(queue_name), name .. '\0000' .. ref, name .. '\0001' .. ref)
+  if scores[1] or scores[2] then
+    if name ~= '' and is_counted and call('HEXISTS', K.groups(queue_name), name) == 0 then unknown[name] = true end
+    return
+  end
+  places = places + 1
+  if repair ~= '1' then return end
+  remove_from_indexes(queue, {ref}, {ref})
+  call('ZADD', K.ready(queue_name), 0, ref)
+end
+
+local function check_going(member)
+  local ref, name = string.match(member, '^(%S+) (.*)$')
+  if not ref or name == '' then return end
+  local state = load_groups(queue, {name})[name]
+  for _, each in ipairs(refs_in_group(queue, name, 0, state.going)) do
+    if each == ref then return end
+  end
+  places = places + 1
+  if repair == '1' then call('ZREM', K.going(queue_name), member) end
+end
+
+local following = '0'
+if source == 'groups' or source == 'leases' then
+  if not is_counted then return {'0', 0, 0, 1} end
+end
+if source == 'leases' then
+  count_leases()
+  for _, found in ipairs({leased, failed}) do
+    for name in pairs(found) do
+      if call('HEXISTS', K.groups(queue_name), name) == 0 then unknown[name] = true end
+    end
+  end
+else
+  local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name)}
+  local scanned = call(source == 'groups' and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
+  following = scanned[1]
+  for i = 1, #scanned[2], 2 do
+    local member = scanned[2][i]
+    if source == 'placed' then
+      check_place(member)
+    elseif source == 'going' and member ~= V.anchor then
+      check_going(member)
+    elseif source == 'groups' and #member <= V.longest_group then
+      unknown[member] = true
+    end
+  end
+  if next(unknown) then count_leases() end
+end
+local names = {}
+for name in pairs(unknown) do names[#names + 1] = name end
+check_states(names)
+if counts + places > 0 and repair == '1' then add_due(ms, 'dispatch ' .. queue_name, 'NX') end
+return {following, counts, places, 0}

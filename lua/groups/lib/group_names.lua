@@ -1,0 +1,26 @@
+--- group_names: the group of a message: what its publisher says, else what the expression of its queue gives.
+--- @include judging_plan
+
+-- What a publisher says in an entry of ours; nil: nothing.
+local function published_group(fields)
+  if fields[1] ~= F.body then return nil end
+  for i = 3, #fields, 2 do
+    if fields[i] == F.in_group and fields[i + 1] ~= '' then return fields[i + 1] end
+  end
+  return nil
+end
+
+-- '' of a message that is in no group. The work is counted.
+local function group_name(plan, ref, fields, now)
+  local name = #fields > 2 and published_group(fields)
+  if not name and plan.trees.group then
+    local document = document_of(plan, ref, fields, 0, now)
+    name = expression_language().expression_text(compiled_tree(plan, 'group'), document)
+    charge_work(plan, document, 1)
+  end
+  plan.spent.work = plan.spent.work + 0.3
+  if not name then return '' end
+  -- Names are parts of members, which a NUL ends.
+  if #name > V.longest_group or string.find(name, '%z') then return '#' .. redis.sha1hex(name) end
+  return name
+end

@@ -1,0 +1,167 @@
+--- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, to the best free subscription.
+--- @include group_reading, group_state, free_subscriptions, chosen_handover, index_places, choice
+-- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
+-- is read there and has to wait is older than what is unread, so what may go of it comes first.
+
+-- Messages that wait from now on, each in its group. states: of these groups; the caller saves them.
+local function place_messages(queue, states, refs, names)
+  local places = {}
+  for i, ref in ipairs(refs) do places[2 * i - 1], places[2 * i] = 0, ref end
+  call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
+  enter_groups(queue, states, refs, names)
+end
+
+-- Whether all that had come back has its place.
+local function place_ready(queue, plan, now)
+  while call('EXISTS', K.ready(queue.name)) == 1 do
+    if plan.spent.work >= V.sort_work then return false end
+    local messages = read_grouped(queue, plan, 100, false, now)
+    local states = load_groups(queue, messages.names)
+    place_messages(queue, states, messages.refs, messages.names)
+    save_groups(queue, states)
+    plan.spent.work = plan.spent.work + 1
+  end
+  return true
+end
+
+local function choose(chosen, ref, fields, ends, name)
+  local number = #chosen.refs + 1
+  chosen.refs[number], chosen.fields[number], chosen.ends[number] = ref, with_group(fields, name ~= '' and name), ends
+  chosen.names[number] = name
+  chosen.bytes = chosen.bytes + size_of_fields(fields)
+end
+
+-- The oldest that may go: refs and their groups.
+local function first_going(queue, count)
+  local refs, names = call('ZRANGE', K.going(queue.name), 0, count - 1), {}
+  if refs[#refs] == V.anchor then refs[#refs] = nil end
+  for i, member in ipairs(refs) do refs[i], names[i] = string.match(member, '^(%S+) (.*)$') end
+  return refs, names
+end
+
+-- Of what may go that which may not: it left the queue, is missing from its log, its life is over, or by another definition its
+-- group has no room. It makes room for others, which may be older than the rest. entries: the fields of the others.
+local function drop_unfit(queue, states, refs, names, now)
+  local placed = call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))
+  local found = {entries = {}, ends = {}, refs = {}, names = {}, missing = {}, over = {}, is_crowded = false}
+  local taken = {}
+  for i, ref in ipairs(refs) do
+    local name, state = names[i], states[names[i]]
+    local entry, fate, ends = placed[i] and fields_of_ref(ref), nil, nil
+    if entry and (#entry > 2 or queue.life > 0) then fate, ends = fate_of(queue, ref, entry, true, now) end
+    found.entries[i], found.ends[i] = entry, ends or false
+    if not entry or fate then
+      found.refs[#found.refs + 1], found.names[#found.names + 1] = ref, name
+      local list = fate and found.over or placed[i] and found.missing or nil
+      if list then list[#list + 1] = ref end
+    elseif state then
+      taken[name] = (taken[name] or 0) + 1
+      found.is_crowded = found.is_crowded or state.stopped > 0 or state.leased + taken[name] > queue.concurrency
+    end
+  end
+  if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
+  leave_groups(queue, states, found.refs, found.names)
+  save_groups(queue, states)
+  if found.refs[1] then remove_from_indexes(queue, found.refs, found.refs) end
+  settle_missing(queue, found.missing)
+  expire_read(queue, found.over)
+  return nil
+end
+
+-- Takes what may go. Whether there is no more of it.
+local function choose_going(queue, chosen, wanted, now)
+  local looked = 0
+  while #chosen.refs < wanted do
+    if chosen.bytes >= V.bytes or looked >= V.batch then return false end
+    local refs, names = first_going(queue, wanted - #chosen.refs)
+    if not refs[1] then return true end
+    looked = looked + #refs
+    local states = load_groups(queue, names)
+    local entries, ends = drop_unfit(queue, states, refs, names, now)
+    local taken = {}
+    for i = 1, entries and #refs or 0 do
+      if chosen.bytes >= V.bytes then
+        refs, names = taken, {unpack(names, 1, #taken)}
+        break
+      end
+      taken[i] = refs[i]
+      choose(chosen, refs[i], entries[i], ends[i], names[i])
+      local state = states[names[i]]
+      if state then state.leased = state.leased + 1 end
+    end
+    if entries then
+      leave_groups(queue, states, refs, names)
+      save_groups(queue, states)
+      remove_from_indexes(queue, refs, refs)
+    end
+  end
+  return false
+end
+
+-- Reads the logs until enough is found, or the work is done. What has to wait has its place then. Whether the end of all logs was seen.
+local function choose_unread(queue, plan, chosen, wanted, now)
+  local step = wanted - #chosen.refs
+  while #chosen.refs < wanted do
+    if plan.spent.work >= V.sort_work or chosen.bytes >= V.bytes then return false end
+    local messages = read_grouped(queue, plan, step, true, now)
+    local states, refs, names = load_groups(queue, messages.names), {}, {}
+    for i, ref in ipairs(messages.refs) do
+      local name = messages.names[i]
+      local state = states[name]
+      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0 and state.leased < queue.concurrency
+      if may_go and #chosen.refs < wanted then
+        choose(chosen, ref, messages.fields[i], messages.ends[i] or false, name)
+        if state then state.leased = state.leased + 1 end
+      else
+        refs[#refs + 1], names[#names + 1] = ref, name
+        -- What comes behind it in its group waits with it.
+        if state then state.waiting = state.waiting + 1 end
+      end
+    end
+    for _, name in ipairs(names) do
+      if name ~= '' then states[name].waiting = states[name].waiting - 1 end
+    end
+    place_messages(queue, states, refs, names)
+    save_groups(queue, states)
+    if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
+    if messages.exhausted then return true end
+    step = 100
+  end
+  return false
+end
+
+-- Each to the best free subscription, in their order.
+local function give_chosen(queue, room, chosen, own, now)
+  local given, token, at = {}, token_before(queue, now), 1
+  local subscriptions, count = {}, #chosen.refs
+  local last = token
+  while at <= count do
+    local subscription, run = best_free(room)
+    run = math.min(run, count - at + 1)
+    for i = at, at + run - 1 do subscriptions[i] = subscription end
+    last, at = last + run, at + run
+    give_to_best(room, queue, subscription, run, last)
+  end
+  chosen.subscriptions, chosen.groups = subscriptions, {}
+  for i, name in ipairs(chosen.names) do chosen.groups[i] = name ~= '' and '\n' .. name or '' end
+  write_deliveries(queue, chosen, token, own, now, given)
+  close_room(room, queue)
+  return given
+end
+
+-- As `dispatch_queue`. Nobody free is one look.
+local function dispatch_grouped(queue, now, limit, own)
+  local room = open_room(queue.name, V.none, limit, own)
+  if not room.list[1] then return {}, false end
+  local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
+  if wanted <= 0 then return {}, false end
+  local plan, chosen = load_plan(queue), {refs = {}, fields = {}, ends = {}, names = {}, bytes = 0}
+  if not place_ready(queue, plan, now) then return {}, true end
+  local is_over = choose_going(queue, chosen, wanted, now)
+  if is_over then is_over = choose_unread(queue, plan, chosen, wanted, now) end
+  local count = #chosen.refs
+  local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
+  if is_over then return given, false end
+  if count < wanted then return given, true end
+  return given, (count < room.total or room.more) and (call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue))
+end

@@ -1,0 +1,29 @@
+--- list_groups: a part of a queue's groups, or those that are named.
+--- ARGV queue_name, cursor, count, names...
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {cursor of the next part or '0', group, leased, may go, waiting, failed, ms when it was stopped or 0, its first ref or '', ...}
+--- FLAGS no-writes, allow-oom
+--- @include fail, queue, group_state
+-- Only what has its place is in a group: what is unread is in none yet. The first ref is looked for where groups are named.
+local queue = load_queue(queue_name)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local names, following = {unpack(ARGV, names_from)}, '0'
+local is_named = names[1] ~= nil
+if not is_named then
+  local scanned = call('HSCAN', K.groups(queue_name), cursor, 'COUNT', count)
+  following = scanned[1]
+  for i = 1, #scanned[2], 2 do
+    if #scanned[2][i] <= V.longest_group then names[#names + 1] = scanned[2][i] end
+  end
+end
+local reply, states = {following}, queue.concurrency and load_groups(queue, names) or {}
+for _, name in ipairs(names) do
+  local state = states[name]
+  if state and state.leased + state.waiting + state.held + state.stopped > 0 then
+    local first = is_named and refs_in_group(queue, name, 0, 1)[1] or ''
+    for _, value in ipairs({name, state.leased, state.going, state.waiting, state.held, state.stopped, first}) do
+      reply[#reply + 1] = value
+    end
+  end
+end
+return reply

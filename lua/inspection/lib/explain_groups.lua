@@ -1,0 +1,33 @@
+--- explain_groups: what keeps a message of a queue with groups behind others of its group.
+--- @include explain_facts, group_names, group_state
+
+-- A row each of at most five that are leased: subscription, ms since when, as the token tells, client. Only the first leases are looked at.
+local function add_group_holders(look, name)
+  local seen, number, ending = call('HSCAN', K.leases(look.queue.name), 0, 'COUNT', 500)[2], 0, '\n' .. name
+  for i = 1, #seen, 2 do
+    if number < 5 and string.sub(seen[i + 1], -#ending) == ending then
+      local token, holder = string.match(seen[i + 1], '^(%d+) (%S+)')
+      local since = string.format('%.0f', V.counted_since + math.floor(token / 1000))
+      number = number + 1
+      add_fact(look, 'group_holder', holder .. ' ' .. since .. ' ' .. (call('HGET', K.subscription(holder), F.client) or ''))
+    end
+  end
+end
+
+local function add_group_facts(look, ref, fields, where)
+  local queue = look.queue
+  local name = group_name(look.plan, ref, fields, look.ms)
+  if name == '' then return end
+  local state = load_groups(queue, {name})[name]
+  add_fact(look, 'group', name)
+  add_fact(look, 'group_leased', state.leased)
+  add_fact(look, 'group_waiting', state.waiting)
+  add_fact(look, 'group_failed', queue.on_failure ~= V.pass and state.held or 0)
+  add_fact(look, 'group_stopped', state.stopped)
+  local places = queue.concurrency - state.leased
+  local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
+    or where == 'ready' or call('ZSCORE', K.going(queue.name), ref .. ' ' .. name)
+  add_fact(look, 'group_has_place', has_place and 1 or 0)
+  add_fact(look, 'group_pinned', call('HEXISTS', K.pinned(queue.name), ref))
+  add_group_holders(look, name)
+end

@@ -1,0 +1,253 @@
+--- group_state: the groups of a queue: how many of each are leased, what of it waits with a place, and which of that may go.
+-- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
+-- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
+--- @include batch
+
+local function state_of(name, value)
+  local leased, going, waiting, held, stopped = string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  return {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
+    stopped = tonumber(stopped)}
+end
+
+-- names: of messages, '' of those that are in no group. Gives the state of each group by its name.
+local function load_groups(queue, names)
+  local states, list = {}, {}
+  for _, name in ipairs(names) do
+    if name ~= '' and not states[name] then states[name], list[#list + 1] = true, name end
+  end
+  for first = 1, #list, 1000 do
+    local last = math.min(first + 999, #list)
+    local values = call('HMGET', K.groups(queue.name), unpack(list, first, last))
+    for i = first, last do states[list[i]] = state_of(list[i], values[i - first + 1]) end
+  end
+  return states
+end
+
+-- Refs that wait in a group, in their order, behind so many of them.
+local function refs_in_group(queue, name, from, count)
+  if count <= 0 then return {} end
+  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', '(' .. name .. '\001', 'BYLEX', 'LIMIT', from, count)
+  for i, member in ipairs(refs) do refs[i] = string.sub(member, #name + 3) end
+  return refs
+end
+
+-- How many of those that wait may go.
+local function number_allowed(queue, state)
+  local places = queue.concurrency - state.leased
+  if state.stopped > 0 or places <= 0 then return 0 end
+  if state.held == 0 or queue.on_failure == V.pass then return math.min(places, state.waiting) end
+  local first, last = '[' .. state.name .. '\0000', '(' .. state.name .. '\0001'
+  return #call('ZRANGE', K.grouped(queue.name), first, last, 'BYLEX', 'LIMIT', 0, places)
+end
+
+-- Before something enters a group: what may go now may have to wait then.
+local function remember_going(queue, state)
+  if not state.before and state.going > 0 then state.before = refs_in_group(queue, state.name, 0, state.going) end
+end
+
+-- What may go of the groups follows from their numbers; all of it is written.
+local function save_groups(queue, states)
+  local enters, leaves, kept, over = {}, {}, {}, {}
+  local function enter(ref, state) enters[#enters + 1], enters[#enters + 2] = 0, ref .. ' ' .. state.name end
+  local function leave(ref, state) leaves[#leaves + 1] = ref .. ' ' .. state.name end
+
+  local function rearrange(state, allowed)
+    local refs, is_new = refs_in_group(queue, state.name, 0, allowed), {}
+    for _, ref in ipairs(refs) do is_new[ref] = true end
+    for _, ref in ipairs(state.before) do
+      if is_new[ref] then is_new[ref] = nil else leave(ref, state) end
+    end
+    for _, ref in ipairs(refs) do
+      if is_new[ref] then enter(ref, state) end
+    end
+    state.going, state.before = #refs, nil
+  end
+
+  for name, state in pairs(states) do
+    local allowed, going = number_allowed(queue, state), state.going
+    if state.before then
+      rearrange(state, allowed)
+    elseif allowed > going then
+      local refs = refs_in_group(queue, name, going, allowed - going)
+      for _, ref in ipairs(refs) do enter(ref, state) end
+      state.going = going + #refs
+    elseif allowed < going then
+      for _, ref in ipairs(refs_in_group(queue, name, allowed, going - allowed)) do leave(ref, state) end
+      state.going = allowed
+    end
+    if state.leased + state.waiting + state.held + state.stopped == 0 then
+      over[#over + 1] = name
+    else
+      kept[#kept + 1] = name
+      kept[#kept + 1] = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
+    end
+  end
+  call_in_batches('ZREM', K.going(queue.name), leaves)
+  call_in_batches('ZADD', K.going(queue.name), enters)
+  call_in_batches('HSET', K.groups(queue.name), kept)
+  call_in_batches('HDEL', K.groups(queue.name), over)
+end
+
+-- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
+local function enter_groups(queue, states, refs, names)
+  if not refs[1] then return end
+  local failed = call('EXISTS', K.pinned(queue.name)) == 1 and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
+  local members, free, number = {}, {}, 0
+  for i, ref in ipairs(refs) do
+    local name = names[i]
+    if name == '' then
+      free[#free + 1], free[#free + 2] = 0, ref .. ' '
+    else
+      remember_going(queue, states[name])
+      number = number + 1
+      members[2 * number - 1], members[2 * number] = 0, name .. (failed[i] and '\0000' or '\0001') .. ref
+      states[name].waiting = states[name].waiting + 1
+    end
+  end
+  local before = call('ZCARD', K.grouped(queue.name))
+  call_in_batches('ZADD', K.grouped(queue.name), members)
+  call_in_batches('ZADD', K.going(queue.name), free)
+  if call('ZCARD', K.grouped(queue.name)) == before + number then return end
+  -- One was still there that had left its queue.
+  for name, state in pairs(states) do
+    state.waiting = 0
+    repeat
+      local found = #refs_in_group(queue, name, state.waiting, 1000)
+      state.waiting = state.waiting + found
+    until found < 1000
+  end
+end
+
+-- Messages that could go leave their groups; the caller saves them.
+local function leave_groups(queue, states, refs, names)
+  local members, going = {}, {}
+  for i, ref in ipairs(refs) do
+    local name = names[i]
+    going[i] = ref .. ' ' .. name
+    if name ~= '' then
+      members[#members + 1], members[#members + 2] = name .. '\0000' .. ref, name .. '\0001' .. ref
+      states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1
+    end
+  end
+  call_in_batches('ZREM', K.going(queue.name), going)
+  call_in_batches('ZREM', K.grouped(queue.name), members)
+end
+
+-- Those of some refs that failed hold their groups no more. Of each the group, or false.
+local function drop_pins(queue, refs)
+  local pinned, failed = {}, {}
+  if call('EXISTS', K.pinned(queue.name)) == 0 then return pinned end
+  for first = 1, #refs, 1000 do
+    local last = math.min(first + 999, #refs)
+    for i, name in ipairs(call('HMGET', K.pinned(queue.name), unpack(refs, first, last))) do
+      pinned[first + i - 1] = name
+      if name then failed[#failed + 1] = refs[first + i - 1] end
+    end
+  end
+  call_in_batches('HDEL', K.pinned(queue.name), failed)
+  return failed[1] and pinned or {}
+end
+
+-- Messages are leased no more: their groups have room for others. Before the leases are removed.
+local function end_group_leases(queue, refs)
+  local names, pinned = {}, drop_pins(queue, refs)
+  for first = 1, #refs, 1000 do
+    for _, value in ipairs(call('HMGET', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))) do
+      names[#names + 1] = value and string.match(value, '\n(.*)$') or ''
+    end
+  end
+  local states = load_groups(queue, names)
+  for i, name in ipairs(names) do
+    if name ~= '' then states[name].leased = math.max(states[name].leased - 1, 0) end
+    if name ~= '' and pinned[i] == name then states[name].held = math.max(states[name].held - 1, 0) end
+  end
+  save_groups(queue, states)
+end
+
+-- Messages left the queue without a lease: what they held goes on.
+local function unpin(queue, refs)
+  local pinned, names = drop_pins(queue, refs), {}
+  for i = 1, #refs do
+    if pinned[i] then names[#names + 1] = pinned[i] end
+  end
+  if not names[1] then return end
+  local states = load_groups(queue, names)
+  for i, ref in ipairs(refs) do
+    local state = states[pinned[i]]
+    if state then
+      remember_going(queue, state)
+      -- Where it stood before all others, whatever its place in time: what is behind it may be older.
+      state.waiting = state.waiting - call('ZREM', K.grouped(queue.name), state.name .. '\0000' .. ref)
+      state.held = math.max(state.held - 1, 0)
+    end
+  end
+  save_groups(queue, states)
+end
+
+-- Messages came back that failed, and hold their groups until they are settled.
+local function pin(queue, refs, names)
+  if not refs[1] then return end
+  local states, pins = load_groups(queue, names), {}
+  for i, ref in ipairs(refs) do
+    pins[2 * i - 1], pins[2 * i] = ref, names[i]
+    states[names[i]].held = states[names[i]].held + 1
+  end
+  call_in_batches('HSET', K.pinned(queue.name), pins)
+  save_groups(queue, states)
+end
+
+-- Groups of which a message was given up stand still until somebody releases them.
+local function stop_groups(queue, names, now)
+  if not names[1] then return end
+  local states = load_groups(queue, names)
+  for _, state in pairs(states) do state.stopped = math.max(now or 1, 1) end
+  save_groups(queue, states)
+end
+
+local function stop_groups_of(queue, leases, now)
+  local names = {}
+  for _, lease in ipairs(leases) do names[#names + 1] = lease.group end
+  stop_groups(queue, names, now)
+end
+
+-- Of leases that ended what came back holds its group, until it is settled; what was given up stops it, where the queue says so.
+-- has_failed: all were begun; known: as of attempts, what failed before; expired: batches by reason.
+local function note_failures(queue, refs, leases, has_failed, known, expired, now)
+  local failed, names, reasons, stopped = {}, {}, {}, {}
+  for reason, batch in pairs(expired) do
+    for _, ref in ipairs(batch.refs) do reasons[ref] = reason end
+  end
+  for i, ref in ipairs(refs) do
+    local name, reason = leases[i].group, reasons[ref]
+    if name and not reason and (has_failed or known[i]) then
+      failed[#failed + 1], names[#names + 1] = ref, name
+    elseif name and reason and reason ~= V.time_limit then
+      stopped[#stopped + 1] = name
+    end
+  end
+  pin(queue, failed, names)
+  if queue.on_failure == V.stop then stop_groups(queue, stopped, now) end
+end
+
+-- What follows from a definition that was changed, or from what was repaired.
+local function review_groups(queue, names)
+  save_groups(queue, load_groups(queue, names))
+end
+
+-- Members that keep these keys in real tables: small ones are lists, which are searched from their heads. No group has
+-- such a name, and the other one is the last of all that may go.
+local function keep_group_tables(queue_name)
+  call('HSET', K.groups(queue_name), string.rep('.', V.longest_group + 1), '0 0 0 0 0')
+  call('ZADD', K.going(queue_name), '+inf', V.anchor)
+end
+
+-- Fields with the group of a message, where they do not say it themselves.
+local function with_group(fields, group)
+  if not group then return fields end
+  local named = {F.told_group, group}
+  for i = 1, #fields, 2 do
+    if fields[1] == F.body and fields[i] == F.in_group then return fields end
+    named[i + 2], named[i + 3] = fields[i], fields[i + 1]
+  end
+  return named
+end

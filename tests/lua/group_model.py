@@ -1,0 +1,296 @@
+"""A queue with groups, driven at random, and a model of it that says which message is the next one at any time.
+
+The server is asked what it gave and what came back; the model says whether it might. `check_groups` compares what the
+scripts count with what is leased and waits, after each step.
+"""
+
+from __future__ import annotations
+
+import random
+
+from grouped import check_groups, grouping, groups_of, put
+from world import ref as ref_of
+
+from ampsq.protocol.schema import LEASES_ANCHOR
+
+GROUPS = ([None], ["a"], ["a", "b", "c"], ["a", "b", "c", None], [f"g{i}" for i in range(12)])
+
+
+class Message:
+    """What the model knows of one: its group, where it is, how often it was delivered, whether it holds its group."""
+
+    def __init__(self, place, group):
+        self.ref, self.group, self.state = place, group, "waiting"
+        self.deliveries, self.is_failed, self.lease = 0, False, None
+        self.is_read = self.is_scheduled = False
+
+
+class GroupedHistory:
+    """One history of a queue `work` over `orders`."""
+
+    def __init__(self, world, seed):
+        self.world, self.random = world, random.Random(seed)  # noqa: S311
+        self.concurrency = self.random.choice([1, 1, 1, 2, 5])
+        self.failure = self.random.choice(["hold", "pass", "stop"])
+        self.limit = self.random.choice([0, 0, 2, 3])
+        self.redelivery = self.random.choice([0, 0, 700])
+        self.lease = self.random.choice([0, 3_000])
+        self.groups = self.random.choice(GROUPS)
+        self.messages, self.stopped, self.number = {}, set(), 0
+        self.acknowledged, self.subscriptions = [], []
+        self.define()
+        for _ in range(3):
+            self.subscriptions.append(world.subscribe("work", asked=self.random.choice([1, 2, 5, 50])))
+
+    def define(self):
+        policy = {"redelivery": self.redelivery, "longest": 7_000} if self.redelivery else None
+        self.world.queue(
+            "work", "orders", grouping=grouping(self.concurrency, self.failure), lease=self.lease, policy=policy,
+            deliveries=self.limit,
+        )  # fmt: skip
+
+    # what the model says
+
+    def leased_of(self, group):
+        return [m for m in self.messages.values() if m.group == group and m.state == "leased"]
+
+    def may_go(self):
+        """The messages that may be given now, the oldest first."""
+        found, waiting = [], {}
+        for message in sorted(self.messages.values(), key=self.place):
+            if message.state == "waiting":
+                waiting.setdefault(message.group, []).append(message)
+        for group, messages in waiting.items():
+            if group is None:
+                found += messages
+                continue
+            if group in self.stopped:
+                continue
+            failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
+            first = [m for m in messages if m.is_failed] if failed else messages
+            found += first[: max(self.concurrency - len(self.leased_of(group)), 0)]
+        return sorted(found, key=self.place)
+
+    def place(self, message):
+        """In their order of arrival; what was scheduled comes before all that is unread when its time has come."""
+        return not message.is_read and not message.is_scheduled, message.ref
+
+    def come_back(self, message, *, counted, delayed):
+        """A lease ended without settling the message."""
+        message.lease = None
+        before = message.deliveries
+        if counted and self.limit and before >= self.limit:
+            self.give_up(message)
+            return
+        message.state = "delayed" if delayed else "waiting"
+        if not counted:
+            message.deliveries -= 1
+        message.is_failed = self.failure != "pass" and message.group is not None and (counted or before > 1)
+
+    def give_up(self, message):
+        message.state, message.is_failed = "settled", False
+        if self.failure == "stop" and message.group is not None:
+            self.stopped.add(message.group)
+
+    def settle(self, message):
+        message.state, message.is_failed, message.lease = "settled", False, None
+
+    # what the server says
+
+    def leases(self):
+        state = self.world.state().get(":q:work:leases", {})
+        return {ref: value.split("\n")[0].split(" ") for ref, value in state.items() if ref != LEASES_ANCHOR}
+
+    def observe(self, *, is_exact=True):
+        """What was leased since: in the order of tokens each is the oldest that may go."""
+        leases = self.leases()
+        fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
+        for token, ref in fresh:
+            message, allowed = self.messages[ref], self.may_go()
+            assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
+            if is_exact:
+                assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
+            message.state, message.lease = "leased", str(token)
+            message.deliveries += 1
+            assert message.deliveries == int(leases[ref][2])
+            assert message.group is None or len(self.leased_of(message.group)) <= self.concurrency
+        assert {m.ref for m in self.messages.values() if m.state == "leased"} == set(leases)
+        check_groups(self.world, concurrency=self.concurrency, failure=self.failure)
+        assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
+
+    def note_read(self):
+        cursor = self.world.state().get(":q:work:cursors", {}).get("orders", "0-0 0").split(" ")[0]
+        for message in self.messages.values():
+            message.is_read = message.is_read or message.ref <= ref_of(cursor)
+
+    def has_room(self):
+        state = self.world.state()
+        return [id_ for id_ in self.subscriptions if int(state[f":s:{id_}"]["leased"]) < int(state[f":s:{id_}"]["max"])]
+
+    # what happens
+
+    def step(self):
+        self.world.now += 1
+        self.note_read()
+        getattr(self, self.random.choice(self.kinds))()
+        self.observe()
+        if self.may_go() and self.has_room():
+            # Whoever is free takes.
+            taker = self.random.choice(self.has_room())
+            self.note_read()
+            self.world.take(taker, 50)
+            self.observe()
+            left = self.may_go()
+            assert not left or taker not in self.has_room(), ("stuck", [(m.ref, m.group) for m in left])
+
+    kinds = (
+        *("publish", "publish", "publish_later", "take", "take", "settle_some", "settle_some", "settle_some"),
+        *("administer", "pass_time", "leave", "redefine", "release"),
+    )
+
+    def publish(self, **when):
+        pairs = []
+        for _ in range(self.random.randint(1, 8)):
+            self.number += 1
+            pairs.append((self.random.choice(self.groups), self.number))
+        self.note(put(self.world, *pairs, **when), pairs, "scheduled" if when else "waiting")
+
+    def note(self, refs, pairs, state):
+        for ref, (group, _) in zip(refs, pairs, strict=True):
+            self.messages[ref] = Message(ref, group)
+            self.messages[ref].state, self.messages[ref].is_scheduled = state, state == "scheduled"
+
+    def publish_later(self):
+        self.publish(due=f"+{self.random.choice([100, 900, 4_000]) + self.number % 97}")
+
+    def pick_leased(self):
+        leased = sorted((m for m in self.messages.values() if m.state == "leased"), key=lambda m: m.ref)
+        return self.random.sample(leased, self.random.randint(0, len(leased)))
+
+    def items(self, messages):
+        return {"work": [(m.ref, m.lease) for m in messages]} if messages else {}
+
+    def take(self):
+        done = self.pick_leased()
+        items = self.items(done)
+        for message in done:
+            self.settle(message)
+            self.acknowledged.append(message)
+        self.world.take(self.random.choice(self.subscriptions), self.random.choice([0, 1, 2, 50]), items)
+
+    def settle_one(self, verb, messages):
+        items = self.items(messages)
+        period = self.random.choice([-1, 0, 0, 900 + self.number % 89]) if verb == "cancelled" else 0
+        for message in messages:
+            if verb in ("acknowledged", "expired"):
+                self.settle(message)
+                if verb == "expired":
+                    self.give_up(message)
+            else:
+                is_later = period > 0 or (period == -1 and self.redelivery > 0)
+                self.come_back(message, counted=verb == "cancelled", delayed=is_later)
+        if items:
+            assert self.world.settle(verb, items, period) == {}
+
+    def settle_some(self):
+        verb = self.random.choice(["acknowledged", "acknowledged", "cancelled", "cancelled", "expired", "given_back"])
+        self.settle_one(verb, self.pick_leased())
+
+    def administer(self):
+        """Somebody settles messages that nobody holds, by their bookmarks."""
+        waiting = sorted(m.ref for m in self.messages.values() if m.state in ("waiting", "delayed", "scheduled"))
+        chosen = self.random.sample(waiting, min(len(waiting), 2))
+        if chosen:
+            assert self.world.settle("acknowledged", {"work": [(ref, "") for ref in chosen]}) == {}
+        for ref in chosen:
+            self.settle(self.messages[ref])
+
+    def pass_time(self):
+        end = self.world.now + self.random.choice([20, 300, 2_000, 9_000])
+        for _ in range(200):
+            uncollected = self.uncollected()
+            self.note_read()
+            more, wait = self.world.sweep()
+            self.follow_time(uncollected)
+            if not more and (wait < 0 or self.world.now + wait > end):
+                break
+            self.world.now += max(wait, 0)
+        self.world.now = max(self.world.now, end)
+
+    def uncollected(self):
+        """Tokens of what was pushed and nobody picked up: that counts for nothing."""
+        return {message.token for id_ in self.subscriptions for message in self.world.inbox(id_)}
+
+    def follow_time(self, uncollected):
+        """What the sweep did of itself: leases that lapsed, and messages whose time came."""
+        leases, due = self.leases(), self.world.state().get(":due", {})
+        kinds = set()
+        for message in self.messages.values():
+            if message.state == "leased" and leases.get(message.ref, [""])[0] != message.lease:
+                kinds.add("lapsed")
+                counted = message.lease not in uncollected
+                self.come_back(message, counted=counted, delayed=counted and self.redelivery > 0)
+            elif message.state in ("delayed", "scheduled"):
+                kind = "ready" if message.state == "delayed" else "scheduled"
+                if f"{kind} work {message.ref}" not in due:
+                    kinds.add("due")
+                    message.state = "waiting"
+        self.observe(is_exact=len(kinds) < 2)
+
+    def leave(self):
+        """A consumer is gone; what it had not collected counts for nothing, the rest comes back with the sweep."""
+        if self.random.random() < 0.6:
+            return
+        gone = self.random.choice(self.subscriptions)
+        inbox = {message.token for message in self.world.inbox(gone)}
+        for message in self.messages.values():
+            if message.state == "leased" and message.lease in inbox:
+                self.come_back(message, counted=False, delayed=False)
+        self.world.unsubscribe(gone)
+        self.subscriptions.remove(gone)
+        self.subscriptions.append(self.world.subscribe("work", asked=self.random.choice([1, 2, 5, 50])))
+
+    def redefine(self):
+        """Another concurrency, or another policy; all that follows from it is done with the sweep."""
+        if self.random.random() < 0.7:
+            return
+        self.concurrency = self.random.choice([1, 2, 5])
+        # What holds its group stands before all others of it, also by `pass` later, which is not modelled.
+        if not any(message.is_failed for message in self.messages.values()):
+            self.failure = self.random.choice(["hold", "pass", "stop"])
+        self.define()
+        uncollected = self.uncollected()
+        self.world.sweep_all()
+        self.follow_time(uncollected)
+
+    def release(self):
+        for group in sorted(self.stopped):
+            self.world.run("release_group", self.world.now, "work", group)
+            self.stopped.discard(group)
+            for message in self.messages.values():
+                if message.group == group:
+                    message.is_failed = False
+
+    def drain(self):
+        """In the end everything is delivered, and of the groups nothing is left."""
+        for _ in range(3 * len(self.messages) + 20):
+            self.world.now += 10_000
+            self.pass_time()
+            self.release()
+            self.settle_one("acknowledged", [m for m in self.messages.values() if m.state == "leased"])
+            self.observe()
+            for id_ in self.subscriptions:
+                self.note_read()
+                self.world.take(id_, 50)
+                self.observe()
+            if all(m.state == "settled" for m in self.messages.values()):
+                break
+        assert [m.ref for m in self.messages.values() if m.state != "settled"] == []
+        state = self.world.state()
+        assert groups_of(self.world) == {}
+        assert not [
+            name
+            for name in (":q:work:grouped", ":q:work:pinned", ":q:work:sorted:none", ":q:work:ready")
+            if name in state
+        ]
+        assert list(state[":q:work:going"]) == [LEASES_ANCHOR]

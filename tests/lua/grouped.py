@@ -1,0 +1,82 @@
+"""What tests of queues with groups speak in: bodies of a group, and what the queue's keys say of its groups."""
+
+from __future__ import annotations
+
+import json
+
+from world import ref
+
+from ampsq.expressions import parse
+from ampsq.protocol.limits import LONGEST_GROUP
+from ampsq.protocol.schema import LEASES_ANCHOR
+
+ANCHOR = "." * (LONGEST_GROUP + 1)
+
+
+def grouping(concurrency=1, failure="hold", by="/g"):
+    """What define_queue takes."""
+    return f"{concurrency} {failure} {parse(by, 'group').json if by else ''}"
+
+
+def body(group, number):
+    return json.dumps({"g": group, "n": number} if group is not None else {"n": number})
+
+
+def put(world, *pairs, **when):
+    """Publish messages, each of a group and a number; gives their refs."""
+    reply = world.publish("orders", *[body(*pair) for pair in pairs], **when)
+    milliseconds, _, sequence = reply[2].partition("-")
+    return [ref(f"{milliseconds}-{int(sequence) + i}") for i in range(len(pairs))]
+
+
+def numbers(messages):
+    return [json.loads(message.body)["n"] for message in messages]
+
+
+def groups_of(world, queue="work"):
+    """Of each group how many are leased, may go, wait with a place, failed; and when it was stopped."""
+    found = world.state().get(f":q:{queue}:groups", {})
+    return {name: [int(part) for part in value.split(" ")] for name, value in found.items() if name != ANCHOR}
+
+
+def going(world, queue="work"):
+    """What may go, in its order: ref and group."""
+    found = world.state().get(f":q:{queue}:going", {})
+    return [tuple(member.split(" ", 1)) for member in sorted(found) if member != LEASES_ANCHOR]
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold"):
+    """Whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
+    state = world.state()
+    leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
+    placed = state.get(f":q:{queue}:sorted:none", {})
+    pinned = state.get(f":q:{queue}:pinned", {})
+    leased, waiting, failed = {}, {}, {}
+    for value in leases.values():
+        _, _, group = value.partition("\n")
+        if group:
+            leased[group] = leased.get(group, 0) + 1
+    for member in state.get(f":q:{queue}:grouped", {}):
+        group, _, ref = member.partition("\x00")
+        waiting.setdefault(group, []).append(ref)
+    for group in pinned.values():
+        failed[group] = failed.get(group, 0) + 1
+    states = groups_of(world, queue)
+    allowed = set()
+    for group in {*leased, *waiting, *failed, *states}:
+        n, k, w, h, stopped = states[group]
+        assert n == leased.get(group, 0), (group, states[group], leased)
+        assert w == len(waiting.get(group, ())), (group, states[group], waiting)
+        assert h == failed.get(group, 0), (group, states[group], failed)
+        refs = sorted(waiting.get(group, ()))
+        most = 0 if stopped else max(concurrency - n, 0)
+        if h and failure != "pass":
+            refs = [ref for ref in refs if ref[0] == "0"]
+        assert k == len(refs[:most]), (group, states[group], refs)
+        allowed |= {(ref[1:], group) for ref in refs[:most]}
+    found = going(world, queue)
+    assert {pair for pair in found if pair[1]} == allowed
+    # What is placed is in its group, or in none and may go.
+    assert set(placed) <= {ref[1:] for refs in waiting.values() for ref in refs} | {
+        ref for ref, group in found if not group
+    }

@@ -1,0 +1,24 @@
+"""Random histories of a queue with groups against a model of it, on each server and in the test kit's memory."""
+
+from __future__ import annotations
+
+import pytest
+from group_model import GroupedHistory
+
+
+def run_history(world, seed, steps=120):
+    history = GroupedHistory(world, seed)
+    for _ in range(steps):
+        history.step()
+    history.drain()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_of_groups_agree_with_the_model(world, seed):
+    run_history(world, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_many_random_histories_of_groups_agree_with_the_model(world, seed):
+    run_history(world, seed, steps=200)

@@ -1,0 +1,96 @@
+"""`check` finds what is wrong with the groups of a queue, and `repair` mends it; a rebuild leaves them as they were."""
+
+from __future__ import annotations
+
+import pytest
+from scene import pick_up
+
+from ampsq import Queue
+from ampsq.protocol.limits import LONGEST_GROUP
+from ampsq.protocol.schema import LEASES_ANCHOR, key
+
+
+@pytest.fixture
+def world(client):
+    """Of group a one is leased and two wait, of b one is leased; of c one failed and is delayed, and one waits."""
+    client.apply(
+        Queue(name="work", underlying_topic="orders", lease_period="1h", group_by="/g", max_per_subscription_backlog=9)
+    )
+    client.publish_many("orders", [{"g": group, "n": n} for n, group in enumerate("cabaac")])
+    subscription = client.subscribe("work", max_backlog=9)
+    failed, *_ = pick_up(subscription, 3)
+    failed.cancel(delay="1h")
+    assert subscription.get(0.05) is None
+    return client
+
+
+def kept(client):
+    """What the queue keeps of its groups."""
+    redis = client._store.redis
+    groups = redis.hgetall(key(client.instance, "groups", "work"))
+    grouped = redis.zrange(key(client.instance, "grouped", "work"), 0, -1)
+    going = redis.zrange(key(client.instance, "going", "work"), 0, -1)
+    return groups, grouped, going, redis.hgetall(key(client.instance, "pinned", "work"))
+
+
+def names(client, **options):
+    (found,) = client.admin.check("work", **options)
+    return {one.name: one.number for one in found.differences}
+
+
+def lose_all_counts(client, redis):
+    for name in ("a", "b", "c"):
+        redis.hdel(key(client.instance, "groups", "work"), name)
+
+
+def count_too_much(client, redis):
+    redis.hset(key(client.instance, "groups", "work"), "a", "2 0 2 0 0")
+
+
+def let_the_wrong_one_go(client, redis):
+    member = redis.zrange(key(client.instance, "grouped", "work"), 0, 0)[0]
+    redis.zadd(key(client.instance, "going", "work"), {member[3:] + b" a": 0})
+
+
+def lose_a_place(client, redis):
+    redis.zremrangebyrank(key(client.instance, "grouped", "work"), 0, 0)
+    redis.hset(key(client.instance, "groups", "work"), "a", "1 0 1 0 0")
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (count_too_much, {"group_count"}),
+        (let_the_wrong_one_go, {"group_place"}),
+        (lose_all_counts, {"group_count"}),
+        (lose_a_place, {"group_place"}),
+    ],
+)
+def test_what_is_wrong_with_groups_is_found_and_mended(world, redis, damage, found):
+    before = kept(world)
+    assert names(world) == {}
+    damage(world, redis)
+
+    assert set(names(world)) == found
+    assert set(names(world, repair=True)) == found
+
+    assert names(world) == {}
+    with world.subscribe("work", max_backlog=9) as subscription:
+        # What was placed anew has its place with the next dispatch.
+        assert subscription.get(0.05) is None
+    assert kept(world) == before
+
+
+def test_a_rebuild_gives_the_same_state(world):
+    before = kept(world)
+    world.admin.rebuild("work")
+    with world.subscribe("work", max_backlog=9) as subscription:
+        assert subscription.get(0.05) is None
+    assert kept(world) == before
+    assert names(world) == {}
+
+
+def test_the_keys_of_groups_keep_their_anchors(world):
+    groups, _, going, _ = kept(world)
+    assert groups[b"." * (LONGEST_GROUP + 1)] == b"0 0 0 0 0"
+    assert going == [LEASES_ANCHOR.encode()]

@@ -1,0 +1,185 @@
+"""Queues with groups, through clients: order, concurrency, what failures do, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ampsq import AsyncClient, LocalQueue, Queue
+from ampsq.base.errors import DefinitionError, GroupedQueue, QueueNotEmpty
+
+
+def defined(client, **elements):
+    client.apply(
+        Queue(
+            name="work",
+            underlying_topic="orders",
+            **({"group_by": "/customer", "max_per_subscription_backlog": 100} | elements),
+        )
+    )
+
+
+def order(customer, number):
+    return {"customer": customer, "n": number}
+
+
+def numbers(messages):
+    return [message.data["n"] for message in messages]
+
+
+def taken(subscription, timeout=0.2):
+    """All that is given now."""
+    found = []
+    while message := subscription.get(timeout):
+        found.append(message)
+    return found
+
+
+def test_messages_of_one_group_come_one_after_the_other_and_others_beside_them(either):
+    client = either
+    defined(client)
+    client.publish_many("orders", [order("a", 1), order("a", 2), order("b", 3), order(None, 4), order(None, 5)])
+    with client.subscribe("work", max_backlog=10) as subscription:
+        first = taken(subscription)
+        assert [(message.group, message.data["n"]) for message in first] == [("a", 1), ("b", 3), (None, 4), (None, 5)]
+        first[0].ack()
+        subscription.flush()
+        assert [(message.group, message.data["n"]) for message in taken(subscription)] == [("a", 2)]
+
+
+def test_what_a_publisher_says_counts_instead_of_the_expression(either):
+    client = either
+    defined(client)
+    client.publish("orders", order("a", 1), group="x")
+    client.publish("orders", order("b", 2), group="x", headers={"h": "1"})
+    client.publish_many("orders", [order("c", 3), order("d", 4)], group="y")
+    with client.publisher("till") as publisher:
+        publisher.publish("orders", order("a", 5), group="z").bookmark  # noqa: B018
+    with client.subscribe("work", max_backlog=10) as subscription:
+        found = taken(subscription)
+        assert [(message.group, message.data["n"]) for message in found] == [("x", 1), ("y", 3), ("z", 5)]
+        assert found[0].headers == {}
+        found[0].ack()
+        subscription.flush()
+        (second,) = taken(subscription)
+        assert (second.group, second.headers) == ("x", {"h": "1"})
+
+
+def test_bodies_that_no_expression_reads_have_the_groups_of_their_publisher(client):
+    client.apply(
+        LocalQueue(
+            name="work",
+            underlying_topic="orders",
+            message_type="binary",
+            group_concurrency=1,
+            max_per_subscription_backlog=9,
+        )
+    )
+    client.publish("orders", b"\x00\x01", group="a")
+    client.publish("orders", b"\x00\x02", group="a")
+    client.publish("orders", b"\x00\x03")
+    with client.subscribe("work", max_backlog=10) as subscription:
+        found = taken(subscription)
+        assert [(message.group, message.data) for message in found] == [("a", b"\x00\x01"), (None, b"\x00\x03")]
+
+
+async def work_with_asyncio(url, instance):
+    async with AsyncClient(url, instance=instance) as client:
+        elements = {"group_by": "/customer", "group_concurrency": 2, "max_per_subscription_backlog": 10}
+        await client.apply(Queue(name="work", underlying_topic="orders", **elements))
+        await client.publish("orders", order("a", 1), group="x")
+        await client.publish_many("orders", [order("a", 2), order("a", 3), order("a", 4)])
+        async with await client.subscribe("work", max_backlog=10) as subscription:
+            found = [await subscription.get(1.0) for _ in range(3)]
+            assert [(message.group, message.data["n"]) for message in found] == [("x", 1), ("a", 2), ("a", 3)]
+            assert await subscription.get(0.1) is None
+            await found[1].ack()
+            await subscription.flush()
+            assert (await subscription.get(1.0)).data["n"] == 4
+
+
+def test_the_same_with_asyncio(valkey, instance):
+    asyncio.run(work_with_asyncio(valkey.url, instance))
+
+
+def test_a_large_body_that_is_pushed_says_its_group(client):
+    defined(client)
+    with client.subscribe("work", max_backlog=2) as subscription:
+        assert subscription.get(0.05) is None
+        client.publish("orders", order("a", 1) | {"text": "x" * 30_000})
+        message = subscription.get(5.0)
+        assert (message.group, message.data["n"]) == ("a", 1)
+
+
+def test_somebody_elses_entry_has_its_group_and_shows_only_its_fields(client):
+    defined(client)
+    client.publish("orders", order("a", 1))
+    client._store.redis.xadd(f"{{{client.instance}}}:log:orders", {"customer": "a", "n": "2"})
+    with client.subscribe("work", max_backlog=2) as subscription:
+        (first,) = taken(subscription)
+        first.ack()
+        subscription.flush()
+        (second,) = taken(subscription)
+        assert second.group == "a"
+        assert second.data == {"customer": "a", "n": "2"}
+
+
+@pytest.mark.parametrize(
+    ("elements", "refused"),
+    [
+        ({"priority": "/price"}, "priority: does not go with group_by"),
+        ({"barrier_expression": "/end = 1"}, "barrier_expression: does not go with group_by"),
+        ({"ring_size": 5}, "ring_size: does not go with group_by"),
+        ({"target_queue_depth": 1_000}, "target_queue_depth: does not go with group_by"),
+        ({"semantics": "at-most-once"}, "semantics: 'at-most-once' does not go with group_by"),
+        ({"group_concurrency": 0}, "group_concurrency"),
+        ({"group_by": "1"}, "no field is in it"),
+        ({"on_group_failure": "wait"}, "on_group_failure"),
+        ({"message_type": "binary"}, "group_by"),
+    ],
+)
+def test_what_does_not_go_with_groups_is_refused(elements, refused):
+    with pytest.raises(DefinitionError) as refusal:
+        Queue(**({"name": "work", "group_by": "/customer"} | elements))
+    assert refused in str(refusal.value)
+
+
+def test_a_failure_policy_without_groups_is_refused():
+    with pytest.raises(DefinitionError, match="on_group_failure: the queue has no groups"):
+        Queue(name="work", on_group_failure="hold")
+
+
+def test_defaults_follow_from_the_concurrency():
+    assert Queue(name="w", group_by="/g").on_group_failure == "hold"
+    assert Queue(name="w", group_by="/g").group_concurrency == 1
+    assert Queue(name="w", group_by="/g", group_concurrency=2).on_group_failure == "pass"
+    assert Queue(name="w", group_concurrency=1).is_grouped
+    assert not Queue(name="w").is_grouped
+    for given in ({"group_by": "/g"}, {"group_concurrency": 1}, {"group_concurrency": 3, "on_group_failure": "stop"}):
+        queue = Queue(name="w", **given)
+        assert queue.elements() == {"name": "w", **given}
+        assert Queue.from_json(queue.to_json()) == queue
+
+
+def test_a_filter_of_a_subscription_is_refused(client):
+    defined(client)
+    with pytest.raises(GroupedQueue):
+        client.subscribe("work", filter="/n > 1")
+    with client.subscribe("work") as subscription, pytest.raises(GroupedQueue):
+        subscription.replace(filter="/n > 1")
+
+
+def test_groups_begin_and_end_only_while_the_queue_is_empty(client):
+    defined(client)
+    client.publish("orders", order("a", 1))
+    for group_by in (None, "/n"):
+        with pytest.raises(QueueNotEmpty):
+            defined(client, group_by=group_by)
+    defined(client, group_concurrency=3)
+    with client.subscribe("work") as subscription:
+        subscription.get(1.0).ack()
+    defined(client, group_by=None)
+    client.publish_many("orders", [order("a", 1), order("a", 2)])
+    with client.subscribe("work", max_backlog=5) as subscription:
+        assert numbers(taken(subscription)) == [1, 2]
