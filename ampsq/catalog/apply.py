@@ -107,7 +107,7 @@ def _trees(queue: Queue) -> list[str]:
 
 
 def _grouping(queue: Queue) -> str:
-    """How many of a group may be leased, what a failure does, and the tree of its name; "" without groups."""
+    """Return how many of a group may be leased, what a failure does, and the tree of its name; "" without groups."""
     if not queue.is_grouped:
         return ""
     tree = parse(queue.group_by, "group").json if queue.group_by is not None else ""

@@ -29,7 +29,7 @@ _AHEAD: Final = 64
 
 
 class _Counts(NamedTuple):
-    """What tells whether something happened in a queue."""
+    """Figures that tell whether something happened in a queue."""
 
     entered: int = 0
     settled: int = 0

@@ -234,7 +234,7 @@ class Queue(Definition):
 
     @property
     def is_grouped(self) -> bool:
-        """Whether its messages may be in groups."""
+        """Return whether its messages may be in groups."""
         return self.group_concurrency is not None
 
     def feeds_from(self, topic: str) -> bool:

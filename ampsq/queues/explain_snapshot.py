@@ -288,7 +288,7 @@ class Snapshot:
 
     @property
     def group_holders(self) -> list[tuple[str, int]]:
-        """Who holds messages of its group, and since when, ms; of the first leases."""
+        """Holders of messages of its group, and since when, ms; of the first leases."""
         found = []
         for row in self._rows.get("group_holder", ()):
             name, since, client = row.split(" ", 2)

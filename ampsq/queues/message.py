@@ -62,7 +62,7 @@ class MessageView:
 
     @property
     def group(self) -> str | None:
-        """Its group, of a queue that has groups (docs/groups.md); None of a message that is in none."""
+        """Name of the group, of a queue that has groups (docs/groups.md); None of a message that is in none."""
         return group_of(self._parts)
 
     @property

@@ -25,7 +25,7 @@ def duty(client):
 
 
 def again(duty):
-    """It is time for the next sample."""
+    """Let the time of the next sample come."""
     duty._wanted_at = float("-inf")
     return duty
 
@@ -36,7 +36,7 @@ def history(client, queue="work", range_="15m"):
 
 
 def commands(client):
-    """How often each command was called, but those of this question."""
+    """Number of calls of each command, but those of this question."""
     found = client._store.redis.info("commandstats")
     return {name: each["calls"] for name, each in found.items() if name not in {"cmdstat_info", "cmdstat_ping"}}
 

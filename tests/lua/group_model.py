@@ -17,7 +17,7 @@ GROUPS = ([None], ["a"], ["a", "b", "c"], ["a", "b", "c", None], [f"g{i}" for i 
 
 
 class Message:
-    """What the model knows of one: its group, where it is, how often it was delivered, whether it holds its group."""
+    """A message of the model: its group, where it is, how often it was delivered, whether it holds its group."""
 
     def __init__(self, place, group):
         self.ref, self.group, self.state = place, group, "waiting"
@@ -102,7 +102,7 @@ class GroupedHistory:
         return {ref: value.split("\n")[0].split(" ") for ref, value in state.items() if ref != LEASES_ANCHOR}
 
     def observe(self, *, is_exact=True):
-        """What was leased since: in the order of tokens each is the oldest that may go."""
+        """Check what was leased since: in the order of tokens each is the oldest that may go."""
         leases = self.leases()
         fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
         for token, ref in fresh:
@@ -222,7 +222,7 @@ class GroupedHistory:
         return {message.token for id_ in self.subscriptions for message in self.world.inbox(id_)}
 
     def follow_time(self, uncollected):
-        """What the sweep did of itself: leases that lapsed, and messages whose time came."""
+        """Take over what the sweep did: leases that lapsed, and messages whose time came."""
         leases, due = self.leases(), self.world.state().get(":due", {})
         kinds = set()
         for message in self.messages.values():

@@ -1,4 +1,4 @@
-"""What tests of queues with groups speak in: bodies of a group, and what the queue's keys say of its groups."""
+"""Words of tests of queues with groups: bodies of a group, and what the queue's keys say of its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
 def grouping(concurrency=1, failure="hold", by="/g"):
-    """What define_queue takes."""
+    """Arguments of define_queue."""
     return f"{concurrency} {failure} {parse(by, 'group').json if by else ''}"
 
 
@@ -40,13 +40,13 @@ def groups_of(world, queue="work"):
 
 
 def going(world, queue="work"):
-    """What may go, in its order: ref and group."""
+    """Messages that may go, in their order: ref and group."""
     found = world.state().get(f":q:{queue}:going", {})
     return [tuple(member.split(" ", 1)) for member in sorted(found) if member != LEASES_ANCHOR]
 
 
 def check_groups(world, queue="work", concurrency=1, failure="hold"):
-    """Whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
+    """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
     placed = state.get(f":q:{queue}:sorted:none", {})

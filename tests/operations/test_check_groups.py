@@ -25,7 +25,7 @@ def world(client):
 
 
 def kept(client):
-    """What the queue keeps of its groups."""
+    """Keys that the queue keeps of its groups."""
     redis = client._store.redis
     groups = redis.hgetall(key(client.instance, "groups", "work"))
     grouped = redis.zrange(key(client.instance, "grouped", "work"), 0, -1)

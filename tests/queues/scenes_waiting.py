@@ -390,7 +390,7 @@ def grouped(stage, *bodies, **elements):
 
 
 def times_in(sentence, pattern):
-    """What is told of how long something lasts."""
+    """Text that says how long something lasts."""
     return re.search(pattern, sentence)[1]
 
 

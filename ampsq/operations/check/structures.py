@@ -192,7 +192,7 @@ async def _check_indexes(recheck: Recheck) -> None:
 
 
 async def _check_groups(recheck: Recheck) -> None:
-    """What is counted of groups, of a queue that has some, and where their messages stand."""
+    """Check the counts of groups, of a queue that has some, and where their messages stand."""
     for source in ("placed", "groups", "leases", "going"):
         cursor = "0"
         while True:

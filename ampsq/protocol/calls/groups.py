@@ -18,7 +18,7 @@ _WIDTH = 7
 
 
 class GroupCounts(NamedTuple):
-    """What a queue counts of one group.
+    """Counts of one group of a queue.
 
     Attributes:
         name: the group.

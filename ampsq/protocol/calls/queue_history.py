@@ -1,4 +1,4 @@
-"""What a queue's figures were over the last 15 minutes, 6 hours and 7 days, in buckets of time.
+"""Figures of a queue over the last 15 minutes, 6 hours and 7 days, in buckets of time.
 
 A bucket has the figures as they were when it was written last. Its field is its place in a ring, so that writing it
 again, late, or by two coordinators does no harm, and a queue's history has a length of its own.
@@ -30,7 +30,7 @@ RANGES: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class HistorySample:
-    """What a queue's figures were.
+    """Former figures of a queue.
 
     Attributes:
         at: ms of the server's clock.
