@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "readers": "List the subscriptions to topics with what they use of the limits of slow clients.",
     "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
     "queues": "List the queues with their figures, or show one.",
-    "groups": "Show the groups of a queue: which of them wait, and which stand still; let one go on.",
+    "groups": "Show the groups of a queue, or let one go on.",
     "explain": "Say why a message is where it is.",
     "history": "Tell a message's life as a timeline.",
     "top": "Watch queues, subscriptions, progress and links live: what waits, what comes in and goes out.",
