@@ -51,6 +51,7 @@ LISTINGS = {
     "replication": ([], True),
     "sow": (["work"], True),
     "check": (["work"], True),
+    "groups": (["work"], False),
     "explain": (["work"], True),
     "history": (["LETTER"], True),
     "acl": (["worker"], True),

@@ -34,6 +34,7 @@ CALLS = {
     "readers": [[]],
     "trim": [["orders"]],
     "queues": [[], ["work"], ["--watch"], ["-o", "csv"]],
+    "groups": [["work"], ["work", "--release", "a"]],
     "explain": [["work"]],
     "history": [[BOOKMARK]],
     "top": [["--once"]],

@@ -33,6 +33,7 @@ ENDING = {
     "readers": [],
     "trim": ["orders", "--age", "1h"],
     "queues": ["work"],
+    "groups": ["work"],
     "explain": ["work"],
     "history": ["BOOKMARK"],
     "check": ["work"],

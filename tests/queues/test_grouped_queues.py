@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ampsq import AsyncClient, LocalQueue, Queue
+from ampsq import AsyncClient, Destination, LocalQueue, Queue
 from ampsq.base.errors import DefinitionError, GroupedQueue, QueueNotEmpty
 
 
@@ -183,3 +183,33 @@ def test_groups_begin_and_end_only_while_the_queue_is_empty(client):
     client.publish_many("orders", [order("a", 1), order("a", 2)])
     with client.subscribe("work", max_backlog=5) as subscription:
         assert numbers(taken(subscription)) == [1, 2]
+
+
+def sent(*names):
+    topics = [{"name": name} for name in names]
+    return Destination(name="ldn", sync_type="async", addresses=["redis://localhost:1#ldn-1"], topics=topics)
+
+
+def test_a_queue_with_groups_that_a_destination_is_sent_is_refused(client):
+    defined(client)
+    with pytest.raises(DefinitionError, match="has groups, and Destination 'ldn' is sent it"):
+        client.apply(sent("work", "orders"))
+    client.apply(sent("orders"))
+    client.apply(Queue(name="mail", underlying_topic="letters"), sent("orders", "mail"))
+    with pytest.raises(DefinitionError, match="has groups"):
+        client.apply(Queue(name="mail", underlying_topic="letters", group_by="/c"))
+
+
+def test_a_worker_that_is_gone_blocks_its_group_no_longer_than_its_lease(client, connect, start_coordinator):
+    defined(client, lease_period="500ms")
+    start_coordinator()
+    client.publish_many("orders", [order("a", 1), order("a", 2)])
+    gone = client.subscribe("work", max_backlog=5)
+    assert gone.get(5.0).data["n"] == 1
+    gone.replace(max_backlog=0)
+    with connect().subscribe("work", max_backlog=5) as other:
+        first = other.get(20.0)
+        assert (first.data["n"], first.delivery) == (1, 2)
+        assert other.get(0.1) is None
+        first.ack(wait=True)
+        assert other.get(20.0).data["n"] == 2

@@ -1,0 +1,53 @@
+"""`ampsq groups`: which groups of a queue stand still and wait, and letting one go on."""
+
+from __future__ import annotations
+
+import pytest
+from scene import pick_up
+
+from ampsq import Queue
+
+
+@pytest.fixture
+def grouped(defined):
+    """Two messages wait behind one of group a that is leased; group b was stopped."""
+    with defined.client() as client:
+        client.apply(
+            Queue(
+                name="mail", underlying_topic="letters", group_by="/g", on_group_failure="stop",
+                max_per_subscription_backlog=9,
+            )
+        )  # fmt: skip
+        client.publish_many("letters", [{"g": group} for group in "abaab"])
+        with client.subscribe("mail", max_backlog=9) as messages:
+            _, stopped = pick_up(messages, 2)
+            stopped.expire()
+            messages.flush()
+            assert messages.get(0.05) is None
+            yield defined
+
+
+def test_groups_that_stand_still_come_first(grouped):
+    head, first, second = grouped("groups", "mail").out.splitlines()
+    assert head.split() == ["group", "leased", "waiting", "failed", "stopped", "oldest"]
+    assert first.split()[:4] == ["b", "0", "1", "0"]
+    assert second.split()[:4] == ["a", "1", "2", "0"]
+    rows = grouped("groups", "mail", "--json").json
+    assert [(row["group"], row["leased"], row["waiting"], row["failed"]) for row in rows] == [
+        ("b", 0, 1, 0),
+        ("a", 1, 2, 0),
+    ]
+    assert rows[0]["stopped"] is not None
+    assert rows[1]["stopped"] is None
+    assert "2 groups; --top shows more" in grouped("groups", "mail", "--top", "1").err
+
+
+def test_a_group_is_released(grouped):
+    assert "group b goes on" in grouped("groups", "mail", "--release", "b").err
+    assert "was neither held nor stopped" in grouped("groups", "mail", "--release", "b").err
+    assert [row["stopped"] for row in grouped("groups", "mail", "--json").json] == [None, None]
+
+
+def test_a_queue_without_groups_has_none(defined):
+    assert "nothing of the queue is in a group now" in defined("groups", "work").err
+    assert "did you mean 'work'" in defined("groups", "wrok", code=1).err
