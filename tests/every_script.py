@@ -29,6 +29,7 @@ from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
+from ampsq.operations.groups import read_groups, release_group
 from ampsq.operations.upgrade import upgrade_instance
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import browse as browse_calls
@@ -164,6 +165,21 @@ def settle_in_every_way(work):
     bookmark = work.publish("orders", {"id": 30})[0]
     assert work.run(work.session.ack("work", [bookmark], "expire", reason="void")) == 1
     work.run(work.session.ack("work", None, "ack", "/id >= 0"))
+
+
+def hold_a_group(work):
+    """A message that fails holds its group, until somebody releases it."""
+    work.apply(Queue(name="payments", group_by="/customer", max_per_subscription_backlog=5, redelivery_delay="1h"))
+    work.publish("payments", *({"customer": "alice", "id": number} for number in range(2)))
+    with work.subscription("payments", 1) as (core, channel):
+        ((parts, _),) = work.take(core, channel, 1)
+        refs = [parts[5].split(b"\n")[0]]
+        work.store.call(calls.settle("cancelled", b"payments", refs, [parts[1]], by=core.registration.id))
+    (held,) = work.run(read_groups("payments", 10)).groups
+    assert (held.group, held.waiting, held.failed) == ("alice", 1, 1)
+    assert work.run(release_group("payments", "alice"))
+    assert not work.run(release_group("payments", "alice"))
+    work.run(work.session.ack("payments", None, "ack", "/id >= 0"))
 
 
 def look(work):
@@ -552,6 +568,7 @@ WORK = [
         consume,
         publish_once,
         settle_in_every_way,
+        hold_a_group,
         look,
         filters_and_views,
         actions,

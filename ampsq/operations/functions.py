@@ -53,15 +53,18 @@ async def functions_at() -> list[FunctionState]:
     return found + [FunctionState(name, "", "other") for name in sorted(texts)]
 
 
-async def load_functions() -> list[FunctionState]:
+async def load_functions(*, again: bool = True) -> list[FunctionState]:
     """Load what of this release is missing or was replaced; gives the functions as they were before.
+
+    Args:
+        again: False leaves another text under a name of ours, which somebody who may do so put there.
 
     Raises:
         NotPermitted: this user may not load functions.
     """
     before = await functions_at()
     for each in before:
-        if each.state == "replaced":
+        if each.state == "replaced" and again:
             await load_function(function(each.verb), replace=True)
         elif each.state == "missing":
             try:
@@ -86,7 +89,7 @@ async def remove_others() -> Sequence[str]:
 
 
 async def keep_functions() -> bool:
-    """Load the functions where the server has no users; gives whether it has them now.
+    """Load the missing functions where the server has no users; gives whether it has them now.
 
     Raises:
         Unavailable: the server does not answer.
@@ -100,7 +103,7 @@ async def keep_functions() -> bool:
         # A server that lets not everybody ask has users; and the one of `memory://` has no functions.
         return False
     try:
-        await load_functions()
+        await load_functions(again=False)
     except AmpsqError:
         # Its memory or its disk is full, or it has too few replicas: it takes none now, and scripts do the same.
         return False

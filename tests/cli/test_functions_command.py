@@ -16,6 +16,14 @@ from ampsq.protocol.request import command
 OTHER = "ampsq_take_00000000000000000000"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _coordinator_without_functions():
+    """Let the coordinator of this file's server load none, which it would do at any time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AMPSQ_FUNCTIONS", "off")
+        yield
+
+
 @pytest.fixture
 def functions(defined):
     """The command, on a server that has no functions of ours before and after."""

@@ -69,7 +69,7 @@ def test_nothing_is_done_where_nobody_can_be_asked(ampsq, plain):
 
 
 @pytest.mark.parametrize(
-    ("found", "said"), [("3", "it is too old for one step"), ("6", "a later release wrote it"), ("x", "in format x")]
+    ("found", "said"), [("3", "it is too old for one step"), ("7", "a later release wrote it"), ("x", "in format x")]
 )
 def test_where_one_cannot_be_upgraded_none_is_and_a_sentence_says_which(ampsq, plain, found, said):
     plain.hset("{format4-tyo}:instance", "format", found)

@@ -67,6 +67,8 @@ NOT_REPEATED = {
     "define_conflated", "remove_conflated",
     # Its window may be over when it is sent again.
     "publish_once",
+    # A message that failed since would be released by the second run.
+    "release_group",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
 SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal"}

@@ -67,11 +67,12 @@ CALLS = {
     "retry_action": ("retry_action", "copy", 1),
     "drop_failed": ("drop_failed", "copy", 1),
     "trim": ("trim", "orders"),
+    "release_group": ("release_group", "work", "alice"),
 }
 #: What only looks.
 LOOKS = """
-    actions address_settings dead_letters definitions destinations explain failed_events history message_type plan
-    publishers queue_stats queues readers replication sync_states topics views
+    actions address_settings dead_letters definitions destinations explain failed_events groups history message_type
+    plan publishers queue_stats queues readers replication sync_states topics views
 """
 ROLES = ("publisher", "worker", "gateway")
 

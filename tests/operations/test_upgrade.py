@@ -194,7 +194,7 @@ def test_without_any_line_of_the_step_the_instance_is_another_one(  # noqa: PLR0
     ("found", "said"),
     [
         ("3", "it is too old for one step"),
-        ("6", "a later release wrote it"),
+        ("7", "a later release wrote it"),
         ("5>6", "being upgraded, from format 5 to 6"),
         ("", "nobody opened it yet"),
         ("many", "stored in format many"),
