@@ -98,6 +98,6 @@ def test_a_file_in_its_place_and_a_place_where_nothing_can_be_written_are_named(
     assert "Missing argument 'FOLDER'" in alone("init", code=2).err
 
 
-def test_an_empty_folder_is_taken(alone):
-    alone("init", ".")
-    assert {each.name for each in alone.folder.iterdir()} == FILES
+def test_an_empty_folder_is_taken(run):
+    run("init", ".")
+    assert {each.name for each in run.folder.iterdir()} == FILES
