@@ -265,7 +265,7 @@ def test_a_queue_is_purged_of_all_that_waits_or_is_leased_after_being_counted(si
         # when
         page.get_by_role("link", name="Purge the queue").click()
         expect(page.get_by_text("4 messages wait or are leased now.")).to_be_visible()
-        page.get_by_label("Why").fill("not wanted")
+        page.get_by_label("The reason").fill("not wanted")
         confirm(page, "Purge")
         # then
         expect(page.get_by_role("status")).to_have_text("4 messages of work were expired")

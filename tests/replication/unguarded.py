@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from ampsq.protocol import scripts
+from ampsq.protocol import functions, scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +49,15 @@ def without(guard):
         yield
         return
     read_without(guard.file)
-    scripts.script.cache_clear()
+    _forget_texts()
     try:
         with mock.patch.object(scripts, "_read", read_without):
             yield
     finally:
-        scripts.script.cache_clear()
+        _forget_texts()
+
+
+def _forget_texts():
+    """Compose scripts anew, and functions: the server has none of a changed text, so that scripts are called."""
+    scripts.script.cache_clear()
+    functions.function.cache_clear()
