@@ -27,7 +27,7 @@ from scene import Journal
 from ampsq import Client
 from ampsq.base.errors import AmpsqError
 from ampsq.coordinator import Coordinator
-from ampsq.operations.functions import load_functions
+from ampsq.operations.functions import keep_functions
 from ampsq.operations.roles import rules
 from ampsq.protocol.functions import are_used
 from ampsq.testing.clock import Clock
@@ -139,7 +139,7 @@ def launch(kind, directory, *, appendonly=False, options=(), **process_options):
         _wait_for(server, log)
         if are_used():
             with contextlib.suppress(AmpsqError), contextlib.closing(Store(server.url, "", retry_timeout=0.0)) as store:
-                store.run(load_functions())
+                store.run(keep_functions())
     except BaseException:
         server.end()
         raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.base.errors import AmpsqError, NotPermitted, ScriptBug
 from ampsq.protocol.functions import HOT, function
-from ampsq.protocol.reads.functions import delete_function, has_users, list_functions, load_function
+from ampsq.protocol.reads.functions import delete_function, has_users, list_functions, load_function, may_list_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ async def keep_functions() -> bool:
     try:
         if all(each.state != "missing" for each in await functions_at()):
             return True
-        if await has_users():
+        if not await may_list_users() or await has_users():
             return False
     except (NotPermitted, ScriptBug):
         # A server that lets not everybody ask has users; and the one of `memory://` has no functions.

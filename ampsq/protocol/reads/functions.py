@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.protocol.functions import PREFIX
 from ampsq.protocol.replies import plain
@@ -17,9 +17,12 @@ __all__ = [
     "has_users",
     "list_functions",
     "load_function",
+    "may_list_users",
     "read_function",
     "text_of",
 ]
+
+_MAY_LIST_USERS: Final = "return redis.acl_check_cmd('ACL', 'LIST') and 1 or 0"
 
 
 class LoadedFunction(NamedTuple):
@@ -66,10 +69,15 @@ def delete_function(name: str) -> Call[bool]:
     return Call(None, ["FUNCTION", "DELETE", name], bool)
 
 
+def may_list_users() -> Call[bool]:
+    """Ask whether this user may list users; asked so, since a server notes each call that it refuses."""
+    return command(["EVAL", _MAY_LIST_USERS, 0], bool)
+
+
 def has_users() -> Call[bool]:
     """Ask whether the server has users beside the default one, or that is not allowed everything.
 
-    Refused with `NotPermitted` where this user may not ask: then there are some.
+    Refused with `NotPermitted` where this user may not ask, see `may_list_users`: then there are some.
     """
     return command(["ACL", "LIST"], _has_users)
 
