@@ -113,13 +113,14 @@ class Harness:
                 node.kill()
 
 
-def run(harness, seed, patience=1.0):
+def run(harness, seed, patience=lambda: 1.0):
     """Run one seed; gives its row.
 
     Args:
         harness: the cluster, all of whose nodes are well.
         seed: decides.
-        patience: how many times as long as promised a call may take: on a machine that others keep busy.
+        patience: gives, once the run is over, how many times as long as promised a call may take: on a machine that
+            others keep busy.
     """
     rng = random.Random(seed)  # noqa: S311  (no secret)
     instance = f"moves-{seed}-{rng.randrange(10**6)}-{uuid.uuid4().hex[:4]}"
@@ -146,7 +147,7 @@ def run(harness, seed, patience=1.0):
                     harness.cluster.bring_back(lost)
                 time.sleep(rng.uniform(*_QUIET))
         callers.noted.read_log(harness.url)
-        return _row(harness, seed, instance, callers.noted, happened, patience)
+        return _row(harness, seed, instance, callers.noted, happened, patience())
 
 
 def measure(calls, happened, held_up, patience=1.0):
