@@ -327,7 +327,7 @@ class Admin:
 
         Args:
             queue: its name.
-            limit: how many are told of, 1 to 500.
+            limit: groups in the answer at most, 1 to 500.
 
         Raises:
             UnknownQueue: there is none of this name. DefinitionError: the limit is none.

@@ -329,7 +329,7 @@ class AsyncAdmin:
 
         Args:
             queue: its name.
-            limit: how many are told of, 1 to 500.
+            limit: groups in the answer at most, 1 to 500.
 
         Raises:
             UnknownQueue: there is none of this name. DefinitionError: the limit is none.

@@ -1,4 +1,4 @@
-"""Pages told as JSON, where a request asks for that: the facts that they show, under names that stay."""
+"""Pages as JSON, where a request asks for that: the facts that they show, under names that stay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Keeps what the doctor finds in each instance, while somebody looks: what is wrong, why it matters, what mends it.
 
-An examination looks at an instance twice, a moment apart, as `ampsq doctor` does. It comes every ten seconds at most,
-and so seldom that it takes at most a twentieth of the time beside that moment; while nobody looks there is none.
+An examination looks at an instance twice, a moment apart, as `ampsq doctor` does. Examinations
+are ten seconds apart or more, and take a twentieth of the time at most. While nobody looks, no instance is examined.
 """
 
 from __future__ import annotations

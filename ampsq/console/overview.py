@@ -131,7 +131,7 @@ class Overview:
 
 
 def read_overview(observer: Observer, examiner: Examiner, page: str) -> Overview:
-    """Read how all instances stand; an instance that cannot be read is told of, and keeps nothing else away.
+    """Read how all instances stand; one that cannot be read is shown with the reason, beside all others.
 
     Raises:
         Unavailable: the server cannot be reached.

@@ -373,7 +373,7 @@ class Pages:
         """Return one line of the page that tells whether its figures are current."""
         line: Callable[[str, str], str] = vars(self._templates.get_template("parts.html").module)["state"]
         if instance is None:
-            # An instance that is away is told of on its own card; where all are, so is the server.
+            # The card of an instance says that it is away; this line says so only where all are, as the server is.
             faults = [self._observer.fault(each) for each in self._observer.listed]
             return " ".join(line(faults[0] if faults and all(faults) else "", "").split())
         fault = self._observer.fault(instance)

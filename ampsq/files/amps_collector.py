@@ -156,7 +156,7 @@ class Collector:
 
     @staticmethod
     def _is_unfilled(element: Element) -> bool:
-        """Return whether something that a definition is made of is not known, which is told elsewhere."""
+        """Return whether something that a definition is made of is not known; another finding names it."""
         within = element.children if element.tag == ROOT else element.walk()
         return any(child.fault and (child.is_read or child.tag == INCLUDE) for child in within)
 

@@ -43,7 +43,7 @@ class Findings:
     undecided: list[str] = field(default_factory=list)
 
     def wants(self, word: str) -> bool:
-        """Return whether one more example of a kind is told."""
+        """Return whether the report has room for one more example of a kind."""
         return len(self.examples.get(word, ())) < _EXAMPLES
 
     def add(self, word: str, number: int = 1, bookmark: Bookmark | None = None) -> None:
