@@ -29,7 +29,7 @@ Examples:
   ampsq groups work --top 100 --json
   ampsq groups work --release alice                # it goes on, with what comes behind
 """
-_COLUMNS = ("group", "leased", "waiting", "failed", "stopped", "oldest")
+_COLUMNS = ("group", "leased", "waiting", "failed", "weight", "stopped", "oldest")
 
 
 @click.command(epilog=_EPILOG)
@@ -63,7 +63,7 @@ def groups(settings: CommandSettings, queue: str, top: int, release: str | None)
 
 def _row(state: GroupState) -> list[object]:
     """A group for people: times as how long ago they were."""
-    counts = (state.leased, state.waiting, state.failed)
+    counts = (state.leased, state.waiting, state.failed, state.weight)
     return [printable(state.group), *counts, _ago(state.stopped), _ago(state.oldest)]
 
 

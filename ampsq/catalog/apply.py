@@ -107,11 +107,12 @@ def _trees(queue: Queue) -> list[str]:
 
 
 def _grouping(queue: Queue) -> str:
-    """Return how many of a group may be leased, what a failure does, and the tree of its name; "" without groups."""
+    """Return what lua/definitions/lib/queue_grouping.lua takes; "" without groups."""
     if not queue.is_grouped:
         return ""
     tree = parse(queue.group_by, "group").json if queue.group_by is not None else ""
-    return f"{queue.group_concurrency} {queue.on_group_failure} {tree}"
+    weight = f"\n{parse(queue.group_weight, 'weight').json}" if queue.group_weight is not None else ""
+    return f"{queue.group_concurrency} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
 
 
 @with_suggestions("queue")

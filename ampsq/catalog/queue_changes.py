@@ -73,6 +73,13 @@ CHANGES: Mapping[str, QueueChange] = {
         "Nothing that is leased is taken back; what may go by a larger one is found in bounded steps. With it groups "
         "begin or end only while the queue is empty.",
     ),
+    "group_choice": QueueChange(
+        "at-once",
+        "For the next delivery; waiting groups and messages without a group are put in their new order in bounded steps.",
+    ),
+    "group_weight": QueueChange(
+        "at-once", "For groups that begin to wait from now on; one that waits keeps its weight until nothing of it waits."
+    ),
     "on_group_failure": QueueChange(
         "at-once",
         "For what fails from now on; by 'pass' what a failed message holds goes on. A stopped group stays so.",

@@ -58,6 +58,7 @@ _EXAMPLES = {
     "priority": "/price * /qty",
     "barrier": "/type = 'end-of-day'",
     "group": "/customer",
+    "weight": "/plan_weight",
 }
 
 
@@ -169,7 +170,7 @@ def _field_separator(value: object) -> str:
     return text
 
 
-def _expression(value: object, purpose: Literal["filter", "priority", "barrier", "group"]) -> str:
+def _expression(value: object, purpose: Literal["filter", "priority", "barrier", "group", "weight"]) -> str:
     """Return the text of an expression that may stand there, as it was given."""
     # Late, since most definitions have no expression, and importing the parser takes longer than the rest.
     from ampsq.expressions import parse  # noqa: PLC0415
@@ -226,6 +227,7 @@ Filter = Annotated[str, BeforeValidator(lambda value: _expression(value, "filter
 Priority = Annotated[str, BeforeValidator(lambda value: _expression(value, "priority"))]
 Barrier = Annotated[str, BeforeValidator(lambda value: _expression(value, "barrier"))]
 GroupBy = Annotated[str, BeforeValidator(lambda value: _expression(value, "group"))]
+GroupWeight = Annotated[str, BeforeValidator(lambda value: _expression(value, "weight"))]
 
 if TYPE_CHECKING:
 

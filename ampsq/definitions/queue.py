@@ -26,6 +26,7 @@ from ampsq.definitions.elements import (
     FieldSeparator,
     Filter,
     GroupBy,
+    GroupWeight,
     LeasePeriod,
     Life,
     Multiplier,
@@ -49,6 +50,7 @@ __all__ = [
     "ExpirationModel",
     "FairnessModel",
     "Fault",
+    "GroupChoice",
     "GroupLocalQueue",
     "Interval",
     "Leasing",
@@ -67,6 +69,7 @@ Leasing = Literal["strict", "sublet"]
 ExpirationModel = Literal["default", "queue", "latest", "earliest"]
 
 OnGroupFailure = Literal["hold", "pass", "stop"]
+GroupChoice = Literal["first", "round_robin", "fair"]
 
 # For a type checker, a default that is worked out from other elements fits every type.
 _NOT_GIVEN: Any = None
@@ -127,6 +130,14 @@ class Queue(Definition):
             not with ``at-most-once``; see docs/groups.md.
         group_concurrency: messages of one group that may be leased at a time; 1 (default) or more. Without `group_by`
             it makes a queue whose groups only publishers name.
+        group_choice: of which group the next message is. ``first`` (default): that of the oldest message whose group has
+            room; the logs are read only as far as somebody needs. ``round_robin``: of the group whose last turn was
+            longest ago, so that each gets as much as any other, however much of it waits. ``fair``: of the group with
+            the smallest share of what is leased, that is leased messages divided by its weight, and among equals as by
+            round_robin. By these two, everything is read before anything is delivered.
+        group_weight: with ``fair``, an expression over the body whose value is the weight of a group, 1 to 1,000, as in
+            ``/weight``: that of the first message that waits in it, when it begins to wait. Of anything else it is 1,
+            which is the default.
         on_group_failure: what a message that was cancelled, lapsed, or whose holder was gone does to the others of its
             group. ``hold``: none of them is delivered before it is settled; ``pass``: they go on while it waits for its
             delay, and it comes back to its place; ``stop``: as ``hold``, and where it is given up, by a limit or by its
@@ -197,6 +208,8 @@ class Queue(Definition):
     barrier_expression: Barrier | None = None
     group_by: GroupBy | None = None
     group_concurrency: PositiveCount = _NOT_GIVEN
+    group_choice: GroupChoice = _NOT_GIVEN
+    group_weight: GroupWeight | None = None
     on_group_failure: OnGroupFailure = _NOT_GIVEN
     expiration: Life = _NOT_GIVEN
     expiration_model: ExpirationModel = "default"
@@ -278,6 +291,7 @@ class Queue(Definition):
             derived["group_concurrency"] = 1
         if given.get("group_by") is not None or concurrency is not None:
             derived["on_group_failure"] = "hold" if concurrency in (None, 1, "1") else "pass"
+            derived["group_choice"] = "first"
         delay = given.get("redelivery_delay", Interval(0))
         derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
         return derived
@@ -396,9 +410,16 @@ def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
 def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
     """Refuse what would break the order of a group, or count for nothing."""
     if "group_concurrency" not in given:
-        if "on_group_failure" in given:
-            yield Fault("on_group_failure", "the queue has no groups; allowed: with group_by, or group_concurrency")
+        for element in ("on_group_failure", "group_choice", "group_weight"):
+            if element in given:
+                yield Fault(element, "the queue has no groups; allowed: with group_by, or group_concurrency")
         return
+    if "group_weight" in given and given.get("group_choice", "first") in ("first", "round_robin"):
+        yield Fault(
+            "group_weight",
+            f"counts for nothing with group_choice {given.get('group_choice', 'first')!r}, by which no shares are "
+            "compared; allowed: with group_choice 'fair'",
+        )
     element = "group_by" if "group_by" in given else "group_concurrency"
     for other, reason in _NOT_WITH_GROUPS.items():
         if given.get(other, NO_RING) != NO_RING:

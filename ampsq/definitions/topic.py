@@ -58,7 +58,7 @@ else:
     ]
 
 #: Elements of a queue or a topic that read bodies.
-_CONTENT: Final = ("key", "filter", "priority", "barrier_expression", "group_by")
+_CONTENT: Final = ("key", "filter", "priority", "barrier_expression", "group_by", "group_weight")
 # For a type checker, what is not given fits every type.
 _NOT_GIVEN: Any = None
 _NOTHING: Any = ()

@@ -35,6 +35,7 @@ _KEPT: Final = {
     "barrier": "in barriers, since what a barrier said is kept",
     "projection": "in projections, since views are kept",
     "group": "in groups, since the group of a message is kept",
+    "weight": "in weights, since the weight of a group is kept",
 }
 #: What these say of a message is asked once for all if it is a constant, so that none is meant.
 _ASKED_OF_MESSAGES: Final = ("filter", "barrier", "group")

@@ -6,4 +6,4 @@ from typing import Literal, TypeAlias
 
 __all__ = ["Use"]
 
-Use: TypeAlias = Literal["filter", "priority", "barrier", "query", "projection", "group"]
+Use: TypeAlias = Literal["filter", "priority", "barrier", "query", "projection", "group", "weight"]

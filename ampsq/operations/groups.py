@@ -33,6 +33,7 @@ class GroupState:
         waiting: messages of it that the queue has read and that wait.
         failed: messages of it that failed and hold it until they are settled.
         stopped: since when it stands still; None: it does not.
+        weight: how many messages of it count as one when shares are compared; 1 where the queue has no `group_weight`.
         oldest: when the first one of those that wait was recorded; None where none waits.
     """
 
@@ -41,6 +42,7 @@ class GroupState:
     waiting: int
     failed: int
     stopped: datetime | None
+    weight: int
     oldest: datetime | None
 
     def as_dict(self) -> dict[str, object]:
@@ -75,7 +77,7 @@ def _state(counts: GroupCounts) -> GroupState:
         milliseconds = int(parse_ref(counts.first)[1].partition("-")[0])
         oldest = datetime.fromtimestamp(milliseconds / 1000, UTC)
     stopped = datetime.fromtimestamp(counts.stopped / 1000, UTC) if counts.stopped else None
-    return GroupState(counts.name, counts.leased, counts.waiting, counts.failed, stopped, oldest)
+    return GroupState(counts.name, counts.leased, counts.waiting, counts.failed, stopped, counts.weight, oldest)
 
 
 @with_suggestions("queue")

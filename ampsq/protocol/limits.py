@@ -60,6 +60,8 @@ SORT_WORK: Final = 500
 KEY_WORK: Final = 80_000
 #: Bytes of a group's name; of a longer one its checksum stands for it.
 LONGEST_GROUP: Final = 255
+#: The largest weight of a group.
+MOST_WEIGHT: Final = 1_000
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.

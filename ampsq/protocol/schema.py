@@ -32,6 +32,7 @@ from ampsq.protocol.limits import (
     KEEP_FILTER,
     KEY_WORK,
     LONGEST_GROUP,
+    MOST_WEIGHT,
     LOST_AT_MOST,
     LOST_CYCLE,
     MARKS,
@@ -459,7 +460,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; see lua/queues/lib/group_state",
+            "when it was stopped, or 0; where groups take turns, its turn and its weight; see lua/queues/lib/group_state",
             "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
             "leases, `grouped`, `pinned`; of what is stopped: nothing",
         ),
@@ -471,8 +472,15 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "going": Key(
             ":q:<queue>:going", "zset",
-            "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score 0",
+            "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score 0. "
+            "Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "turns": Key(
+            ":q:<queue>:turns", "zset",
+            "of a grouped queue where groups take turns: those of which nothing is left, until the turns of their round "
+            "are over; the score is the turn",
+            "dispatch, settle, sweep", "dispatch", "nothing: a group that comes again is a new one",
         ),
         "pinned": Key(
             ":q:<queue>:pinned", "hash", "ref that failed and is not settled -> the group that it holds",
@@ -676,10 +684,11 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
         "owner": "owner", "domain": "domain", "deferral": "deferral",
-        # of a grouped queue: how many of a group may be leased, and what a failure does to the others of it
-        "grouping": "grouping",
+        # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what groups
+        # take turns, if they do. round: their turns, see lua/queues/lib/group_turns
+        "grouping": "grouping", "round": "round",
         # filters
-        "grouped_by": "group",
+        "grouped_by": "group", "weighed_by": "weight",
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
@@ -816,7 +825,10 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "hold": "hold",
         "pass": "pass",
         "stop": "stop",
+        "first": "first",
+        "round_robin": "round_robin",
         "longest_group": LONGEST_GROUP,
+        "most_weight": MOST_WEIGHT,
         "run_over": "run_over",
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,

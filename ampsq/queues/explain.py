@@ -259,6 +259,8 @@ def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
     if snapshot.text("group"):
         facts["group"] = snapshot.text("group")
         facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("leased", "waiting", "failed")}
+        if snapshot.takes_turns:
+            facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("line", "before", "weight")}
     if snapshot.text("barrier"):
         facts["barrier"] = str(snapshot.bookmark_of(snapshot.text("barrier")))
     if snapshot.definition.target_queue_depth is not None:

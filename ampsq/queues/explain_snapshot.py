@@ -366,7 +366,18 @@ class Snapshot:
 
     def unsorted(self) -> int:
         """Return the number of messages without a place yet in a queue that gives nothing before all have one."""
-        return self.number("unread") + self.number("ready") if self.definition.priority else 0
+        is_read_first = self.definition.priority or self.takes_turns
+        return self.number("unread") + self.number("ready") if is_read_first else 0
+
+    @property
+    def takes_turns(self) -> bool:
+        """Return whether the groups of the queue take turns."""
+        return self.definition.group_choice not in (None, "first")
+
+    def waits_for_turn(self) -> bool:
+        """Return whether other groups, or others of its own, come before it in a queue whose groups take turns."""
+        is_in_line = self.takes_turns and bool(self.text("group")) and self.where == "sorted"
+        return is_in_line and self.number("group_line") + self.number("group_before") >= self.room
 
 
 #: What keeps a message that waits, in the order in which one hides the other.
@@ -395,6 +406,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("resorting", lambda snapshot: snapshot.flag("resort")),
     ("sorting", Snapshot.unsorted),
     ("indexing", lambda snapshot: all(each.building for each in snapshot.free_filters)),
+    ("group_turn", Snapshot.waits_for_turn),
     ("in_line", lambda snapshot: snapshot.before >= snapshot.room and snapshot.free),
     ("next", lambda _: True),
 )

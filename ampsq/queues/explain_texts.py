@@ -105,6 +105,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
             "{group_before}{back}."
         ),
+        "group_turn": (
+            "{message} waits for the turn of its group {group}: {group_line} before it, and {group_first} before this "
+            "one{weight}{back}."
+        ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
             "{message} waits because the backlogs of all subscriptions are full: {full}{cut}; {before}{back}."
@@ -118,7 +122,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "judged anew before anything is delivered{coordinator}{back}."
         ),
         "sorting": (
-            "{message} waits because the queue has priorities and delivers nothing before it has read everything: "
+            "{message} waits because the queue {reads_first} and delivers nothing before it has read everything: "
             "{unsorted} still to be read{coordinator}{back}."
         ),
         "indexing": (
@@ -357,6 +361,19 @@ class _Words:
     def group_before(self) -> str:
         others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)
         return f"{_are(others, 'other message')} waiting in it"
+
+    def group_line(self) -> str:
+        return f"{count_text(self._snapshot.number('group_line'), 'group')} in line"
+
+    def group_first(self) -> str:
+        return f"{count_text(self._snapshot.number('group_before'), 'message')} of it"
+
+    def weight(self) -> str:
+        number = self._snapshot.number("group_weight")
+        return f"; its weight is {number:,}, with {self.group_leased()} leased" if number > 1 else ""
+
+    def reads_first(self) -> str:
+        return "has priorities" if self._snapshot.definition.priority else "lets its groups take turns"
 
     def depth(self) -> str:
         return count_text(self._snapshot.definition.target_queue_depth or 0, "message")

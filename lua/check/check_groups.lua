@@ -4,7 +4,7 @@
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, group_names, group_state, index_places, timetable
--- source: `groups`, `leases` for groups that are not known, `placed`, `going`. With repair 1 all of it is mended.
+-- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`. With repair 1 all of it is mended.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
@@ -31,11 +31,12 @@ local function count_waiting(name)
   return number
 end
 
--- Whether those of a group that may go are its first ones, as many as it says.
+-- Whether those of a group that may go are its first ones, as many as it says, and each in its place.
 local function has_right_going(state)
   local refs = refs_in_group(queue, state.name, 0, state.going)
   for _, ref in ipairs(refs) do
-    if not call('ZSCORE', K.going(queue_name), ref .. ' ' .. state.name) then return false end
+    local score = call('ZSCORE', K.going(queue_name), ref .. ' ' .. state.name)
+    if not score or tonumber(score) ~= state.score then return false end
   end
   return #refs == state.going and state.going == number_allowed(queue, state)
 end
@@ -48,7 +49,7 @@ local function check_state(state)
   if repair ~= '1' then return end
   for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do call('ZREM', K.going(queue_name), ref .. ' ' .. name) end
   state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, waiting, 0
-  save_groups(queue, {[name] = state})
+  save_groups(queue, {[name] = state}, true)
 end
 
 local function check_states(names)
@@ -85,6 +86,14 @@ local function check_going(member)
   if repair == '1' then call('ZREM', K.going(queue_name), member) end
 end
 
+-- A turn that is kept is of a group of which nothing is there, and none is higher than the last one.
+local function check_turn(name, turn)
+  local last = load_round(queue).last
+  if tonumber(turn) <= last and call('HEXISTS', K.groups(queue_name), name) == 0 then return end
+  counts = counts + 1
+  if repair == '1' then call('ZREM', K.turns(queue_name), name) end
+end
+
 local following = '0'
 if source == 'groups' or source == 'leases' then
   if not is_counted then return {'0', 0, 0, 1} end
@@ -97,7 +106,8 @@ if source == 'leases' then
     end
   end
 else
-  local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name)}
+  local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name),
+    turns = K.turns(queue_name)}
   local scanned = call(source == 'groups' and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
   following = scanned[1]
   for i = 1, #scanned[2], 2 do
@@ -106,6 +116,8 @@ else
       check_place(member)
     elseif source == 'going' and member ~= V.anchor then
       check_going(member)
+    elseif source == 'turns' then
+      check_turn(member, scanned[2][i + 1])
     elseif source == 'groups' and #member <= V.longest_group then
       unknown[member] = true
     end

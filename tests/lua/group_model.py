@@ -24,6 +24,11 @@ class Message:
         self.deliveries, self.is_failed, self.lease = 0, False, None
         self.is_read = self.is_scheduled = False
 
+    @property
+    def is_placed(self):
+        """Whether it is certain that it has its place: the queue has read it, and it never came back."""
+        return self.is_read and not self.is_scheduled and self.deliveries == 0
+
 
 class GroupedHistory:
     """One history of a queue `work` over `orders`."""
@@ -35,7 +40,18 @@ class GroupedHistory:
         self.limit = self.random.choice([0, 0, 2, 3])
         self.redelivery = self.random.choice([0, 0, 700])
         self.lease = self.random.choice([0, 3_000])
+        self.choice = self.random.choice(["first", "round_robin", "fair", "fair"])
         self.groups = self.random.choice(GROUPS)
+        # Names in both alphabetical orders stand for the same groups, so that no name helps.
+        if self.random.random() < 0.5:
+            self.groups = [group and f"{chr(122 - place)}{group}" for place, group in enumerate(self.groups)]
+        self.weights = {group: self.random.choice([1, 1, 2, 3, 10, 1000]) for group in self.groups}
+        # Deliveries so far; of each group at which it was served last, and since which it is there.
+        self.served, self.last_served, self.present_since = 0, {}, {}
+        # As the server has them: a group keeps its weight while something of it waits, also from another definition.
+        self.known_weights = {}
+        # Whether groups are being put in the order of another choice.
+        self.is_changing = False
         self.messages, self.stopped, self.number = {}, set(), 0
         self.acknowledged, self.subscriptions = [], []
         self.define()
@@ -45,7 +61,9 @@ class GroupedHistory:
     def define(self):
         policy = {"redelivery": self.redelivery, "longest": 7_000} if self.redelivery else None
         self.world.queue(
-            "work", "orders", grouping=grouping(self.concurrency, self.failure), lease=self.lease, policy=policy,
+            "work", "orders", grouping=grouping(
+                self.concurrency, self.failure, choice=self.choice, weight="/w" if self.choice == "fair" else None
+            ), lease=self.lease, policy=policy,
             deliveries=self.limit,
         )  # fmt: skip
 
@@ -68,8 +86,41 @@ class GroupedHistory:
                 continue
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
             first = [m for m in messages if m.is_failed] if failed else messages
-            found += first[: max(self.concurrency - len(self.leased_of(group)), 0)]
+            most = self.concurrency - len(self.leased_of(group))
+            found += first[: max(min(most, 1) if self.choice != "first" else most, 0)]
         return sorted(found, key=self.place)
+
+    def share(self, message):
+        """The share of its group in what is leased."""
+        if self.choice != "fair" or message.group is None:
+            return 0
+        return len(self.leased_of(message.group)) / self.known_weights.get(message.group, self.weights[message.group])
+
+    def check_turn(self, message, allowed):
+        """Check that no group is served again while another with an equal share waits that was there before."""
+        least = min(map(self.share, allowed))
+        assert self.share(message) <= least * 1.004, (message.group, self.share(message), least)
+        before = self.last_served.get(message.group, -1) if message.group is not None else -1
+        for other in allowed:
+            tenant = other.ref if other.group is None else other.group
+            if tenant == message.group or self.share(other) != self.share(message):
+                continue
+            waits_since = max(self.present_since[tenant], self.last_served.get(tenant, -1))
+            assert waits_since >= before, (message.group, before, tenant, waits_since)
+        if message.group is not None:
+            self.last_served[message.group] = self.served
+        self.served += 1
+
+    def note_presence(self, group, *, anew=False):
+        """Note since which delivery something of a group has been there without a break, as far as that is certain."""
+        if group is None:
+            return
+        messages = [m for m in self.messages.values() if m.group == group]
+        is_there = group in self.stopped or any(
+            m.state == "leased" or m.is_failed or (m.state == "waiting" and m.is_placed) for m in messages
+        )
+        if anew or not is_there or group not in self.present_since:
+            self.present_since[group] = self.served
 
     def place(self, message):
         """In their order of arrival; what was scheduled comes before all that is unread when its time has come."""
@@ -83,6 +134,8 @@ class GroupedHistory:
             self.give_up(message)
             return
         message.state = "delayed" if delayed else "waiting"
+        self.note_presence(message.group, anew=True)
+        self.present_since[message.ref] = self.served
         if not counted:
             message.deliveries -= 1
         message.is_failed = self.failure != "pass" and message.group is not None and (counted or before > 1)
@@ -94,6 +147,7 @@ class GroupedHistory:
 
     def settle(self, message):
         message.state, message.is_failed, message.lease = "settled", False, None
+        self.note_presence(message.group)
 
     # what the server says
 
@@ -104,18 +158,23 @@ class GroupedHistory:
     def observe(self, *, is_exact=True):
         """Check what was leased since: in the order of tokens each is the oldest that may go."""
         leases = self.leases()
+        self.known_weights = {group: (*state, 1, 1)[6] for group, state in groups_of(self.world).items()}
         fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
         for token, ref in fresh:
             message, allowed = self.messages[ref], self.may_go()
             assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
-            if is_exact:
+            if self.is_changing:
+                self.served += 1
+            elif self.choice != "first":
+                self.check_turn(message, allowed)
+            elif is_exact:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
             message.state, message.lease = "leased", str(token)
             message.deliveries += 1
             assert message.deliveries == int(leases[ref][2])
             assert message.group is None or len(self.leased_of(message.group)) <= self.concurrency
         assert {m.ref for m in self.messages.values() if m.state == "leased"} == set(leases)
-        check_groups(self.world, concurrency=self.concurrency, failure=self.failure)
+        check_groups(self.world, concurrency=self.concurrency, failure=self.failure, choice=self.choice)
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
 
     def note_read(self):
@@ -152,13 +211,16 @@ class GroupedHistory:
         pairs = []
         for _ in range(self.random.randint(1, 8)):
             self.number += 1
-            pairs.append((self.random.choice(self.groups), self.number))
+            group = self.random.choice(self.groups)
+            pairs.append((group, self.number, self.weights[group]))
         self.note(put(self.world, *pairs, **when), pairs, "scheduled" if when else "waiting")
 
     def note(self, refs, pairs, state):
-        for ref, (group, _) in zip(refs, pairs, strict=True):
+        for ref, (group, *_) in zip(refs, pairs, strict=True):
             self.messages[ref] = Message(ref, group)
             self.messages[ref].state, self.messages[ref].is_scheduled = state, state == "scheduled"
+            self.note_presence(group)
+            self.present_since[ref] = self.served
 
     def publish_later(self):
         self.publish(due=f"+{self.random.choice([100, 900, 4_000]) + self.number % 97}")
@@ -235,6 +297,8 @@ class GroupedHistory:
                 if f"{kind} work {message.ref}" not in due:
                     kinds.add("due")
                     message.state = "waiting"
+                    self.note_presence(message.group)
+                    self.present_since[message.ref] = self.served
         self.observe(is_exact=len(kinds) < 2)
 
     def leave(self):
@@ -258,10 +322,15 @@ class GroupedHistory:
         # What holds its group stands before all others of it, also by `pass` later, which is not modelled.
         if not any(message.is_failed for message in self.messages.values()):
             self.failure = self.random.choice(["hold", "pass", "stop"])
+        former, self.choice = self.choice, self.random.choice(["first", "round_robin", "fair"])
+        self.is_changing = former != self.choice
         self.define()
         uncollected = self.uncollected()
         self.world.sweep_all()
         self.follow_time(uncollected)
+        if self.is_changing:
+            self.is_changing, self.last_served = False, {}
+            self.present_since = dict.fromkeys(self.present_since, self.served)
 
     def release(self):
         for group in sorted(self.stopped):
@@ -294,3 +363,4 @@ class GroupedHistory:
             if name in state
         ]
         assert list(state[":q:work:going"]) == [LEASES_ANCHOR]
+        assert ":q:work:turns" not in state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from world import ref
 
@@ -13,17 +14,19 @@ from ampsq.protocol.schema import LEASES_ANCHOR
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
-def grouping(concurrency=1, failure="hold", by="/g"):
+def grouping(concurrency=1, failure="hold", by="/g", choice="first", weight=None):
     """Arguments of define_queue."""
-    return f"{concurrency} {failure} {parse(by, 'group').json if by else ''}"
+    weights = f"\n{parse(weight, 'weight').json}" if weight else ""
+    return f"{concurrency} {failure} {choice} {parse(by, 'group').json if by else ''}{weights}"
 
 
-def body(group, number):
-    return json.dumps({"g": group, "n": number} if group is not None else {"n": number})
+def body(group, number, weight=None):
+    said = {"n": number} if weight is None else {"n": number, "w": weight}
+    return json.dumps(said if group is None else {"g": group} | said)
 
 
 def put(world, *pairs, **when):
-    """Publish messages, each of a group and a number; gives their refs."""
+    """Publish messages, each of a group, a number and, where it says one, a weight; gives their refs."""
     reply = world.publish("orders", *[body(*pair) for pair in pairs], **when)
     milliseconds, _, sequence = reply[2].partition("-")
     return [ref(f"{milliseconds}-{int(sequence) + i}") for i in range(len(pairs))]
@@ -34,7 +37,7 @@ def numbers(messages):
 
 
 def groups_of(world, queue="work"):
-    """Of each group how many are leased, may go, wait with a place, failed; and when it was stopped."""
+    """Of each group how many are leased, may go, wait with a place, failed; when it was stopped; its turn and weight."""
     found = world.state().get(f":q:{queue}:groups", {})
     return {name: [int(part) for part in value.split(" ")] for name, value in found.items() if name != ANCHOR}
 
@@ -45,7 +48,36 @@ def going(world, queue="work"):
     return [tuple(member.split(" ", 1)) for member in sorted(found) if member != LEASES_ANCHOR]
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold"):
+def line(world, queue="work"):
+    """Groups that may go where they take turns, in their order, each with its place; "" for a message without a group."""
+    found = world.state().get(f":q:{queue}:going", {})
+    ordered = sorted((score, member) for member, score in found.items() if member != LEASES_ANCHOR)
+    return [(member.split(" ", 1)[1], score) for score, member in ordered]
+
+
+def place_in_line(choice, leased, weight, turn):
+    """The score of a group: its share of what is leased in 13 bits, then its turn in 40."""
+    if choice == "round_robin" or leased == 0:
+        return turn
+    fraction, exponent = math.frexp(leased * 1024 / weight)
+    return (exponent * 256 + math.floor((fraction - 0.5) * 512)) * 2**40 + turn
+
+
+def check_turns(world, states, queue, choice):
+    """Check the places of groups that take turns, and which turns are kept."""
+    state = world.state()
+    last, _, reached = map(int, state.get(f":q:{queue}", {}).get("round", "0 0 0").split(" "))
+    places = {group: score for group, score in line(world, queue) if group}
+    for group, (n, k, _, _, _, turn, weight) in states.items():
+        assert 0 < turn <= last, (group, states[group], last)
+        if k:
+            assert places[group] == place_in_line(choice, n, weight, turn), (group, states[group])
+    kept = state.get(f":q:{queue}:turns", {})
+    assert not {*kept} & {*states}
+    assert all(0 < turn <= last for turn in kept.values()), (kept, reached, last)
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first"):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
@@ -64,16 +96,20 @@ def check_groups(world, queue="work", concurrency=1, failure="hold"):
     states = groups_of(world, queue)
     allowed = set()
     for group in {*leased, *waiting, *failed, *states}:
-        n, k, w, h, stopped = states[group]
+        n, k, w, h, stopped = states[group][:5]
         assert n == leased.get(group, 0), (group, states[group], leased)
         assert w == len(waiting.get(group, ())), (group, states[group], waiting)
         assert h == failed.get(group, 0), (group, states[group], failed)
         refs = sorted(waiting.get(group, ()))
         most = 0 if stopped else max(concurrency - n, 0)
+        if choice != "first":
+            most = min(most, 1)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]
         assert k == len(refs[:most]), (group, states[group], refs)
         allowed |= {(ref[1:], group) for ref in refs[:most]}
+    if choice != "first":
+        check_turns(world, states, queue, choice)
     found = going(world, queue)
     assert {pair for pair in found if pair[1]} == allowed
     # What is placed is in its group, or in none and may go.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupCounts", "GroupPage", "list_groups", "release_group"]
 
 #: What a row of the reply has.
-_WIDTH = 7
+_WIDTH = 8
 
 
 class GroupCounts(NamedTuple):
@@ -27,6 +27,7 @@ class GroupCounts(NamedTuple):
         waiting: those that were read and wait, `going` among them.
         failed: messages that failed and hold it.
         stopped: ms when it was stopped; 0: it is not.
+        weight: 1, where messages say no other.
         first: the ref of the first one that waits, where it was asked for; else "".
     """
 
@@ -36,6 +37,7 @@ class GroupCounts(NamedTuple):
     waiting: int
     failed: int
     stopped: int
+    weight: int
     first: str
 
 
@@ -50,9 +52,9 @@ def _read_page(reply: list[bytes]) -> GroupPage:
     found = []
     for i in range(1, len(reply), _WIDTH):
         name, *counts, first = reply[i : i + _WIDTH]
-        leased, going, waiting, failed, stopped = map(int, counts)
+        leased, going, waiting, failed, stopped, weight = map(int, counts)
         place = first.decode(errors="replace")
-        found.append(GroupCounts(name.decode(errors="replace"), leased, going, waiting, failed, stopped, place))
+        found.append(GroupCounts(name.decode(errors="replace"), leased, going, waiting, failed, stopped, weight, place))
     return GroupPage(int(reply[0]), found)
 
 

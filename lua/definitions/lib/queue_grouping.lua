@@ -1,9 +1,10 @@
 --- queue_grouping: by what a queue's messages are in groups, and how many of each may be leased.
 --- @include fail, queue_emptiness, group_state(), queue, timetable
--- grouping: `<concurrency> <hold, pass or stop> <tree>`, without a tree where only publishers say the group.
+-- grouping: `<concurrency> <hold, pass or stop> <first, round_robin or fair> <tree>`, without a tree where only publishers say the
+-- group; behind a line feed, if there is one, the tree of its weight.
 
 local function grouping_tree(grouping)
-  return string.match(grouping, '^%d+ %l+ (.*)$')
+  return string.match(grouping, '^%d+ %l+ [%l_]+ ([^\n]*)')
 end
 
 -- With messages in it, some would have another group than they count for.
@@ -20,18 +21,27 @@ local function check_filters_of(name, from)
 end
 
 local function define_grouping(name, grouping, now)
-  local former, numbers, tree = call('HGET', K.queue(name), F.grouping), string.match(grouping, '^(%d+ %l+) (.*)$')
+  local former = call('HGET', K.queue(name), F.grouping)
+  local numbers, choice, tree, weight = string.match(grouping, '^(%d+ %l+) ([%l_]+) ([^\n]*)\n?(.*)$')
   loaded_queues[name] = nil
   if not numbers then
     if former then
-      call('HDEL', K.queue(name), F.grouping)
-      call('HDEL', K.filters(name), F.grouped_by)
-      call('UNLINK', K.groups(name), K.grouped(name), K.going(name), K.pinned(name))
+      call('HDEL', K.queue(name), F.grouping, F.round)
+      call('HDEL', K.filters(name), F.grouped_by, F.weighed_by)
+      call('UNLINK', K.groups(name), K.grouped(name), K.going(name), K.pinned(name), K.turns(name))
     end
     return
   end
+  if choice ~= V.first then
+    numbers = numbers .. ' ' .. choice
+  else
+    call('HDEL', K.queue(name), F.round)
+    call('UNLINK', K.turns(name))
+  end
   call('HSET', K.queue(name), F.grouping, numbers)
-  if tree ~= '' then call('HSET', K.filters(name), F.grouped_by, tree) else call('HDEL', K.filters(name), F.grouped_by) end
+  for field, text in pairs({[F.grouped_by] = tree, [F.weighed_by] = weight}) do
+    if text ~= '' then call('HSET', K.filters(name), field, text) else call('HDEL', K.filters(name), field) end
+  end
   group_state().keep_group_tables(name)
   call('HSET', K.instance(), F.format, V.format_of_groups)
   if former and former ~= numbers then add_due(now, 'groups ' .. name .. ' 0') end

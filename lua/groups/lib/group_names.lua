@@ -1,4 +1,4 @@
---- group_names: the group of a message: what its publisher says, else what the expression of its queue gives.
+--- group_names: the group of a message: what its publisher says, else what the expression of its queue gives; and its weight.
 --- @include judging_plan
 
 -- What a publisher says in an entry of ours; nil: nothing.
@@ -23,4 +23,12 @@ local function group_name(plan, ref, fields, now)
   -- Names are parts of members, which a NUL ends.
   if #name > V.longest_group or string.find(name, '%z') then return '#' .. redis.sha1hex(name) end
   return name
+end
+
+-- A whole number from 1 to V.most_weight; 1 of a message that says none.
+local function group_weight(plan, ref, fields, now)
+  local document = document_of(plan, ref, fields, 0, now)
+  local score, prefix = expression_language().expression_priority(compiled_tree(plan, 'weight'), document)
+  charge_work(plan, document, 1)
+  return prefix == '' and score <= -1 and score >= -V.most_weight and -score or 1
 end

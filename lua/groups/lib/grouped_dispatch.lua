@@ -1,35 +1,7 @@
---- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, to the best free subscription.
---- @include group_reading, group_state, free_subscriptions, chosen_handover, index_places, choice
+--- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
+--- @include group_placing, group_turn_choice, group_state, free_subscriptions, chosen_handover, index_places, choice
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
-
--- Messages that wait from now on, each in its group. states: of these groups; the caller saves them.
-local function place_messages(queue, states, refs, names)
-  local places = {}
-  for i, ref in ipairs(refs) do places[2 * i - 1], places[2 * i] = 0, ref end
-  call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
-  enter_groups(queue, states, refs, names)
-end
-
--- Whether all that had come back has its place.
-local function place_ready(queue, plan, now)
-  while call('EXISTS', K.ready(queue.name)) == 1 do
-    if plan.spent.work >= V.sort_work then return false end
-    local messages = read_grouped(queue, plan, 100, false, now)
-    local states = load_groups(queue, messages.names)
-    place_messages(queue, states, messages.refs, messages.names)
-    save_groups(queue, states)
-    plan.spent.work = plan.spent.work + 1
-  end
-  return true
-end
-
-local function choose(chosen, ref, fields, ends, name)
-  local number = #chosen.refs + 1
-  chosen.refs[number], chosen.fields[number], chosen.ends[number] = ref, with_group(fields, name ~= '' and name), ends
-  chosen.names[number] = name
-  chosen.bytes = chosen.bytes + size_of_fields(fields)
-end
 
 -- The oldest that may go: refs and their groups.
 local function first_going(queue, count)
@@ -121,7 +93,7 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for _, name in ipairs(names) do
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
-    place_messages(queue, states, refs, names)
+    place_messages(queue, plan, states, refs, names, now)
     save_groups(queue, states)
     if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
     if messages.exhausted then return true end
@@ -149,13 +121,30 @@ local function give_chosen(queue, room, chosen, own, now)
   return given
 end
 
+-- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.
+local function dispatch_in_turns(queue, room, now, limit, own, duty)
+  local wanted = room.list[1] and math.min(limit, room.total, backlog_left(queue), V.batch) or 0
+  if wanted <= 0 and not duty then return {}, something_waits(queue) end
+  local plan, chosen = load_plan(queue), empty_choice()
+  if not place_all(queue, plan, now) then return {}, true end
+  if wanted <= 0 then return {}, end_round(queue) end
+  local is_over = choose_in_turns(queue, chosen, wanted, now)
+  local count = #chosen.refs
+  local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
+  local is_left = end_round(queue)
+  if is_over then return given, is_left end
+  if count < wanted then return given, true end
+  return given, is_left or (count < room.total or room.more) and call('ZCARD', K.going(queue.name)) > 1
+end
+
 -- As `dispatch_queue`. Nobody free is one look.
-local function dispatch_grouped(queue, now, limit, own)
+local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, limit, own)
+  if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
   if wanted <= 0 then return {}, false end
-  local plan, chosen = load_plan(queue), {refs = {}, fields = {}, ends = {}, names = {}, bytes = 0}
+  local plan, chosen = load_plan(queue), empty_choice()
   if not place_ready(queue, plan, now) then return {}, true end
   local is_over = choose_going(queue, chosen, wanted, now)
   if is_over then is_over = choose_unread(queue, plan, chosen, wanted, now) end

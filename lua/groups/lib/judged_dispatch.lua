@@ -7,5 +7,5 @@ local loaded_groups = {}
 local function dispatch_judged(queue, now, limit, own, duty)
   if not queue.concurrency then return dispatch_sorted(queue, now, limit, own, duty) end
   loaded_groups.functions = loaded_groups.functions or grouped_dispatch()
-  return loaded_groups.functions.dispatch_grouped(queue, now, limit, own)
+  return loaded_groups.functions.dispatch_grouped(queue, now, limit, own, duty)
 end

@@ -14,6 +14,17 @@ local function add_group_holders(look, name)
   end
 end
 
+-- Where groups take turns: how many groups stand in line before its group, and how many messages of that before it.
+local function add_line_facts(look, ref, state)
+  local name, key = state.name, K.grouped(look.queue.name)
+  local first = state.going > 0 and refs_in_group(look.queue, name, 0, 1)[1]
+  local is_pinned = call('HEXISTS', K.pinned(look.queue.name), ref) == 1
+  local before = call('ZLEXCOUNT', key, '[' .. name .. '\000', '(' .. name .. (is_pinned and '\0000' or '\0001') .. ref)
+  add_fact(look, 'group_line', first and call('ZRANK', K.going(look.queue.name), first .. ' ' .. name) or nil)
+  add_fact(look, 'group_before', before)
+  add_fact(look, 'group_weight', state.weight)
+end
+
 local function add_group_facts(look, ref, fields, where)
   local queue = look.queue
   local name = group_name(look.plan, ref, fields, look.ms)
@@ -27,6 +38,10 @@ local function add_group_facts(look, ref, fields, where)
   local places = queue.concurrency - state.leased
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
     or where == 'ready' or call('ZSCORE', K.going(queue.name), ref .. ' ' .. name)
+  if queue.choice then
+    has_place = places > 0
+    if where == 'sorted' then add_line_facts(look, ref, state) end
+  end
   add_fact(look, 'group_has_place', has_place and 1 or 0)
   add_fact(look, 'group_pinned', call('HEXISTS', K.pinned(queue.name), ref))
   add_group_holders(look, name)

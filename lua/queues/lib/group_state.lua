@@ -1,12 +1,19 @@
 --- group_state: the groups of a queue: how many of each are leased, what of it waits with a place, and which of that may go.
 -- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
 -- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
---- @include batch
+-- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
+--- @include batch, group_turns
 
 local function state_of(name, value)
-  local leased, going, waiting, held, stopped = string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  local leased, going, waiting, held, stopped, turn, weight =
+    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
   return {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
-    stopped = tonumber(stopped)}
+    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil}
+end
+
+local function score_of(queue, state)
+  if not queue.choice then return 0 end
+  return state.turn and place_in_line(queue, state.leased, state.weight, state.turn)
 end
 
 -- names: of messages, '' of those that are in no group. Gives the state of each group by its name.
@@ -18,26 +25,35 @@ local function load_groups(queue, names)
   for first = 1, #list, 1000 do
     local last = math.min(first + 999, #list)
     local values = call('HMGET', K.groups(queue.name), unpack(list, first, last))
-    for i = first, last do states[list[i]] = state_of(list[i], values[i - first + 1]) end
+    for i = first, last do
+      local state = state_of(list[i], values[i - first + 1])
+      state.score, states[list[i]] = score_of(queue, state), state
+    end
   end
   return states
 end
 
--- Refs that wait in a group, in their order, behind so many of them.
-local function refs_in_group(queue, name, from, count)
+-- Refs that wait in a group, in their order, behind so many of them; with `failed` of those alone that failed and hold it, which come first.
+local function refs_in_group(queue, name, from, count, failed)
   if count <= 0 then return {} end
-  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', '(' .. name .. '\001', 'BYLEX', 'LIMIT', from, count)
+  local last = '(' .. name .. (failed and '\0001' or '\001')
+  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', from, count)
   for i, member in ipairs(refs) do refs[i] = string.sub(member, #name + 3) end
   return refs
+end
+
+-- Whether only those may go that failed.
+local function is_held(queue, state)
+  return state.held > 0 and queue.on_failure ~= V.pass
 end
 
 -- How many of those that wait may go.
 local function number_allowed(queue, state)
   local places = queue.concurrency - state.leased
+  if queue.choice then places = math.min(places, 1) end
   if state.stopped > 0 or places <= 0 then return 0 end
-  if state.held == 0 or queue.on_failure == V.pass then return math.min(places, state.waiting) end
-  local first, last = '[' .. state.name .. '\0000', '(' .. state.name .. '\0001'
-  return #call('ZRANGE', K.grouped(queue.name), first, last, 'BYLEX', 'LIMIT', 0, places)
+  if not is_held(queue, state) then return math.min(places, state.waiting) end
+  return #refs_in_group(queue, state.name, 0, places, true)
 end
 
 -- Before something enters a group: what may go now may have to wait then.
@@ -45,10 +61,27 @@ local function remember_going(queue, state)
   if not state.before and state.going > 0 then state.before = refs_in_group(queue, state.name, 0, state.going) end
 end
 
--- What may go of the groups follows from their numbers; all of it is written.
-local function save_groups(queue, states)
-  local enters, leaves, kept, over = {}, {}, {}, {}
-  local function enter(ref, state) enters[#enters + 1], enters[#enters + 2] = 0, ref .. ' ' .. state.name end
+local function is_over(state)
+  return state.leased + state.waiting + state.held + state.stopped == 0
+end
+
+-- Groups that were changed in the definition, or repaired, and never had a turn.
+local function give_missing_turns(queue, states)
+  local without = {}
+  for _, state in pairs(states) do
+    if not state.turn and not is_over(state) then without[#without + 1] = state end
+  end
+  assign_turns(queue, without)
+end
+
+-- What may go of the groups follows from their numbers; all of it is written. Where groups take turns, is_anew: each is put in its place.
+local function save_groups(queue, states, is_anew)
+  if queue.choice then give_missing_turns(queue, states) end
+  local enters, leaves, kept, over, turns = {}, {}, {}, {}, {}
+  local function enter(ref, state)
+    enters[#enters + 1], enters[#enters + 2] = string.format('%.0f', score_of(queue, state)), ref .. ' ' .. state.name
+    state.score = score_of(queue, state)
+  end
   local function leave(ref, state) leaves[#leaves + 1] = ref .. ' ' .. state.name end
 
   local function rearrange(state, allowed)
@@ -75,17 +108,39 @@ local function save_groups(queue, states)
       for _, ref in ipairs(refs_in_group(queue, name, allowed, going - allowed)) do leave(ref, state) end
       state.going = allowed
     end
-    if state.leased + state.waiting + state.held + state.stopped == 0 then
+    if state.going > 0 and (is_anew or queue.choice and score_of(queue, state) ~= state.score) then
+      for _, ref in ipairs(refs_in_group(queue, name, 0, state.going)) do enter(ref, state) end
+    end
+    if is_over(state) then
       over[#over + 1] = name
+      if queue.choice and state.turn then turns[#turns + 1], turns[#turns + 2] = string.format('%.0f', state.turn), name end
     else
       kept[#kept + 1] = name
-      kept[#kept + 1] = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
+      local text = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
+      kept[#kept + 1] = queue.choice and string.format('%s %.0f %d', text, state.turn, state.weight) or text
     end
   end
   call_in_batches('ZREM', K.going(queue.name), leaves)
   call_in_batches('ZADD', K.going(queue.name), enters)
   call_in_batches('HSET', K.groups(queue.name), kept)
   call_in_batches('HDEL', K.groups(queue.name), over)
+  call_in_batches('ZADD', K.turns(queue.name), turns)
+end
+
+-- Groups of messages that enter and messages that are in none get their turns in the order in which they come. Gives those of the latter.
+local function begin_turns(queue, states, refs, names)
+  local list, seen = {}, {}
+  for i, ref in ipairs(refs) do
+    local state = states[names[i]]
+    if not state then
+      list[#list + 1] = {name = ''}
+      seen[ref] = list[#list]
+    elseif not state.turn and not seen[state] then
+      seen[state], list[#list + 1] = true, state
+    end
+  end
+  assign_turns(queue, list)
+  return seen
 end
 
 -- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
@@ -93,10 +148,11 @@ local function enter_groups(queue, states, refs, names)
   if not refs[1] then return end
   local failed = call('EXISTS', K.pinned(queue.name)) == 1 and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
   local members, free, number = {}, {}, 0
+  local turns = queue.choice and begin_turns(queue, states, refs, names)
   for i, ref in ipairs(refs) do
     local name = names[i]
     if name == '' then
-      free[#free + 1], free[#free + 2] = 0, ref .. ' '
+      free[#free + 1], free[#free + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
     else
       remember_going(queue, states[name])
       number = number + 1
@@ -116,6 +172,15 @@ local function enter_groups(queue, states, refs, names)
       state.waiting = state.waiting + found
     until found < 1000
   end
+end
+
+-- Messages without a group that may go get their place anew: by another choice that is another one.
+local function place_groupless(queue, refs, names)
+  local turns, places = queue.choice and begin_turns(queue, {}, refs, names), {}
+  for _, ref in ipairs(refs) do
+    places[#places + 1], places[#places + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
+  end
+  call_in_batches('ZADD', K.going(queue.name), places)
 end
 
 -- Messages that could go leave their groups; the caller saves them.
@@ -231,7 +296,7 @@ end
 
 -- What follows from a definition that was changed, or from what was repaired.
 local function review_groups(queue, names)
-  save_groups(queue, load_groups(queue, names))
+  save_groups(queue, load_groups(queue, names), true)
 end
 
 -- Members that keep these keys in real tables: small ones are lists, which are searched from their heads. No group has

@@ -1,0 +1,150 @@
+--- group_turn_choice: the messages that go next where groups take turns: the first one of the group that is first in line, again and again.
+--- @include group_placing, group_turns, group_state, index_places, choice
+
+-- The line of what may go, at most so many; whether that is all of it.
+local function first_in_line(queue, count)
+  local found, line = call('ZRANGE', K.going(queue.name), 0, count - 1, 'WITHSCORES'), {}
+  for i = 1, #found, 2 do
+    local ref, name = string.match(found[i], '^(%S+) (.*)$')
+    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1])} end
+  end
+  return line, #line < count
+end
+
+-- From the end, where one that had its turn mostly belongs. Equal places are in the order of arrival.
+local function stand_in_line(line, from, item)
+  local i = #line
+  while i >= from and (line[i].score > item.score or line[i].score == item.score and line[i].ref > item.ref) do
+    line[i + 1] = line[i]
+    i = i - 1
+  end
+  line[i + 1] = item
+end
+
+-- Whether they still have a place: item by item.
+local function note_placed(queue, items)
+  if not items[1] then return end
+  local refs = {}
+  for i, item in ipairs(items) do refs[i] = item.ref end
+  for i, score in ipairs(call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))) do items[i].is_placed = score end
+end
+
+-- What follows an item in its group and may go as well.
+local function following_item(queue, state, item, count)
+  if state.leased >= queue.concurrency then return nil end
+  if not state.following or not state.following[state.followed] then
+    state.following, state.followed = {}, 1
+    local number = math.min(count, queue.concurrency - state.leased)
+    for i, ref in ipairs(refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))) do
+      state.following[i] = {ref = ref, name = state.name}
+    end
+    note_placed(queue, state.following)
+  end
+  local following = state.following[state.followed]
+  if not following then return nil end
+  state.followed = state.followed + 1
+  following.score = place_in_line(queue, state.leased, state.weight, state.turn)
+  return following
+end
+
+-- Its fields and when its life ends; nil of what is not given, which is noted as what it is.
+local function fit_entry(queue, found, item, now)
+  local entry = item.is_placed and fields_of_ref(item.ref)
+  local fate, ends = nil, nil
+  if entry and (#entry > 2 or queue.life > 0) then fate, ends = fate_of(queue, item.ref, entry, true, now) end
+  if entry and not fate then return entry, ends or false end
+  local list = fate and found.over or item.is_placed and found.missing or found.left
+  list[#list + 1] = item.ref
+  return nil
+end
+
+-- Takes from the line until it is over, or what comes next is not in it. line: see first_in_line; is_whole: nothing stands behind it.
+-- found: refs and names of what left the line, and the states of its groups.
+local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
+  local at, bound, round = 1, is_whole and math.huge or line[#line].score, load_round(queue)
+  local share = math.ceil((wanted - #chosen.refs) / #line)
+  while line[at] and #chosen.refs < wanted and #found.refs < V.batch and chosen.bytes < V.bytes do
+    local item = line[at]
+    local state = found.states[item.name]
+    at = at + 1
+    if state then found.changed[item.name] = state end
+    -- By another definition a group may have no room; saving it takes it out of the line.
+    if not state or state.stopped == 0 and state.leased < queue.concurrency then
+      local entry, ends = fit_entry(queue, found, item, now)
+      found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
+      if entry then
+        choose(chosen, item.ref, entry, ends, item.name)
+        local turn = take_turn(queue, round, state and state.leased or 0, turn_of_place(item.score))
+        if state then state.leased, state.turn = state.leased + 1, turn end
+      end
+      if state then
+        state.passed = (state.passed or 0) + 1
+        local following = following_item(queue, state, item, share)
+        if following and following.score <= bound then stand_in_line(line, at, following) end
+      end
+    end
+  end
+  save_round(queue, round)
+end
+
+-- What left the line leaves its groups, whose next ones stand in it from now on.
+local function leave_line(queue, found)
+  local members, going = {}, {}
+  for i, ref in ipairs(found.refs) do
+    local name = found.names[i]
+    going[i] = ref .. ' ' .. name
+    if name ~= '' then
+      members[#members + 1], members[#members + 2] = name .. '\0000' .. ref, name .. '\0001' .. ref
+      found.states[name].waiting, found.states[name].going = found.states[name].waiting - 1, 0
+    end
+  end
+  call_in_batches('ZREM', K.going(queue.name), going)
+  call_in_batches('ZREM', K.grouped(queue.name), members)
+  save_groups(queue, found.changed)
+  if found.refs[1] then remove_from_indexes(queue, found.refs, found.refs) end
+  settle_missing(queue, found.missing)
+  expire_read(queue, found.over)
+end
+
+-- By another definition a group may have none or several in line, or no turn: it is put in its place. Whether there was one.
+local function mend_line(queue, line, states)
+  local wrong, going, is_mended = {}, {}, false
+  for _, item in ipairs(line) do
+    local state = states[item.name]
+    if state and (state.going ~= 1 or not state.turn) then
+      going[#going + 1] = item.ref .. ' ' .. item.name
+      wrong[item.name], is_mended = state, true
+    end
+  end
+  for name, state in pairs(wrong) do
+    for _, ref in ipairs(refs_in_group(queue, name, 0, state.going)) do going[#going + 1] = ref .. ' ' .. name end
+    state.going = 0
+  end
+  call_in_batches('ZREM', K.going(queue.name), going)
+  save_groups(queue, wrong, true)
+  return is_mended
+end
+
+-- Takes what may go, each time of the group that is first in line. Whether there is no more of it.
+local function choose_in_turns(queue, chosen, wanted, now)
+  local looked = 0
+  while #chosen.refs < wanted do
+    if chosen.bytes >= V.bytes or looked >= V.batch then return false end
+    local line, is_whole = first_in_line(queue, wanted - #chosen.refs)
+    if not line[1] then return true end
+    local names = {}
+    for i, item in ipairs(line) do names[i] = item.name end
+    local states = load_groups(queue, names)
+    local is_mended = mend_line(queue, line, states)
+    if not is_mended then note_placed(queue, line) end
+    local found = {
+      refs = {}, names = {}, states = states, changed = {}, missing = {}, over = {}, left = {},
+    }
+    if not is_mended then
+      take_from_line(queue, line, is_whole, chosen, wanted, found, now)
+      leave_line(queue, found)
+    end
+    looked = looked + math.max(#found.refs, 1)
+  end
+  return false
+end
