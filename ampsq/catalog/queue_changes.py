@@ -75,10 +75,11 @@ CHANGES: Mapping[str, QueueChange] = {
     ),
     "group_choice": QueueChange(
         "at-once",
-        "For the next delivery; waiting groups and messages without a group are put in their new order in bounded steps.",
+        "For the next delivery; what waits is put in its new order in bounded steps.",
     ),
     "group_weight": QueueChange(
-        "at-once", "For groups that begin to wait from now on; one that waits keeps its weight until nothing of it waits."
+        "at-once",
+        "For groups that begin to wait from now on; one that waits keeps its weight until nothing of it waits.",
     ),
     "on_group_failure": QueueChange(
         "at-once",

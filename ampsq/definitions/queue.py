@@ -130,11 +130,11 @@ class Queue(Definition):
             not with ``at-most-once``; see docs/groups.md.
         group_concurrency: messages of one group that may be leased at a time; 1 (default) or more. Without `group_by`
             it makes a queue whose groups only publishers name.
-        group_choice: of which group the next message is. ``first`` (default): that of the oldest message whose group has
-            room; the logs are read only as far as somebody needs. ``round_robin``: of the group whose last turn was
-            longest ago, so that each gets as much as any other, however much of it waits. ``fair``: of the group with
-            the smallest share of what is leased, that is leased messages divided by its weight, and among equals as by
-            round_robin. By these two, everything is read before anything is delivered.
+        group_choice: of which group the next message is. ``first`` (default): that of the oldest message whose group
+            has room; the logs are read only as far as somebody needs. ``round_robin``: of the group whose last turn
+            was longest ago, so that each gets as much as any other, however much of it waits. ``fair``: of the group
+            with the smallest share of what is leased, that is leased messages divided by its weight, and among equals
+            as by round_robin. By these two, everything is read before anything is delivered.
         group_weight: with ``fair``, an expression over the body whose value is the weight of a group, 1 to 1,000, as in
             ``/weight``: that of the first message that waits in it, when it begins to wait. Of anything else it is 1,
             which is the default.

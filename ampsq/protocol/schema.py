@@ -32,11 +32,11 @@ from ampsq.protocol.limits import (
     KEEP_FILTER,
     KEY_WORK,
     LONGEST_GROUP,
-    MOST_WEIGHT,
     LOST_AT_MOST,
     LOST_CYCLE,
     MARKS,
     MAX_FILTERS,
+    MOST_WEIGHT,
     NAMED_KEPT,
     NO_ROOM,
     OWNERS_LOOKED,
@@ -460,7 +460,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and its weight; see lua/queues/lib/group_state",
+            "when it was stopped, or 0; where groups take turns, its turn and weight; see lua/queues/lib/group_state",
             "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
             "leases, `grouped`, `pinned`; of what is stopped: nothing",
         ),
@@ -472,14 +472,14 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "going": Key(
             ":q:<queue>:going", "zset",
-            "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score 0. "
-            "Where groups take turns: one of each; the score is its share of what is leased, then its turn",
+            "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score "
+            "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
         ),
         "turns": Key(
             ":q:<queue>:turns", "zset",
-            "of a grouped queue where groups take turns: those of which nothing is left, until the turns of their round "
-            "are over; the score is the turn",
+            "of a grouped queue where groups take turns: those of which nothing is left, until the turns of their "
+            "round are over; the score is the turn",
             "dispatch, settle, sweep", "dispatch", "nothing: a group that comes again is a new one",
         ),
         "pinned": Key(
@@ -684,8 +684,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
         "owner": "owner", "domain": "domain", "deferral": "deferral",
-        # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what groups
-        # take turns, if they do. round: their turns, see lua/queues/lib/group_turns
+        # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what
+        # groups take turns, if they do. round: their turns, see lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
         # filters
         "grouped_by": "group", "weighed_by": "weight",

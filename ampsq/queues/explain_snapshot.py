@@ -278,6 +278,8 @@ class Snapshot:
     @property
     def before(self) -> int:
         """Number of messages before it, for whoever could get it if there is somebody."""
+        if self.is_in_turn:
+            return self.number("group_line") + self.number("group_before")
         ranks = [each.before for each in self.free_filters if each.before >= 0]
         return min(ranks) if ranks and self.where == "sorted" else self.number("before")
 
@@ -374,10 +376,10 @@ class Snapshot:
         """Return whether the groups of the queue take turns."""
         return self.definition.group_choice not in (None, "first")
 
-    def waits_for_turn(self) -> bool:
-        """Return whether other groups, or others of its own, come before it in a queue whose groups take turns."""
-        is_in_line = self.takes_turns and bool(self.text("group")) and self.where == "sorted"
-        return is_in_line and self.number("group_line") + self.number("group_before") >= self.room
+    @property
+    def is_in_turn(self) -> bool:
+        """Return whether it is of a group that has its turn among others."""
+        return self.takes_turns and bool(self.text("group")) and self.where == "sorted"
 
 
 #: What keeps a message that waits, in the order in which one hides the other.
@@ -406,7 +408,6 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("resorting", lambda snapshot: snapshot.flag("resort")),
     ("sorting", Snapshot.unsorted),
     ("indexing", lambda snapshot: all(each.building for each in snapshot.free_filters)),
-    ("group_turn", Snapshot.waits_for_turn),
     ("in_line", lambda snapshot: snapshot.before >= snapshot.room and snapshot.free),
     ("next", lambda _: True),
 )

@@ -105,10 +105,6 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
             "{group_before}{back}."
         ),
-        "group_turn": (
-            "{message} waits for the turn of its group {group}: {group_line} before it, and {group_first} before this "
-            "one{weight}{back}."
-        ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
             "{message} waits because the backlogs of all subscriptions are full: {full}{cut}; {before}{back}."
@@ -253,6 +249,11 @@ class _Words:
         return "" if self._snapshot.recorded else "; somebody removed it from its log meanwhile"
 
     def before(self) -> str:
+        if self._snapshot.is_in_turn:
+            line, own = (self._snapshot.number(f"group_{name}") for name in ("line", "before"))
+            turns = "the turn of one other group" if line == 1 else f"the turns of {line:,} other groups"
+            of_own = f"{count_text(own, 'message')} of its own group"
+            return f"{turns} and {of_own} come before it"
         number = self._snapshot.before
         some = "at least " if self._snapshot.flag("at_least") else ""
         if not number:
@@ -361,16 +362,6 @@ class _Words:
     def group_before(self) -> str:
         others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)
         return f"{_are(others, 'other message')} waiting in it"
-
-    def group_line(self) -> str:
-        return f"{count_text(self._snapshot.number('group_line'), 'group')} in line"
-
-    def group_first(self) -> str:
-        return f"{count_text(self._snapshot.number('group_before'), 'message')} of it"
-
-    def weight(self) -> str:
-        number = self._snapshot.number("group_weight")
-        return f"; its weight is {number:,}, with {self.group_leased()} leased" if number > 1 else ""
 
     def reads_first(self) -> str:
         return "has priorities" if self._snapshot.definition.priority else "lets its groups take turns"

@@ -477,7 +477,32 @@ def on_group_failure_lets_go_what_a_failure_holds(client):
         assert [message.data for message in pick_up(messages, 1)] == [1]
 
 
+def group_choice_holds_for_the_next_delivery(client):
+    client.apply(base(group_concurrency=1))
+    for group, body in (("a", 0), ("a", 1), ("b", 2)):
+        client.publish("work", body, group=group)
+    with client.subscribe("work", max_backlog=1) as messages:
+        (first,) = pick_up(messages, 1)
+        client.apply(base(group_concurrency=1, group_choice="round_robin"))
+        first.ack(wait=True)
+        (second,) = pick_up(messages, 1)
+        assert second.data == 2
+        second.ack(wait=True)
+        assert [message.data for message in pick_up(messages, 1)] == [1]
+
+
+def group_weight_holds_for_groups_that_begin_to_wait(client):
+    elements = {"group_by": "/g", "group_concurrency": 9, "group_choice": "fair"}
+    client.apply(base(**elements))
+    client.apply(base(**elements, group_weight="/w"))
+    client.publish_many("work", [{"g": "a", "w": 1}] * 4 + [{"g": "b", "w": 3}] * 4)
+    with client.subscribe("work", max_backlog=8) as messages:
+        assert [message.group for message in pick_up(messages, 8)] == ["a", "b", "b", "b", "a", "b", "a", "a"]
+
+
 SCENES = {
+    "group_choice": group_choice_holds_for_the_next_delivery,
+    "group_weight": group_weight_holds_for_groups_that_begin_to_wait,
     "group_by": group_by_changes_only_while_nothing_waits,
     "group_concurrency": group_concurrency_holds_at_once,
     "on_group_failure": on_group_failure_lets_go_what_a_failure_holds,

@@ -52,6 +52,8 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "group_by": None,
         "group_concurrency": None,
         "on_group_failure": None,
+        "group_choice": None,
+        "group_weight": None,
     }
 
 

@@ -26,7 +26,7 @@ def body(group, number, weight=None):
 
 
 def put(world, *pairs, **when):
-    """Publish messages, each of a group, a number and, where it says one, a weight; gives their refs."""
+    """Publish messages, each of a group and a number, and a weight where one is given; gives their refs."""
     reply = world.publish("orders", *[body(*pair) for pair in pairs], **when)
     milliseconds, _, sequence = reply[2].partition("-")
     return [ref(f"{milliseconds}-{int(sequence) + i}") for i in range(len(pairs))]
@@ -37,7 +37,7 @@ def numbers(messages):
 
 
 def groups_of(world, queue="work"):
-    """Of each group how many are leased, may go, wait with a place, failed; when it was stopped; its turn and weight."""
+    """Of each group how many are leased, may go, wait, failed; when it was stopped; its turn and weight."""
     found = world.state().get(f":q:{queue}:groups", {})
     return {name: [int(part) for part in value.split(" ")] for name, value in found.items() if name != ANCHOR}
 
@@ -49,7 +49,7 @@ def going(world, queue="work"):
 
 
 def line(world, queue="work"):
-    """Groups that may go where they take turns, in their order, each with its place; "" for a message without a group."""
+    """Groups that may go where they take turns, in their order, each with its place; "" of a message without one."""
     found = world.state().get(f":q:{queue}:going", {})
     ordered = sorted((score, member) for member, score in found.items() if member != LEASES_ANCHOR)
     return [(member.split(" ", 1)[1], score) for score, member in ordered]

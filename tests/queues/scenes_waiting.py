@@ -408,6 +408,33 @@ def behind_one_of_its_group_that_is_leased(stage):
     )
 
 
+@scene("in_line", "ready")
+def behind_the_turns_of_other_groups(stage):
+    stage.queue(group_by="/g", group_choice="round_robin")
+    stage.client.subscribe("work")
+    *_, bookmark = stage.publish({"g": "a"}, {"g": "a"}, {"g": "b"}, {"g": "c"}, {"g": "c"}, {"g": "c"})
+    stage.sweep()
+    stage.client.subscribe("work")
+    found = stage.explain(bookmark)
+    assert [found.facts[f"group_{name}"] for name in ("line", "before", "weight")] == [0, 1, 1]
+    return found, (
+        "The message waits in line: the turns of 0 other groups and 1 message of its own group come before it, and "
+        "there is room for 1."
+    )
+
+
+@scene("sorting", "waiting")
+def everything_is_read_before_groups_take_turns(stage):
+    stage.queue(group_by="/g", group_choice="fair")
+    *_, bookmark = stage.publish({"g": "a"}, {"g": "b"})
+    stage.client.subscribe("work")
+    stage.redis.delete(stage.key("due"))
+    return stage.explain(bookmark), (
+        "The message waits because the queue lets its groups take turns and delivers nothing before it has read "
+        "everything: 2 messages are still to be read."
+    )
+
+
 @scene("group_held", "ready")
 def behind_one_of_its_group_that_failed(stage):
     subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"})

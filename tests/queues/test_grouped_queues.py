@@ -146,8 +146,26 @@ def test_what_does_not_go_with_groups_is_refused(elements, refused):
 
 
 def test_a_failure_policy_without_groups_is_refused():
-    with pytest.raises(DefinitionError, match="on_group_failure: the queue has no groups"):
-        Queue(name="work", on_group_failure="hold")
+    for element, value in (("on_group_failure", "hold"), ("group_choice", "fair"), ("group_weight", "/w")):
+        with pytest.raises(DefinitionError, match=f"{element}: the queue has no groups"):
+            Queue(name="work", **{element: value})
+
+
+@pytest.mark.parametrize("choice", [{}, {"group_choice": "first"}, {"group_choice": "round_robin"}])
+def test_a_weight_without_fair_shares_is_refused(choice):
+    with pytest.raises(DefinitionError, match="group_weight: counts for nothing with group_choice"):
+        Queue(name="work", group_by="/g", group_weight="/w", **choice)
+
+
+def test_groups_take_turns_by_weight_through_clients(either):
+    client = either
+    defined(client, group_choice="fair", group_weight="/weight", group_concurrency=50)
+    client.publish_many("orders", [order("a", n) | {"weight": 1} for n in range(8)])
+    client.publish_many("orders", [order("b", n) | {"weight": 3} for n in range(10, 18)])
+    with client.subscribe("work", max_backlog=8) as subscription:
+        found = [message.group for message in taken(subscription)]
+        assert (found.count("a"), found.count("b")) == (2, 6)
+        assert {group.group: group.weight for group in client.admin.groups("work").groups} == {"a": 1, "b": 3}
 
 
 def test_defaults_follow_from_the_concurrency():
