@@ -22,6 +22,7 @@ _EPILOG = """\b
 Of a group are shown how many messages are leased, how many were read and wait, how many
 failed and hold it, since when it was stopped, and when the first that waits was recorded.
 What the queue has not read yet is in no group: ampsq queues has it as waiting.
+Weights are shown where there are others than 1.
 
 \b
 Examples:
@@ -29,7 +30,7 @@ Examples:
   ampsq groups work --top 100 --json
   ampsq groups work --release alice                # it goes on, with what comes behind
 """
-_COLUMNS = ("group", "leased", "waiting", "failed", "weight", "stopped", "oldest")
+_COLUMNS = ("group", "leased", "waiting", "failed", "stopped", "oldest", "weight")
 
 
 @click.command(epilog=_EPILOG)
@@ -53,7 +54,9 @@ def groups(settings: CommandSettings, queue: str, top: int, release: str | None)
     if print_records(settings, rows):
         return
     if rows:
-        table(_COLUMNS, [_row(state) for state in found.groups])
+        has_weights = any(state.weight > 1 for state in found.groups)
+        width = len(_COLUMNS) if has_weights else _COLUMNS.index("weight")
+        table(_COLUMNS[:width], [_row(state)[:width] for state in found.groups])
     if not found.is_all or found.number > len(rows):
         at_least = "" if found.is_all else "at least "
         note(f"{at_least}{count_text(found.number, 'group')}; --top shows more of them")
@@ -63,8 +66,8 @@ def groups(settings: CommandSettings, queue: str, top: int, release: str | None)
 
 def _row(state: GroupState) -> list[object]:
     """A group for people: times as how long ago they were."""
-    counts = (state.leased, state.waiting, state.failed, state.weight)
-    return [printable(state.group), *counts, _ago(state.stopped), _ago(state.oldest)]
+    counts = (state.leased, state.waiting, state.failed)
+    return [printable(state.group), *counts, _ago(state.stopped), _ago(state.oldest), state.weight]
 
 
 def _ago(time: datetime | None) -> str:

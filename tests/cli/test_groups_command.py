@@ -51,3 +51,15 @@ def test_a_group_is_released(grouped):
 def test_a_queue_without_groups_has_none(defined):
     assert "nothing of the queue is in a group now" in defined("groups", "work").err
     assert "did you mean 'work'" in defined("groups", "wrok", code=1).err
+
+
+def test_weights_are_shown_where_there_are_some(defined):
+    with defined.client() as client:
+        client.apply(
+            Queue(name="fair", underlying_topic="letters", group_by="/g", group_choice="fair", group_weight="/w")
+        )
+        with client.subscribe("fair", max_backlog=1):
+            client.publish_many("letters", [{"g": "a", "w": 4}, {"g": "b"}])
+            head, *rows = defined("groups", "fair").out.splitlines()
+    assert head.split()[-1] == "weight"
+    assert {row.split()[0]: row.split()[-1] for row in rows} == {"a": "4", "b": "1"}

@@ -416,9 +416,9 @@ def behind_the_turns_of_other_groups(stage):
     stage.sweep()
     stage.client.subscribe("work")
     found = stage.explain(bookmark)
-    assert [found.facts[f"group_{name}"] for name in ("line", "before", "weight")] == [0, 1, 1]
+    assert [found.facts[f"group_{name}"] for name in ("line", "before", "weight")] == [1, 2, 1]
     return found, (
-        "The message waits in line: the turns of 0 other groups and 1 message of its own group come before it, and "
+        "The message waits in line: the turn of one other group and 2 messages of its own group come before it, and "
         "there is room for 1."
     )
 
