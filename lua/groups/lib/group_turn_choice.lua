@@ -74,7 +74,7 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
       if entry then
         choose(chosen, item.ref, entry, ends, item.name)
-        local turn = take_turn(queue, round, state and state.leased or 0, turn_of_place(item.score))
+        local turn = take_turn(round, turn_of_place(item.score))
         if state then state.leased, state.turn = state.leased + 1, turn end
       end
       if state then

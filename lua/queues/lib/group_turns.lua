@@ -22,11 +22,9 @@ local function next_joining_turn(round)
   return round.joined
 end
 
--- leased: of the group, before this delivery; turn: the one that it had. Gives its next one. Where the first in line has something leased,
--- all others have, too, so that nobody is owed a turn.
-local function take_turn(queue, round, leased, turn)
-  local reached = (queue.choice == V.round_robin or leased == 0) and turn or round.last
-  round.reached, round.last = math.max(round.reached, reached), round.last + 1
+-- A delivery: turn is the one that its group had. Gives its next one.
+local function take_turn(round, turn)
+  round.reached, round.last = math.max(round.reached, turn), round.last + 1
   return round.last
 end
 
