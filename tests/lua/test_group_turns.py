@@ -87,6 +87,9 @@ def test_a_group_has_the_weight_of_the_first_that_waits_until_nothing_of_it_wait
     put(world, ("a", 3, 9))
     world.sweep_all()
     assert groups_of(world)["a"][6] == 9
+    put(world, ("a", 4, 2))
+    world.sweep_all()
+    assert groups_of(world)["a"][6] == 9
 
 
 @pytest.mark.parametrize("names", [("b", "q"), ("y", "c")])
@@ -210,3 +213,17 @@ def test_a_removed_queue_leaves_no_turns(world):
     world.unsubscribe(subscription)
     world.run("remove_queue", world.version(), "work")
     assert not [name for name in world.state() if name.startswith(":q:work:turns")]
+
+
+def test_nothing_but_what_failed_goes_of_a_held_group_that_has_room(world):
+    subscription = taking_turns(world, "round_robin", concurrency=3, asked=2)
+    put(world, *[("a", number) for number in range(5)])
+    first, _ = world.take(subscription, 2)
+    world.replace(subscription, "work", asked=5)
+    held = world.inbox(subscription)
+    world.settle("cancelled", [first])
+    assert numbers(held) == [2]
+    assert numbers(world.take(subscription, 5)) == [2, 0]
+    world.settle("cancelled", held)
+    assert numbers(world.take(subscription, 5)) == [2]
+    check_groups(world, concurrency=3, choice="round_robin")
