@@ -26,7 +26,7 @@ class Message:
 
     @property
     def is_placed(self):
-        """Whether it is certain that it has its place: the queue has read it, and it never came back."""
+        """Return whether it surely has its place: the queue has read it, and it never came back."""
         return self.is_read and not self.is_scheduled and self.deliveries == 0
 
 
