@@ -4,6 +4,7 @@ A definition is checked whole when it is made: a `DefinitionError` lists every f
 value and what is allowed. In every element None means "not given", that is, the default.
 """
 
+# Long: what each element of a queue means, its default and what it does not go with are one definition.
 from __future__ import annotations
 
 import json

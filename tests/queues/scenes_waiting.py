@@ -1,5 +1,6 @@
 """Scenes of messages that wait: for a barrier, for somebody, for a sweep."""
 
+# Long: one scene for each reason why a message waits, in the order in which reasons hide each other.
 from __future__ import annotations
 
 import re
