@@ -17,16 +17,28 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue, UnknownTopic
 from ampsq.base.formatting import fact_text, printable, size_text, time_text
 from ampsq.base.message_types import MessageType
-from ampsq.console.answers import action_facts, browse_facts, json_answer, letter_facts, queue_facts, wants_json
+from ampsq.console.answers import (
+    action_facts,
+    browse_facts,
+    json_answer,
+    letter_facts,
+    logged_facts,
+    publisher_facts,
+    queue_facts,
+    record_facts,
+    topic_facts,
+    wants_json,
+)
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import draw_sparkline, links_drawn, rates
 from ampsq.console.history_charts import RANGE_NAMES, draw_history
 from ampsq.console.lookups import browse, long_text, read_body, read_samples, read_subscribers, short_text
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.queue_list import choose_queues, span, wait
+from ampsq.console.topic_lookups import read_last_messages, read_topic, read_topic_page, replay
 from ampsq.definitions.definition import nearest
 from ampsq.operations.figures import sample_of
 from ampsq.protocol.calls.queue_history import RANGES
@@ -40,6 +52,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
+    from ampsq.base.bookmarks import Bookmark
     from ampsq.console.access import Access
     from ampsq.console.examiner import Examiner
     from ampsq.console.observer import Observer
@@ -84,7 +97,8 @@ class Pages:
             lstrip_blocks=True, finalize=_seen,
         )  # fmt: skip
         self._templates.filters |= {
-            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format,
+            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format, "at": _at,
+            "age": _age,
         }  # fmt: skip
         self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": fact_text}
 
@@ -97,13 +111,16 @@ class Pages:
             Route("/", self._shown(self._overview)),
             Route("/events", self._events),
             Route(f"{of}/queues", self._shown(self._queues)),
-            Route(f"{of}/queues/{{queue}}", self._shown(self._queue)),
+            Route(f"{of}/queues/{{queue:path}}", self._shown(self._queue)),
+            Route(f"{of}/topics", self._shown(self._topics)),
+            Route(f"{of}/topics/{{topic:path}}", self._shown(self._topic)),
+            Route(f"{of}/publishers", self._shown(self._publishers)),
             Route(f"{of}/messages", self._shown(self._message)),
             Route(f"{of}/dead-letters", self._shown(self._letter_queues)),
-            Route(f"{of}/dead-letters/{{queue}}", self._shown(self._dead_letters)),
+            Route(f"{of}/dead-letters/{{queue:path}}", self._shown(self._dead_letters)),
             Route(f"{of}/replication", self._shown(self._replication)),
             Route(f"{of}/actions", self._shown(self._actions)),
-            Route(f"{of}/actions/{{action}}", self._shown(self._action)),
+            Route(f"{of}/actions/{{action:path}}", self._shown(self._action)),
             Route(f"{of}/events", self._events),
             Route(f"{of}/changes/{{change}}", self._shown(self._question), methods=["GET"]),
             Route(f"{of}/changes/{{change}}", self._do, methods=["POST"]),
@@ -124,7 +141,9 @@ class Pages:
         return endpoint
 
     def _failed(self, request: Request, error: AmpsqError) -> Response:
-        status = 503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue) else 400
+        status = (
+            503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue | UnknownTopic) else 400
+        )
         titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
         told = {"error": str(error), "title": titles[status]}
         return self._page("error.html", request, status=status, told=told, title=titles[status], error=str(error))
@@ -254,6 +273,62 @@ class Pages:
         if name not in queues:
             raise UnknownQueue(queue=name)
         return queues[name]
+
+    def _topics(self, request: Request) -> Response:
+        instance, asked = self._named(request), request.query_params
+        found = self._observer.run(
+            instance, read_topic_page(self._context(instance), asked.get("q", ""), asked.get("page", "1"))
+        )
+        moments = self._observer.note_topics(instance, found.topics)
+        each_second = {name: rates(moments.get(name, ())) for name in found.topics}
+        told = {
+            "topics": [
+                topic_facts(name, state, _entered(each_second[name]), is_view=name in found.views)
+                for name, state in found.topics.items()
+            ],
+            "number": found.number, "page": found.page, "pages": found.pages,
+        }  # fmt: skip
+        return self._page("topics.html", request, told=told, title="Topics", found=found, rates=each_second)
+
+    def _topic(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["topic"]
+        client, context = self._observer.client(instance), self._context(instance)
+        state = self._observer.run(instance, read_topic(context, name))
+        each_second = rates(self._observer.note_topics(instance, {name: state}).get(name, ()))
+        figures = self._observer.reading(instance).figures
+        view = client.admin.views().get(name)
+        readers = [each for each in client.admin.readers() if name in each.topics]
+        publishers = [each for each in client.admin.publishers() if each.bookmark and each.bookmark.topic == name]
+        rows = client.sow(name, top_n=_SHOWN) if view is not None or state.key else []
+        place, filter_ = (request.query_params.get(each, "").strip() for each in ("from", "filter"))
+        limit, found, wrong = self._limit(request), None, ""
+        try:
+            if place or filter_:
+                seconds = _PATIENT if "patient" in request.query_params else _BUDGET
+                found = replay(client, name, place or "epoch", filter_ or None, limit=limit, seconds=seconds)
+        except DefinitionError as error:
+            wrong = str(error)
+        form = MessageType.parse(client.admin.message_type(name))
+        last = self._observer.run(instance, read_last_messages(context, name, form, _SHOWN)) if found is None else []
+        told = {
+            **topic_facts(name, state, _entered(each_second), is_view=view is not None), "readers": readers,
+            "publishers": [publisher_facts(each) for each in publishers], "definition": view,
+            "records": [record_facts(each) for each in rows], "wrong": wrong,
+            "messages": [logged_facts(each) for each in (found.messages if found is not None else last)],
+        }  # fmt: skip
+        return self._page(
+            "topic.html", request, told=told, title=name, state=state, rate=_entered(each_second), view=view,
+            readers=readers, publishers=publishers[:_MOST], rows=rows, found=found, last=last, wrong=wrong,
+            place=place, filter=filter_, limit=limit, more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT,
+            queues=[figures.queues[each] for each in state.queues if each in figures.queues],
+        )  # fmt: skip
+
+    def _publishers(self, request: Request) -> Response:
+        found = self._observer.client(self._named(request)).admin.publishers()
+        told = {"publishers": [publisher_facts(each) for each in found]}
+        return self._page(
+            "publishers.html", request, told=told, title="Publishers", found=found[:_MOST], number=len(found)
+        )
 
     def _message(self, request: Request) -> Response:
         instance = self._named(request)
@@ -405,6 +480,21 @@ class Pages:
                 yield ": still here\n\n"
             await asyncio.sleep(_LOOK)
             silent += _LOOK
+
+
+def _entered(each_second: tuple[float, float] | None) -> float | None:
+    """Return messages a second that came in; None while that is not known."""
+    return None if each_second is None else each_second[0]
+
+
+def _at(moment: datetime) -> str:
+    """Write a moment to the second, by UTC."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _age(bookmark: Bookmark | None) -> str:
+    """Return how long ago a message was published, to the second; a dash for none."""
+    return wait(None if bookmark is None else datetime.now(UTC).timestamp() - int(bookmark.id.partition("-")[0]) / 1000)
 
 
 def _own(path: str, instance: str) -> str:

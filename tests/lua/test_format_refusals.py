@@ -39,6 +39,7 @@ ARGUMENTS = {
     "find_lacking_destinations": ["1-0"],
     "set_mark": [],
     "measure_ages": [1_000, "work"],
+    "measure_logs": ["orders"],
     "define_instance": [0, "NYC", "", "", ""],
     "define_queue": [
         1_000,
