@@ -105,7 +105,7 @@ def _row_facts(row: Row) -> dict[str, object]:
 
 def letter_facts(letter: DeadLetter) -> dict[str, object]:
     """Tell what is known of a dead letter."""
-    names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "headers")
+    names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "group", "headers")
     facts = {name: getattr(letter, name) for name in names}
     return {**facts, "age": letter.age.total_seconds(), "body": _body_facts(letter.raw)}
 
