@@ -230,7 +230,7 @@ class Traffic:
             while not self.stopping.is_set():
                 bodies = [{"n": number % 10} for number in range(_dice.choice([1, 3, 20]))]
                 self.published += zip(client.publish_many("orders", bodies), bodies, strict=True)
-                time.sleep(0.005)
+                time.sleep(0.005)  # the pace
 
     def consume(self, queue, text):
         acked = self.acked[queue.name]
