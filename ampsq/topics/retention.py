@@ -18,9 +18,8 @@ from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Interval, Queue, Topic
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import retention as retention_calls
-from ampsq.protocol.calls.logs import measure_logs
 from ampsq.protocol.calls.records import catch_up_records, count_records
-from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower
+from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower, measure_logs
 from ampsq.protocol.entries import bookmark_of
 from ampsq.protocol.reads.message_names import name_message
 from ampsq.protocol.reads.streams import last_id, log_of, stream_length, stream_memory
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.calls.catalog import Catalog
-    from ampsq.protocol.calls.logs import LogFigures
-    from ampsq.protocol.calls.retention import JournalTrimStep, Pin, TrimStep
+    from ampsq.protocol.calls.retention import JournalTrimStep, LogFigures, Pin, TrimStep
     from ampsq.protocol.request import Call
 
 __all__ = [
