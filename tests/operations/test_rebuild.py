@@ -280,6 +280,7 @@ def busy_queues():
     ]
 
 
+@pytest.mark.slow
 def test_on_a_healthy_system_under_load_nothing_is_found(client, valkey, coordinator):  # noqa: ARG001
     queues = busy_queues()
     client.apply(*queues)
