@@ -240,7 +240,7 @@ def embedded_text(text: bytes) -> str | dict[str, str]:
 
 
 def _text_bytes(value: Any) -> bytes:
-    """What `embedded_text` wrote; empty for anything else that somebody else's letter has there."""
+    """Read what `embedded_text` wrote; empty for anything else that somebody else's letter has there."""
     try:
         return base64.b64decode(value["base64"], validate=True) if _is_base64(value) else value.encode()
     except (AttributeError, TypeError, ValueError):
