@@ -387,25 +387,26 @@ class AsyncConnection:
 
     async def read(self, blocks: float = 0.0) -> object:
         """Read the reply to a call, which the server may hold back for so many seconds."""
-        while self.functions is not None and self.asked and self.asked[0][0] == self.answered:
-            verb = self.asked.popleft()[1]
-            try:
-                text = await self._read_reply(0.0)
-            except redis.ResponseError as error:
-                text = error
-            self.functions.learn(verb, text)
+        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
+            await self._read_asked(self.functions, self.asked.popleft()[1])
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         try:
-            return await self._read_reply(blocks)
+            async with asyncio.timeout(self.owner.route.heartbeat + blocks):
+                return await self.raw.read_response()
         except redis.ResponseError as error:
             if self.functions is not None and self.functions.is_missing(str(error)):
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
 
-    async def _read_reply(self, blocks: float) -> object:
-        async with asyncio.timeout(self.owner.route.heartbeat + blocks):
-            return await self.raw.read_response()
+    async def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, which was asked for in front of a call."""
+        try:
+            async with asyncio.timeout(self.owner.route.heartbeat):
+                reply: object = await self.raw.read_response()
+        except redis.ResponseError as error:
+            reply = error
+        functions.learn(verb, reply)
 
     async def drop(self) -> None:
         """Close it; it can still be given back."""

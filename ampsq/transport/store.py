@@ -382,27 +382,27 @@ class Connection:
 
     def read(self, blocks: float = 0.0) -> object:
         """Read the reply to a call, which the server may hold back for so many seconds."""
-        while self.functions is not None and self.asked and self.asked[0][0] == self.answered:
-            verb = self.asked.popleft()[1]
-            try:
-                text = self._read_reply(0.0)
-            except redis.ResponseError as error:
-                text = error
-            self.functions.learn(verb, text)
+        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
+            self._read_asked(self.functions, self.asked.popleft()[1])
+        seconds = self.owner.route.heartbeat + blocks
+        if blocks and not self.raw.can_read(timeout=seconds):
+            raise redis.TimeoutError(f"no answer within {seconds:g} s")
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         try:
-            return self._read_reply(blocks)
+            return self.raw.read_response()
         except redis.ResponseError as error:
             if self.functions is not None and self.functions.is_missing(str(error)):
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
 
-    def _read_reply(self, blocks: float) -> object:
-        seconds = self.owner.route.heartbeat + blocks
-        if blocks and not self.raw.can_read(timeout=seconds):
-            raise redis.TimeoutError(f"no answer within {seconds:g} s")
-        return self.raw.read_response()
+    def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, which was asked for in front of a call."""
+        try:
+            reply: object = self.raw.read_response()
+        except redis.ResponseError as error:
+            reply = error
+        functions.learn(verb, reply)
 
     def ask(self, *words: str) -> None:
         """Send a command."""
