@@ -20,7 +20,7 @@ def in_runs(monkeypatch):
 
 
 #: Elements of queues of which a batch may be one lease, by what they do.
-POLICIES = {"plain": {}, "filter": {"filter": "/n >= 0"}, "barrier": {"barrier_expression": "/end = 1"}}
+POLICIES = {"plain": {}, "filter": {"filter": "/n >= 0"}}
 
 
 @pytest.fixture(
