@@ -104,7 +104,7 @@ TWINS = [
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
             *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
             *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
-            *("self._read_function(", "self.send(", "self.read("),
+            *("self._read_function(", "self._read_asked(", "self.send(", "self.read("),
             *("self.drop()", "self.pool.release("),
         ),
         {
@@ -161,6 +161,10 @@ TWINS = [
             "            return self.raw.read_response()\n": (
                 "            async with asyncio.timeout(self.owner.route.heartbeat + blocks):\n"
                 "                return await self.raw.read_response()\n"
+            ),
+            "            reply: object = self.raw.read_response()\n": (
+                "            async with asyncio.timeout(self.owner.route.heartbeat):\n"
+                "                reply: object = await self.raw.read_response()\n"
             ),
             "self.raw.disconnect()": "await self.raw.disconnect(nowait=True)",
         },

@@ -20,17 +20,34 @@ def in_runs(monkeypatch):
     monkeypatch.setattr(calls, "asks_for_runs", lambda: True)
 
 
-@pytest.fixture(params=["valkey", "redis", "memory"])
+#: Elements of queues of which a batch may be one lease, by what they do.
+POLICIES = {"plain": {}, "filter": {"filter": "/n >= 0"}}
+
+
+@pytest.fixture(
+    params=[
+        *(("valkey", policy) for policy in POLICIES),
+        *(("redis", policy) for policy in POLICIES),
+        ("memory", "plain"),
+        ("memory", "filter"),
+    ],
+    ids="-".join,
+)
 def client(request):
     """A client of a server with a queue, and 300 messages in it."""
     instance = request.getfixturevalue("instance")
-    if request.param == "memory":
-        url = f"memory://{instance}"
-    else:
-        url = request.getfixturevalue("_session_servers")(request.param).url
+    kind, policy = request.param
+    is_memory = kind == "memory"
+    url = f"memory://{instance}" if is_memory else request.getfixturevalue("_session_servers")(kind).url
     with Client(url, instance=instance) as client:
         client.apply(
-            Queue(name="work", underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=100)
+            Queue(
+                name="work",
+                underlying_topic="orders",
+                lease_period="60s",
+                max_per_subscription_backlog=100,
+                **POLICIES[policy],
+            )
         )
         client.publish_many("orders", [{"n": n} for n in range(NUMBER)])
         yield client
