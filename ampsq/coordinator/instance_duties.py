@@ -114,6 +114,13 @@ class InstanceDuties:
         return self._absence.channels
 
     @property
+    def seen_logs(self) -> dict[str, str] | None:
+        """Key of each log -> the last ID that was seen in it; None before the catalog was read."""
+        prefix = self._log_key("")
+        streams = self.watched.streams
+        return {key: last for key, last in streams.items() if key.startswith(prefix)} if self.watched.catalog else None
+
+    @property
     def wanted_at(self) -> float:
         """Time of the next wanted round, by the monotonic clock; `math.inf` where only events count."""
         # Without the lock, since it is asked of all instances each second: either is read at once.
