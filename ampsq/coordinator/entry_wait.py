@@ -75,20 +75,23 @@ class EntryWait:
         while not self._closed.is_set():
             self._is_wanted.wait()
             self._is_wanted.clear()
-            pause = 0.0
-            while not self._closed.wait(pause) and (logs := dict(self._wanted())):
-                pause = self._wait(logs)
+            pause: float | None = 0.0
+            while pause is not None and not self._closed.wait(pause):
+                pause = self._wait()
             self.covered = frozenset()
         self._asking.close()
         self._store.close()
 
-    def _wait(self, logs: Mapping[str, Mapping[str, str]]) -> float:
-        """Wait once; gives the seconds until the next read may begin."""
-        names = {key: name for name, places in logs.items() for key in places}
-        places = {key: place for some in logs.values() for key, place in some.items()}
+    def _wait(self) -> float | None:
+        """Wait once; gives the seconds until the next read may begin, None where nothing is to be waited for."""
         began = time.monotonic()
-        self.covered = frozenset(logs)
         try:
+            logs = self._wanted()
+            if not logs:
+                return None
+            names = {key: name for name, places in logs.items() for key in places}
+            places = {key: place for some in logs.values() for key, place in some.items()}
+            self.covered = frozenset(logs)
             with contextlib.closing(self._asking.ask(self._store, [wait_for_any(places, _WAIT)])) as replies:
                 keys = cast("list[str]", next(replies))
         except AmpsqError as error:
