@@ -467,7 +467,7 @@ class ServerWatch:
                 self.store.run(keep_functions())
 
     def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
-        """Those of some instances that are looked at now, after it was seen which may rest long; the lock is held."""
+        """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
         # In a cluster an instance has a loop, and would have such a connection, of its own.
         has_others = self._membership is not None and self._wakeups.is_open
         quiet_until, covered = time.monotonic() - _QUIET_AFTER if has_others else -math.inf, self._entries.covered
