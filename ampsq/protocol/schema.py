@@ -31,6 +31,7 @@ from ampsq.protocol.limits import (
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
+    LONG_REST_HORIZON,
     LONGEST_GROUP,
     LOST_AT_MOST,
     LOST_CYCLE,
@@ -823,6 +824,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "lost_cycle": LOST_CYCLE,
         "wake": WAKE,
         "rest_horizon": REST_HORIZON,
+        "long_rest_horizon": LONG_REST_HORIZON,
     }
 )
 
