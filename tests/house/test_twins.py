@@ -86,6 +86,68 @@ TWINS = [
         {"ampsq.transport.store": "ampsq.transport.async_store"},
     ),
     Twin(
+        "client/partitioned_client.py",
+        "client/async_partitioned_client.py",
+        {
+            "Admin": "AsyncAdmin",
+            "Client": "AsyncClient",
+            "Message": "AsyncMessage",
+            "PartitionedAdmin": "AsyncPartitionedAdmin",
+            "PartitionedClient": "AsyncPartitionedClient",
+            "PartitionedSubscription": "AsyncPartitionedSubscription",
+            "Publisher": "AsyncPublisher",
+            "Subscription": "AsyncSubscription",
+            "for threads: a client of each": "for asyncio: a client of each",
+        },
+        (
+            *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
+            *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define(", "self._client._define("),
+            *("client.publish(", "self.clients[each.partition].publish_many(", "client.subscribe(", "part.close("),
+            *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
+            *("self._first.definitions(", "self._first.queues(", "self._first.message_type(", "self._client.apply("),
+            *("self._first.address_settings(", "each.admin.queue_stats(", "each.admin.check(", "self._set_paused("),
+            *("self._having(bookmark).explain(", "self._having(bookmark).history(", "each.admin.release_group("),
+            *("self._client.clients[number].admin.dead_letters(", "each.admin.dead_letters("),
+            "self._client.clients[number].admin.redrive(",
+        ),
+        {
+            "`ampsq.client.async_partitioned_client` is made from this file.": (
+                "This is `ampsq.client.partitioned_client`, awaited."
+            ),
+            "ampsq.client.admin": "ampsq.client.async_admin",
+            "ampsq.client.client": "ampsq.client.async_client",
+            "ampsq.client.partitioned_subscription": "ampsq.client.async_partitioned_subscription",
+            "ampsq.client.publisher": "ampsq.client.async_publisher",
+            "    from ampsq.queues.subscription import Message, Subscription\n": (
+                "    from ampsq.queues.async_subscription import Message, Subscription\n"
+            ),
+            "from ampsq.queues.handlers": (
+                "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
+            ),
+            "import check_text\n": "import check_text, shown\n",
+            "self._define)\n        await self._open()\n": (
+                "self._define)\n\n"
+                "    def connect(self) -> Self:\n"
+                '        """Open the clients of all partitions; ``async with`` does it."""\n'
+                "        if not self._clients:\n"
+                "            await self._open()\n"
+                "        return self\n"
+            ),
+            "Any, Never\n": "Any, Never, Self\n",
+            "awaits=False": "awaits=True",
+            "Sequence[Definition]], list[": "Sequence[Definition]], _Awaited[",
+            "    _Define = ": "    _Awaited = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]\n    _Define = ",
+            "_Awaited[tuple[Definition, Outcome]]]": "_Awaited]",
+            "import Callable, Iterable,": "import Callable, Coroutine, Iterable,",
+            '    ) -> Subscription:\n        """Subscribe': (
+                '    ) -> Subscribing[Subscription]:\n        """Subscribe'
+            ),
+            "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
+                "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
+            ),
+        },
+    ),
+    Twin(
         "transport/store.py",
         "transport/async_store.py",
         {
