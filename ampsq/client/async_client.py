@@ -1,9 +1,11 @@
 """The asyncio client: the same names and the same behaviour as `ampsq.client.client`, awaited."""
 
+# Long: one call of the client each, with its arguments.
+
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
@@ -53,14 +55,6 @@ class AsyncClient:
     #: As of `Client`.
     _partition: Partition | None = None
 
-    def __new__(cls, url: str | Sequence[str] | None = None, *, partitions: int | None = None, **_options: Any) -> Self:
-        """Make a client of an instance, or of all its partitions."""
-        if cls is AsyncClient and asked_partitions(url, partitions)[1] is not None:
-            # By name: that module imports this one.
-            made: Self = object.__new__(import_module("ampsq.client.async_partitioned_client").AsyncPartitionedClient)
-            return made
-        return object.__new__(cls)
-
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -101,6 +95,17 @@ class AsyncClient:
         name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._connection = AsyncClientConnection(locate, name, options, listeners)
         self._admin: AsyncAdmin | None = None
+
+    if not TYPE_CHECKING:
+        # A class has the signature of this method, where it has one: it is that of `__init__`.
+        @wraps(__init__, assigned=())
+        def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
+            """Make a client of one instance, or of all its partitions where they are asked for."""
+            kind = cls
+            if cls is AsyncClient and asked_partitions(url, partitions)[1] is not None:
+                # By name: that module imports this one.
+                kind = import_module("ampsq.client.async_partitioned_client").AsyncPartitionedClient
+            return object.__new__(kind)
 
     @classmethod
     def _beside(cls, client: Client) -> Self:

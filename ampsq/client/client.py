@@ -7,7 +7,7 @@ What a client has open, and how that goes on at another instance, is in `ampsq.c
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
@@ -85,14 +85,6 @@ class Client:
     #: Which partition of an instance it is at, for one of the clients that a client of all of them has.
     _partition: Partition | None = None
 
-    def __new__(cls, url: str | Sequence[str] | None = None, *, partitions: int | None = None, **_options: Any) -> Self:
-        """Make a client of an instance, or of all its partitions."""
-        if cls is Client and asked_partitions(url, partitions)[1] is not None:
-            # By name: that module imports this one.
-            made: Self = object.__new__(import_module("ampsq.client.partitioned_client").PartitionedClient)
-            return made
-        return object.__new__(cls)
-
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -130,6 +122,17 @@ class Client:
         self._connection = ClientConnection(location, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", options)
         self._admin: Admin | None = None
         self._connection.open()
+
+    if not TYPE_CHECKING:
+        # A class has the signature of this method, where it has one: it is that of `__init__`.
+        @wraps(__init__, assigned=())
+        def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
+            """Make a client of one instance, or of all its partitions where they are asked for."""
+            kind = cls
+            if cls is Client and asked_partitions(url, partitions)[1] is not None:
+                # By name: that module imports this one.
+                kind = import_module("ampsq.client.partitioned_client").PartitionedClient
+            return object.__new__(kind)
 
     @classmethod
     def _at(cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any]) -> Self:

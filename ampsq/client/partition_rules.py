@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
@@ -68,7 +68,7 @@ def refuse_the_rest(kind: _Kind, whole: type, *, prefix: str = "") -> _Kind:
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
+    def refuse(*_: object, **__: object) -> NoReturn:
         raise not_merged(name)
 
     return refuse

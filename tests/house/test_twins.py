@@ -3,6 +3,8 @@
 python tests/house/test_twins.py --write
 """
 
+# Long: one table: what differs in each file that is made.
+
 from __future__ import annotations
 
 import re
@@ -101,22 +103,22 @@ TWINS = [
         },
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
-            *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define(", "self._client._define("),
+            *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
             *("client.publish(", "self.clients[each.partition].publish_many(", "client.subscribe(", "part.close("),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
-            *("self._first.definitions(", "self._first.queues(", "self._first.message_type(", "self._client.apply("),
-            *("self._first.address_settings(", "each.admin.queue_stats(", "each.admin.check(", "self._set_paused("),
-            *("self._having(bookmark).explain(", "self._having(bookmark).history(", "each.admin.release_group("),
-            *("self._client.clients[number].admin.dead_letters(", "each.admin.dead_letters("),
-            "self._client.clients[number].admin.redrive(",
         ),
         {
             "`ampsq.client.async_partitioned_client` is made from this file.": (
                 "This is `ampsq.client.partitioned_client`, awaited."
             ),
             "ampsq.client.admin": "ampsq.client.async_admin",
-            "ampsq.client.client": "ampsq.client.async_client",
-            "ampsq.client.partitioned_subscription": "ampsq.client.async_partitioned_subscription",
+            "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
+            "from ampsq.client.partitioned_subscription import PartitionedSubscription\n": "",
+            "from ampsq.client.client import Client\n": (
+                "from ampsq.client.async_client import Client\n"
+                "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
+                "from ampsq.client.async_partitioned_subscription import PartitionedSubscription\n"
+            ),
             "ampsq.client.publisher": "ampsq.client.async_publisher",
             "    from ampsq.queues.subscription import Message, Subscription\n": (
                 "    from ampsq.queues.async_subscription import Message, Subscription\n"
@@ -124,7 +126,9 @@ TWINS = [
             "from ampsq.queues.handlers": (
                 "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
             ),
-            "import check_text\n": "import check_text, shown\n",
+            "from ampsq.catalog.apply import RACES\n": (
+                "from ampsq.base.values import shown\nfrom ampsq.catalog.apply import RACES\n"
+            ),
             "self._define)\n        await self._open()\n": (
                 "self._define)\n\n"
                 "    def connect(self) -> Self:\n"
@@ -135,16 +139,39 @@ TWINS = [
             ),
             "Any, Never\n": "Any, Never, Self\n",
             "awaits=False": "awaits=True",
-            "Sequence[Definition]], list[": "Sequence[Definition]], _Awaited[",
-            "    _Define = ": "    _Awaited = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]\n    _Define = ",
-            "_Awaited[tuple[Definition, Outcome]]]": "_Awaited]",
-            "import Callable, Iterable,": "import Callable, Coroutine, Iterable,",
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
             "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
                 "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
             ),
+        },
+    ),
+    Twin(
+        "client/partitioned_admin.py",
+        "client/async_partitioned_admin.py",
+        {
+            "Admin": "AsyncAdmin",
+            "Client": "AsyncClient",
+            "PartitionedAdmin": "AsyncPartitionedAdmin",
+            "for threads: those of each": "for asyncio: those of each",
+        },
+        (
+            *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
+            *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
+            *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
+            *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
+            *("self._client.clients[number].admin.dead_letters(", "self._client.clients[number].admin.redrive("),
+        ),
+        {
+            "`ampsq.client.async_partitioned_admin` is made from this file.": (
+                "This is `ampsq.client.partitioned_admin`, awaited."
+            ),
+            "ampsq.client.admin": "ampsq.client.async_admin",
+            "ampsq.client.client": "ampsq.client.async_client",
+            "Sequence[Definition]], list[tuple[Definition, Outcome]]]\n": "Sequence[Definition]], _Defined]\n",
+            "    _Define = ": ("    _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]\n    _Define = "),
+            "import Callable, Iterable,": "import Callable, Coroutine, Iterable,",
         },
     ),
     Twin(

@@ -1,4 +1,4 @@
-"""What is stored of an instance's partitions: how many it has, which of them an instance is, what is being defined."""
+"""Facts of an instance's partitions: how many it has, which of them an instance is, what is being defined."""
 
 from __future__ import annotations
 
