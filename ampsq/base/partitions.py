@@ -10,7 +10,7 @@ import os
 import re
 import zlib
 from binascii import crc_hqx
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -100,7 +100,8 @@ def _name_in_range(start: str, middle: int, last: int) -> str:
     return start + endings[bare ^ slot].decode()
 
 
-@cache
+# By type, too: True is 1.
+@lru_cache(maxsize=64, typed=True)
 def partitions_of(name: str, count: int) -> tuple[Partition, ...]:
     """Return all partitions of an instance.
 
