@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.partitions import asked_partitions
 from ampsq.base.values import list_of, shown
 from ampsq.queues.redrive import Redriven
 
@@ -28,6 +29,7 @@ __all__ = [
     "oldest_first",
     "only_for_one",
     "refuse_the_rest",
+    "refuse_worker",
 ]
 
 #: Seconds of one wait for messages of a partition.
@@ -46,6 +48,17 @@ def not_merged(what: str) -> DefinitionError:
         f"{what} is not there for an instance with partitions yet; allowed: a client of one of them, as in "
         "Client(address, instance=client.partitions[0]), or an instance without partitions"
     )
+
+
+def refuse_worker(client: object, url: str | Sequence[str] | None) -> None:
+    """Refuse a worker of all partitions: what it needs of its subscription is not merged.
+
+    Raises:
+        DefinitionError: the client it is given, or else the address, is of all partitions.
+    """
+    asked = getattr(client, "partitions", ()) if client is not None else asked_partitions(url, None)[1]
+    if asked:
+        raise not_merged("a worker")
 
 
 def only_for_one(name: str) -> NoReturn:

@@ -81,7 +81,7 @@ def test_a_key_is_in_this_partition_for_ever(key, total, number):
 
 @pytest.mark.parametrize("key", [None, 17, b"17"])
 def test_a_key_that_is_no_text_is_refused(key):
-    with pytest.raises(DefinitionError, match="key=.*allowed is a text"):
+    with pytest.raises(DefinitionError, match=r"key=.*allowed is a text"):
         partition_of_key(key, 4)
 
 

@@ -10,7 +10,21 @@ import time
 import pytest
 from observing import eventually
 
-from ampsq import Action, Admin, AsyncClient, Client, Destination, Do, GroupLocalQueue, Instance, On, Queue, Topic, View
+from ampsq import (
+    Action,
+    Admin,
+    AsyncClient,
+    AsyncWorker,
+    Client,
+    Destination,
+    Do,
+    GroupLocalQueue,
+    Instance,
+    On,
+    Queue,
+    Topic,
+    View,
+)
 from ampsq.base.errors import (
     AmpsqError,
     CatalogChanged,
@@ -681,8 +695,15 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
 
 def test_a_worker_of_all_partitions_is_refused_with_what_helps(client):
     client.apply(WORK)
-    with pytest.raises(DefinitionError, match="a worker, a command or a service"):
-        Worker("work", print, client=client, max_backlog=4).run()
+    for options in ({"client": client}, {"url": f"{client.url}?partitions=4"}):
+        with pytest.raises(
+            DefinitionError, match="a worker is not there for an instance with partitions yet; allowed: "
+        ):
+            Worker(print, "work", **options)
+        with pytest.raises(DefinitionError, match="a worker is not there"):
+            AsyncWorker(print, "work", **({} if "client" in options else options) or {"url": "redis://h?partitions=2"})
+    with pytest.raises(DefinitionError, match="works on parts of a client"):
+        _ = client._store
 
 
 def test_a_listener_hears_of_the_connections_of_all_partitions(client):
