@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ampsq.base.errors import DefinitionError, StaleDefinitions
 from ampsq.catalog.apply import apply
 from ampsq.catalog.definition_checks import check_kinds
-from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
@@ -116,10 +115,7 @@ async def make_so(
             raise StaleDefinitions(found=found)
 
     outcomes = await apply(intent.definitions, server, known, check_version=check_version)
-    if intent.removed:
-        there = {(type(each), each.name) for each in await read_definitions()}
-        left = [each for each in intent.removed if (type(each), each.name) in there]
-        await remove(left, check_version=check_version)
+    await remove(intent.removed, check_version=check_version)
     return outcomes
 
 

@@ -108,9 +108,15 @@ class PartitionedSubscription(Subscription):
 
     def _begin_reading(self, number: int, seconds: float) -> None:
         with self._changed:
-            if number not in self._reading and not self._closed:
-                self._reading[number] = time.monotonic() + seconds
+            if number in self._reading or self._closed:
+                return
+            self._reading[number] = time.monotonic() + seconds
+            try:
                 self._readers.submit(self._read, number, seconds)
+            except RuntimeError:
+                # The interpreter ends, and so does the thread that calls a handler.
+                del self._reading[number]
+                self._closed = True
 
     def _read(self, number: int, seconds: float) -> None:
         failure: BaseException | None = None

@@ -698,8 +698,12 @@ def test_a_worker_of_all_partitions_is_refused_with_what_helps(client):
     for options in ({"client": client}, {"url": f"{client.url}?partitions=4"}):
         with pytest.raises(DefinitionError, match="a worker is not there for an instance with partitions yet"):
             Worker(print, "work", **options)
+
+    async def handle(message):
+        await message.ack()
+
     with pytest.raises(DefinitionError, match="a worker is not there"):
-        AsyncWorker(print, "work", url="redis://h?partitions=2")
+        AsyncWorker(handle, "work", url="redis://h?partitions=2")
     with pytest.raises(DefinitionError, match="works on parts of a client"):
         _ = client._store
 
