@@ -461,11 +461,11 @@ def removals(work):
 
 def define_in_all_partitions(work):
     """A version that is begun, noted and done, as in the first partition of an instance."""
-    intent = work.run(Intent.read(work.instance))
+    intent = work.run(Intent.read(work.store.instance))
     begun = work.run(intent.begin([Topic(name="everywhere")], []))
     work.store.call(define_calls.note_definitions(begun.version))
     work.run(begun.end())
-    assert work.run(Intent.read(work.instance)).is_done
+    assert work.run(Intent.read(work.store.instance)).is_done
 
 
 def write_jobs(work):

@@ -1,5 +1,7 @@
 """Clients of all partitions of an instance, on one server, which needs no cluster: it runs the same code."""
 
+# Long: one scene, a client of all partitions, with each of its calls.
+
 from __future__ import annotations
 
 import asyncio
