@@ -218,7 +218,7 @@ def filters_and_views(work):
         assert sorted(body for _, body in got) == [b'{"symbol":"A","price":%d}' % n for n in (0, 2, 4)]
         for _ in range(4):
             views.run_once(work.store)
-            time.sleep(0.06)
+            time.sleep(0.06)  # the view's interval passes
         core.leases.acks.extend(parts for parts, _ in got)
         work.run(core.leases.flush())
     views.run_once(work.store)

@@ -39,6 +39,7 @@ ARGUMENTS = {
     "find_lacking_destinations": ["1-0"],
     "set_mark": [],
     "measure_ages": [1_000, "work"],
+    "measure_logs": ["orders"],
     "define_instance": [0, "NYC", "", "", ""],
     "define_queue": [
         1_000,
@@ -129,7 +130,7 @@ ARGUMENTS = {
     "emit_overdue": [1_000, "a"],
     "publish": [1_000, "orders", "", "", "b", "body"],
     "publish_once": [1_000, "orders", 5_000, "b", 1, "invoice-17", "body"],
-    "redrive": [1_000, "work", "orders", "work", "c/9", FIRST, "body", ""],
+    "redrive": [1_000, "work", "orders", "work", "c/9", FIRST, "body", "", ""],
     "retry_event": [1_000, "a", 1, 1, "", 0, "", "", "", "", ""],
     "begin_rebuild": [1_000, "work", "me", 5_000, 0, "orders 0-0 0"],
     "rebuild": [1_000, "work", "me", 5_000, "0-0", "", FIRST, 0],

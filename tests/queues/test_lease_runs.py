@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from cases import seeds
 from observing import eventually
 
 from ampsq import Client, Queue
@@ -56,7 +57,7 @@ def test_all_messages_come_once_in_order_and_are_acknowledged(client):
     assert seen == [(n, 1) for n in range(NUMBER)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4, soon=1)
 def test_every_message_is_settled_once_whatever_happens_to_others_of_its_run(client, seed):
     dice = random.Random(seed)  # noqa: S311  (a test's dice)
     deliveries, done = {}, set()
