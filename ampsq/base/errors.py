@@ -63,6 +63,7 @@
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
+    │   ├─ StaleDefinitions     somebody else defined something in all partitions meanwhile; read it and retry
     │   ├─ SlotKeyTaken         a key has the bare name that scripts declare as the instance's slot
     │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
@@ -132,6 +133,7 @@ __all__ = [
     "SlotKeyTaken",
     "SlowClient",
     "StageLost",
+    "StaleDefinitions",
     "StaleLease",
     "StillLoading",
     "StillUpgrading",
@@ -706,6 +708,12 @@ class CatalogChanged(Rejected):
     """Topics, queues or subscriptions by pattern changed since they were read; read them again and retry."""
 
     code = "AMPSQ_CATALOG_CHANGED"
+
+
+class StaleDefinitions(Rejected):
+    """Somebody else defined something in all partitions of the instance meanwhile; read it again and retry."""
+
+    code = "AMPSQ_STALE_DEFINITIONS"
 
 
 class FormatMismatch(Rejected):

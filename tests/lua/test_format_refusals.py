@@ -80,6 +80,8 @@ ARGUMENTS = {
     "correct_read_count": ["work", "orders", 1],
     "count_entries": ["orders", "0-0", "+"],
     "browse": [1_000, "work", "ready", "", "", ""],
+    "set_intent": ["", "1 []"],
+    "note_definitions": [1],
     "define_setting": [0, "ring.#", "{}"],
     "define_topic": [1_000, 0, "orders", "{}", 0, "", ""],
     "browse_records": [1_000, "orders", "", ""],
