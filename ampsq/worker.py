@@ -23,6 +23,7 @@ from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
+from ampsq.client.partition_rules import refuse_worker
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Worker:
         )
         self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
         self.max_backlog = self._rules.max_backlog
+        refuse_worker(client, url)
         self._client, self._owns_client = client, client is None
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = self._rules.stop_timeout

@@ -38,7 +38,7 @@ Examples:
 """
 _COLUMNS = (
     "bookmark", "queue", "topic", "original", "reasons", "consumer_reason", "deliveries", "cancels", "history", "age",
-    "headers", "data",
+    "group", "headers", "data",
 )  # fmt: skip
 _FILTERS = "--filter, --source or --reason"
 
@@ -87,7 +87,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 
     EXPR reads the letter: /queue, /topic, /bookmark, /reason, /consumer_reason (why, as its consumer said),
     /deliveries, /cancels, and /message/... the body. With --json a line has bookmark, queue, topic, original, reasons,
-    consumer_reason, deliveries, cancels, history, age (seconds), headers and data; data that is not JSON is
+    consumer_reason, deliveries, cancels, history, age (seconds), group, headers and data; data that is not JSON is
     {"base64": ...}.
     """
     with settings.client() as client:
@@ -132,6 +132,7 @@ def show(settings: CommandSettings, queue: str, bookmark: str) -> None:
         "message": letter.original,
         "deliveries": letter.deliveries,
         "cancels": letter.cancels,
+        **({"group": letter.group} if letter.group else {}),
         **{f"header {name}": value for name, value in letter.headers.items()},
     }
     for name, value in facts.items():
@@ -317,6 +318,7 @@ def _facts(letter: DeadLetter) -> dict[str, object]:
         "cancels": letter.cancels,
         "history": [_returned(item) for item in letter.history],
         "age": letter.age.total_seconds(),
+        "group": letter.group,
         "headers": letter.headers,
         "data": letter.data,
     }

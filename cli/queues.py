@@ -74,7 +74,7 @@ def queues(settings: CommandSettings, name: str | None) -> None:
     with settings.client() as client:
         defined = client.admin.queues()
         address_settings = client.admin.address_settings().values() if name else ()
-        stats = [client.admin.queue_stats(queue) for queue in ([name] if name else defined)]
+        stats = [client.admin.queue_stats(queue) for queue in (defined if name is None else [name])]
     if name is not None:
         queue = defined[name]
         _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats[0])

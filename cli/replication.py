@@ -88,7 +88,7 @@ def replication(ctx: click.Context, settings: CommandSettings) -> None:
     else:
         print(f"{found.instance}, group {found.group}")
         print("".join(f"{line}\n" for line in _recovery(found)), end="")
-        note(f"{found.instance} replicates with nobody; ampsq apply FILE defines destinations (docs/replication.md)")
+        note(f"{found.instance} has no links; ampsq apply FILE defines destinations (docs/replication.md)")
 
 
 def _show(found: ReplicationReport) -> None:
@@ -137,8 +137,9 @@ def _remarks(found: ReplicationReport) -> Iterator[str]:
             yield f"{who}: {link.reason}"
         if link.acknowledgement == "downgraded" and link.direction == "out":
             yield (
-                f"{link.destination} is downgraded: messages are persisted that are not there, so nobody may fail over "
-                f"to it before it is caught up and ampsq replication upgrade {link.destination} was said"
+                f"{link.destination} is downgraded: it may lack messages that publishers were told are persisted. Do "
+                "not fail over to it until it has caught up and you have run "
+                f"ampsq replication upgrade {link.destination}"
             )
     for queue in found.queues:
         if queue.proxied:
@@ -156,10 +157,10 @@ def _recovery(found: ReplicationReport) -> Iterator[str]:
 def _waiting(recovery: Recovery) -> str:
     queues = ", ".join(recovery.queues) or "nothing"
     if not recovery.waits_for:
-        return f"{queues} is held until a coordinator of this instance looks again"
+        return f"{queues} stays held until a coordinator of this instance checks again"
     return (
-        f"held is {queues}, until everything is read of {', '.join(recovery.waits_for)}; of one that is gone for good: "
-        f"ampsq replication recover-without {recovery.waits_for[0]}"
+        f"{queues} stays held until everything is read from {', '.join(recovery.waits_for)}; if one of these is gone "
+        f"for good: ampsq replication recover-without {recovery.waits_for[0]}"
     )
 
 
@@ -247,7 +248,7 @@ def disable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
     if settings.json:
         json_line({"queue": queue, "proxied": False})
     else:
-        print(f"{queue}: messages change owner only by their owners again")
+        print(f"{queue}: only the owners of messages transfer them again")
 
 
 @replication.command(
@@ -266,7 +267,7 @@ def begin_incarnation(settings: CommandSettings) -> None:
     if settings.json:
         json_line({"origin": origin})
     else:
-        print(f"{origin} from now on: other instances give back what they have of its last incarnation")
+        print(f"the origin is {origin} from now on; other instances give back messages that this one has lost")
 
 
 @replication.command(

@@ -37,8 +37,8 @@ Examples:
   ampsq topics --json | jq -c 'select(.pinned) | {topic, pinned_by, pinned, state, kept}'
 """
 _COLUMNS: Final = (
-    "topic", "messages", "bytes", "first", "last", "queues", "retention", "key", "records", "kept", "pinned_by",
-    "pinned", "state",
+    "topic", "messages", "bytes", "recorded", "first", "last", "queues", "retention", "key", "records", "kept",
+    "pinned_by", "pinned", "state",
 )  # fmt: skip
 
 

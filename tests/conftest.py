@@ -21,7 +21,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
-from on_memory import MODULES, exception_of
+from on_memory import MODULES, exception_of, is_long
 from scene import Journal
 
 from ampsq import Client
@@ -156,7 +156,7 @@ def _wait_for(server, log):
             said = log.read_text() if log.exists() else ""
             assert server.process.poll() is None, f"{server.kind} ended while it started:\n{said}"
             assert time.monotonic() < deadline, f"{server.kind} did not answer in time:\n{said}"
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
         assert client.info("server")["process_id"] == server.process.pid
 
 
@@ -211,9 +211,11 @@ def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames and not _names_server(metafunc):
         kinds = ["valkey", "redis"]
         if metafunc.module.__name__ in MODULES:
-            reason = exception_of(metafunc.module.__name__, metafunc.function.__name__)
+            name = metafunc.module.__name__, metafunc.function.__name__
+            reason = exception_of(*name)
             # Strictly: one that is no exception any more is to leave the list.
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+            marks += [pytest.mark.slow] if is_long(*name) else []
             kinds.append(pytest.param("memory", marks=marks))
         metafunc.parametrize("server", kinds, indirect=True, scope="session")
 

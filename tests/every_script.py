@@ -16,6 +16,7 @@ from observing import eventually
 from ampsq import Action, ConflatedTopic, Destination, Do, Instance, On, Queue, Topic, Transport, View
 from ampsq.base.errors import NameInUse
 from ampsq.base.message_types import JSON
+from ampsq.catalog.partitioned import Intent
 from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.client.session import Session
@@ -34,6 +35,7 @@ from ampsq.operations.upgrade import upgrade_instance
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import duties as duty_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import ownership as ownership_calls
@@ -216,7 +218,7 @@ def filters_and_views(work):
         assert sorted(body for _, body in got) == [b'{"symbol":"A","price":%d}' % n for n in (0, 2, 4)]
         for _ in range(4):
             views.run_once(work.store)
-            time.sleep(0.06)
+            time.sleep(0.06)  # the view's interval passes
         core.leases.acks.extend(parts for parts, _ in got)
         work.run(core.leases.flush())
     views.run_once(work.store)
@@ -457,6 +459,15 @@ def removals(work):
     assert not {each.name for each in work.run(read_definitions())} & {each.name for each in made}
 
 
+def define_in_all_partitions(work):
+    """A version that is begun, noted and done, as in the first partition of an instance."""
+    intent = work.run(Intent.read(work.store.instance))
+    begun = work.run(intent.begin([Topic(name="everywhere")], []))
+    work.store.call(define_calls.note_definitions(begun.version))
+    work.run(begun.end())
+    assert work.run(Intent.read(work.store.instance)).is_done
+
+
 def write_jobs(work):
     work.apply(Topic(name="rows"))
     store = work.store
@@ -576,6 +587,16 @@ WORK = [
         keep_records,
         damage_and_mend,
     ),
-    *(guaranteed, destinations, removals, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
+    *(
+        guaranteed,
+        destinations,
+        removals,
+        define_in_all_partitions,
+        write_jobs,
+        split,
+        replicate,
+        durable_subscriptions,
+        limits_of_slow_clients,
+    ),
     *(notice_and_end, begin_anew, upgrade_it),
 ]

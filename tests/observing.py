@@ -15,7 +15,7 @@ def eventually(condition, within=30.0):
     deadline = time.monotonic() + within
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {within} s in vain"
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks
     return found
 
 

@@ -19,9 +19,9 @@
     │   ├─ PrimaryUnknown       neither Sentinel nor cluster names a server for this instance
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
     ├─ NotPermitted             the server does not allow this to the user that the address names
-    │   └─ NobodyDefines        what is used first is not there, this user may not define it, and no coordinator did
+    │   └─ NobodyDefines        a topic or queue is not defined, this user may not define it, and no coordinator did
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
-    │   └─ FlushingUnknown      nobody has said how the server flushes, so that nothing can be promised of its disk
+    │   └─ FlushingUnknown      it is not known how the server flushes, so that nothing can be promised of its disk
     ├─ LinkRefused              the other side of a link is another one than configured, or defines what does not fit
     ├─ DestinationAhead         the destination of a link has what its source never recorded
     ├─ ServerFull               the server is out of memory and refused a publish
@@ -46,16 +46,16 @@
     │   ├─ GroupedQueue         a subscription to a queue with groups has a filter
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client took the publisher's name, or the `sub_id` of a durable subscription
-    │   ├─ UnknownSession       the server lost the beginning of a durable subscription, which begins again
-    │   ├─ SequenceGap          a publisher's number would leave others out
+    │   ├─ UnknownSession       the server lost the start of a durable subscription; the client starts it again
+    │   ├─ SequenceGap          a publisher's message came before its lower numbers
     │   ├─ OwnedElsewhere       another instance owns the message: acknowledge it there, or wait for its transfer
     │   ├─ NotProxied           proxied transfer of the queue is not enabled at this instance
-    │   ├─ Gap                  a link's call begins behind what is here: open the link again
-    │   ├─ IncarnationOver      what a link brings was read of an incarnation that is over: open the link again
-    │   ├─ OtherFilter          a link brings a stream under another filter than it came under before
+    │   ├─ Gap                  a link's call leaves out messages that are not here yet: open the link again
+    │   ├─ IncarnationOver      one end of a link began a new incarnation since: open the link again
+    │   ├─ OtherFilter          a link brings an instance's messages under another filter than before
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
-    │   ├─ EpochPast            a later epoch of the job was recorded, so that nothing of this one is
+    │   ├─ EpochPast            a later epoch of the job was recorded; nothing of this one is
     │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
     │   ├─ QueueInUse           a queue that is to be removed has subscriptions, leases or delayed messages
@@ -63,6 +63,7 @@
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
+    │   ├─ StaleDefinitions     somebody else defined something in all partitions meanwhile; read it and retry
     │   ├─ SlotKeyTaken         a key has the bare name that scripts declare as the instance's slot
     │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
@@ -132,6 +133,7 @@ __all__ = [
     "SlotKeyTaken",
     "SlowClient",
     "StageLost",
+    "StaleDefinitions",
     "StaleLease",
     "StillLoading",
     "StillUpgrading",
@@ -314,8 +316,9 @@ class NobodyDefines(NotPermitted):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name!r} is not defined, and this user may not define it: a coordinator makes what is used first, and "
-            "none did within 3 s. Start one (ampsq coordinator), or define it as an administrator (ampsq apply)"
+            f"{name!r} is not defined, and this user may not define it. A coordinator makes topics and queues when "
+            "they are first used, and none did within 3 s: start one (ampsq coordinator), or define it as an "
+            "administrator (ampsq apply)"
         )
 
 
@@ -459,7 +462,7 @@ class UnknownSubscription(Rejected):
 
 
 class UnknownDestination(Rejected):
-    """No destination of that name whose acknowledgement is waited for (`sync_type: sync`)."""
+    """This instance has no destination of that name with `sync_type: sync`."""
 
     code = "AMPSQ_UNKNOWN_DESTINATION"
 
@@ -505,7 +508,7 @@ class NotLeaseHolder(Rejected):
 
 
 class NameInUse(Rejected):
-    """Another client logged on under this publisher's name. One at a time may: give each its own name, or stop one.
+    """Another client logged on under this publisher's name; only one may. Give each its own name, or stop one.
 
     Or another durable subscription began under the same `sub_id`; then `detail` has ``subscription``.
     """
@@ -523,19 +526,19 @@ class NameInUse(Rejected):
 
 
 class UnknownSession(Rejected):
-    """The server lost the beginning of this durable subscription: it begins again, and notes its place then."""
+    """The server lost the start of this durable subscription; the client starts it again and records its place."""
 
     code = "AMPSQ_UNKNOWN_SESSION"
 
 
 class SequenceGap(Rejected):
-    """A publisher's number would leave others out; they are sent first, then this one again."""
+    """A publisher's message came before its lower numbers; the client sends those first, then this one again."""
 
     code = "AMPSQ_SEQUENCE_GAP"
 
 
 class RowsDiffer(Rejected):
-    """A partition written again has other rows, or another order; sortWithinPartitions, or commitProtocol 'staged'.
+    """A repeated partition has other rows or another order: use sortWithinPartitions, or commitProtocol 'staged'.
 
     What was recorded of it stays, and nothing more was: where a later attempt brings the rows as they were, it goes on.
     """
@@ -550,7 +553,7 @@ class OtherProtocol(Rejected):
 
 
 class EpochPast(Rejected):
-    """A later epoch of this publisher is recorded: a later run needs a higher one, another job a name of its own.
+    """A later epoch of this publisher is recorded: give a later run a higher epoch, another job its own publisher.
 
     So nothing of this epoch was recorded now: it was in its time, or it came out of turn. A stream that begins with a
     new checkpoint counts from 0 again, and needs another `publisher`.
@@ -566,7 +569,7 @@ class StageLost(Rejected):
 
 
 class MissingKey(Rejected):
-    """The topic has a key, and this message does not have one value there; nothing of its batch was recorded.
+    """The topic has a key, and this message does not have exactly one value for it; nothing of its batch was recorded.
 
     `detail`: ``key``, the identifier, and ``message``, which one of the whole call, from 0. Of a `publish_many`,
     `published` has what is recorded of other batches.
@@ -636,7 +639,7 @@ class TooManyFilters(Rejected):
 
 
 class GroupedQueue(Rejected):
-    """The queue has groups, and judges no message for a subscription: later ones of a group would overtake it.
+    """A subscription to a queue with groups has a filter: in a group, later messages would overtake what it leaves out.
 
     Subscribe without a filter; `Queue.filter` says what enters the queue.
     """
@@ -651,25 +654,25 @@ class OwnedElsewhere(Rejected):
 
 
 class NotProxied(Rejected):
-    """Proxied transfer of the queue is not enabled here: only then this instance acts for owners out of reach."""
+    """Proxied transfer of the queue is not enabled at this instance, so it does not act for owners out of reach."""
 
     code = "AMPSQ_NOT_PROXIED"
 
 
 class Gap(Rejected):
-    """A link's call begins behind what the destination has: it came late. Open the link again."""
+    """A link's call came late: it leaves out messages that the destination does not have. Open the link again."""
 
     code = "AMPSQ_GAP"
 
 
 class IncarnationOver(Rejected):
-    """A link was opened when one of its ends was another incarnation, which is over. Open the link again."""
+    """One end of a link began a new incarnation after the link was opened. Open the link again."""
 
     code = "AMPSQ_INCARNATION_OVER"
 
 
 class OtherFilter(Rejected):
-    """A link brings an origin's stream under another filter than it came under before, which would leave a hole."""
+    """A link brings an instance's messages under another filter than before, so that some would be missing."""
 
     code = "AMPSQ_OTHER_FILTER"
 
@@ -690,7 +693,7 @@ class QueueInUse(Rejected):
 
 
 class QueueNotEmpty(Rejected):
-    """The queue has messages, read or not, whose owner cannot change meanwhile. Drain it, or define another queue."""
+    """The queue has messages, read or not, and their owner cannot change. Drain it, or define another queue."""
 
     code = "AMPSQ_QUEUE_NOT_EMPTY"
 
@@ -705,6 +708,12 @@ class CatalogChanged(Rejected):
     """Topics, queues or subscriptions by pattern changed since they were read; read them again and retry."""
 
     code = "AMPSQ_CATALOG_CHANGED"
+
+
+class StaleDefinitions(Rejected):
+    """Somebody else defined something in all partitions of the instance meanwhile; read it again and retry."""
+
+    code = "AMPSQ_STALE_DEFINITIONS"
 
 
 class FormatMismatch(Rejected):
@@ -756,8 +765,8 @@ class SlotKeyTaken(Rejected):
 
     def _text(self) -> str:
         return (
-            f"The server has a key named {self.detail.get('key')!r}: no key may have that name, by which scripts say "
-            "in which slot of a cluster they run. Nobody here makes it: rename or remove it"
+            f"The server has a key named {self.detail.get('key')!r}, and no key may have that name: scripts say by it "
+            "in which slot of a cluster they run. Another program made the key: rename or remove it"
         )
 
 

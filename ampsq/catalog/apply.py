@@ -40,7 +40,7 @@ from ampsq.protocol.limits import NO_ROOM
 from ampsq.protocol.reads.recovery_points import starts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from ampsq.expressions import Use
     from ampsq.protocol.calls.catalog import Catalog
@@ -115,9 +115,17 @@ def _grouping(queue: Queue) -> str:
     return f"{queue.group_concurrency} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
 
 
+async def _nothing() -> None:
+    """Check nothing."""
+
+
 @with_suggestions("queue")
 async def apply(
-    definitions: list[Definition], server: Server | None, known: KnownCatalog | None = None
+    definitions: list[Definition],
+    server: Server | None,
+    known: KnownCatalog | None = None,
+    *,
+    check_version: Callable[[], Awaitable[None]] = _nothing,
 ) -> list[tuple[Definition, Outcome]]:
     """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
 
@@ -125,6 +133,8 @@ async def apply(
         definitions: what is to be so.
         server: what is known of the server, for at-most-once queues.
         known: what is known of the catalog from before, and what is known of it afterwards.
+        check_version: refuses to go on where the definitions are older than those that a partition has; awaited behind
+            each reading of the catalog, whose version then guards what is defined by it.
 
     Raises:
         DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
@@ -133,6 +143,7 @@ async def apply(
     check_kinds(definitions)
     known = KnownCatalog() if known is None else known
     catalog = await known.read()
+    await check_version()
     check_together(catalog, definitions, server)
     await check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
@@ -148,8 +159,10 @@ async def apply(
                             catalog = known.last = changed
                         else:
                             catalog = await known.read()
+                            await check_version()
             except CatalogChanged:
                 catalog = await known.read()
+                await check_version()
                 continue
             outcomes.append((definition, outcome))
             break

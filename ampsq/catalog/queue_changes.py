@@ -37,41 +37,43 @@ CHANGES: Mapping[str, QueueChange] = {
         "Refused: define a queue of another name over the new topics, and drain this one.",
     ),
     "default_publish_target": QueueChange("at-once", "The next publish to the queue's name goes to the new topic."),
-    "message_type": QueueChange("at-once", "Follows the topics, which keep theirs once they have had a message."),
-    "field_separator": QueueChange("at-once", "Follows the topics, which keep theirs once they have had a message."),
+    "message_type": QueueChange("at-once", "It follows the topics, which keep theirs once they have had a message."),
+    "field_separator": QueueChange("at-once", "It follows the topics, which keep theirs once they have had a message."),
     "filter": QueueChange(
-        "at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."
+        "at-once", "Holds for messages that the queue reads from now on; messages in the queue stay."
     ),
     "semantics": QueueChange(
         "refused",
         "Refused: define a queue of another name with the new semantics, and drain this one.",
     ),
-    "lease_period": QueueChange(
-        "new-leases", "Leases made from now on have the new length; others end when they would."
-    ),
+    "lease_period": QueueChange("new-leases", "Leases made from now on have the new length; earlier ones keep theirs."),
     "max_per_subscription_backlog": QueueChange(
-        "at-once", "Every subscription's room is computed anew; held leases stay, even above the new limit."
+        "at-once", "The room of each subscription is computed again; held leases stay, even above the new limit."
     ),
     "max_backlog": QueueChange(
         "at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."
     ),
     "max_deliveries": QueueChange("at-once", "Checked against the new limit when a message next comes back."),
     "max_cancels": QueueChange("at-once", "Checked against the new limit when a message next comes back."),
-    "fairness_model": QueueChange("at-once", "Every subscription's place is computed anew, before the next delivery."),
-    "leasing": QueueChange("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
+    "fairness_model": QueueChange("at-once", "The order of subscriptions is computed again before the next delivery."),
+    "leasing": QueueChange(
+        "at-once", "The new value decides about each acknowledgement from now on, also of older leases."
+    ),
     "priority": QueueChange(
         "at-once",
-        "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
+        "Every waiting message gets its new place, in bounded steps; nothing is delivered until that is done.",
     ),
-    "barrier_expression": QueueChange("at-once", "Waiting messages are judged anew, in bounded steps."),
+    "barrier_expression": QueueChange(
+        "at-once", "The new expression is evaluated for all waiting messages, in bounded steps."
+    ),
     "group_by": QueueChange(
         "when-empty",
         "Refused while a message is in the queue, read or not: it would count for another group than it is leased in.",
     ),
     "group_concurrency": QueueChange(
         "at-once",
-        "Nothing that is leased is taken back; what may go by a larger one is found in bounded steps. With it groups "
-        "begin or end only while the queue is empty.",
+        "Leased messages stay leased. Messages that a larger value allows to be delivered are found in bounded steps. "
+        "Where it makes groups begin or end, it can change only while the queue is empty.",
     ),
     "group_choice": QueueChange(
         "at-once",
@@ -83,36 +85,37 @@ CHANGES: Mapping[str, QueueChange] = {
     ),
     "on_group_failure": QueueChange(
         "at-once",
-        "For what fails from now on; by 'pass' what a failed message holds goes on. A stopped group stays so.",
+        "For messages that fail from now on. With 'pass', messages that a failed one holds are delivered. A stopped "
+        "group stays stopped.",
     ),
     "expiration": QueueChange(
-        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
+        "at-once", "The new value holds for every waiting message, and for a leased one when it comes back."
     ),
     "expiration_model": QueueChange(
-        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
+        "at-once", "The new value holds for every waiting message, and for a leased one when it comes back."
     ),
     "redelivery_delay": QueueChange(
-        "at-once", "For what comes back from now on; what waits for its time already stays."
+        "at-once", "For messages that come back from now on; those that wait already keep their delay."
     ),
-    "redelivery_delay_multiplier": QueueChange("at-once", "For what comes back from now on."),
-    "max_redelivery_delay": QueueChange("at-once", "For what comes back from now on."),
-    "redelivery_collision_avoidance_factor": QueueChange("at-once", "For what comes back from now on."),
+    "redelivery_delay_multiplier": QueueChange("at-once", "For messages that come back from now on."),
+    "max_redelivery_delay": QueueChange("at-once", "For messages that come back from now on."),
+    "redelivery_collision_avoidance_factor": QueueChange("at-once", "For messages that come back from now on."),
     "ring_size": QueueChange(
-        "at-once", "Nothing is evicted for it; from now on what enters beyond the new size evicts as many, no more."
+        "at-once", "The change evicts nothing. From now on each message that enters beyond the new size evicts one."
     ),
-    "target_queue_depth": QueueChange("at-once", "The active part grows or stops growing; what is in it stays."),
+    "target_queue_depth": QueueChange("at-once", "The active part grows or stops growing; messages in it stay."),
     "recovery_point": QueueChange(
         "at-once",
-        "The queue begins anew at the new point, in bounded steps, in which it reads no log: what is settled stays "
-        "settled, what lies before the point leaves the queue, unless it is leased, and everything else waits.",
+        "The queue begins again at the new point, in bounded steps, and reads no log meanwhile. Settled messages stay "
+        "settled; others before the point leave the queue, unless they are leased; all others wait.",
     ),
-    "file_backed_metadata": QueueChange("at-once", "Of no effect: the state of a queue is in the server already."),
+    "file_backed_metadata": QueueChange("at-once", "No effect: the state of a queue is in the server already."),
     "allow_redelivery_after_crash": QueueChange("at-once", "The server is checked again when the change is applied."),
     "deferred_ack_expiration": QueueChange(
-        "at-once", "For what is told from now on; what waits for its message already stays."
+        "at-once", "For reports that arrive from now on; those that are kept already stay."
     ),
     "record_deliveries": QueueChange("at-once", "Deliveries are recorded from now on, or not any more."),
-    "paused": QueueChange("at-once", "Nothing more is delivered, or delivery goes on; leases stay as they are."),
+    "paused": QueueChange("at-once", "Delivery stops, or goes on; leases stay as they are."),
     "initial_owner": QueueChange(
         "when-empty",
         "Refused while a message is in the queue, read or not: two instances could deliver it. Drain it, and change it "

@@ -23,7 +23,7 @@ from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Call
@@ -97,15 +97,21 @@ def _without(
     }
 
 
-async def remove(removed: list[Definition]) -> None:
-    """Remove definitions; what is not there is no fault. See `Admin.remove`."""
+async def _nothing() -> None:
+    """Check nothing."""
+
+
+async def remove(removed: list[Definition], *, check_version: Callable[[], Awaitable[None]] = _nothing) -> None:
+    """Remove definitions; what is not there is no fault. See `Admin.remove`; `check_version` as of `apply`."""
     check_kinds(removed)
     await check_removal([], removed)
     for definition in sorted(removed, key=_place):
         with naming_definition(definition):
             for _ in range(RACES):
                 try:
-                    await _remove((await catalog_calls.catalog()), definition)
+                    catalog = await catalog_calls.catalog()
+                    await check_version()
+                    await _remove(catalog, definition, check_version)
                 except CatalogChanged:
                     continue
                 break
@@ -117,7 +123,7 @@ def _place(definition: Definition) -> int:
     return next(number for number, kind in enumerate(_ORDER) if isinstance(definition, kind))
 
 
-async def _remove(catalog: Catalog, definition: Definition) -> None:
+async def _remove(catalog: Catalog, definition: Definition, check_version: Callable[[], Awaitable[None]]) -> None:
     name = definition.name
     if isinstance(definition, Queue):
         await define_calls.remove_queue(catalog.version, name)
@@ -133,15 +139,17 @@ async def _remove(catalog: Catalog, definition: Definition) -> None:
         await define_calls.remove_transport(catalog.version, name)
     elif isinstance(definition, AddressSetting) and name in catalog.settings:
         # Its queues are compiled as if it said nothing; then it does.
-        await apply([AddressSetting(match=name)], None)
-        await define_calls.remove_setting((await catalog_calls.catalog()).version, name)
+        await apply([AddressSetting(match=name)], None, check_version=check_version)
+        version = (await catalog_calls.catalog()).version
+        await check_version()
+        await define_calls.remove_setting(version, name)
     elif isinstance(definition, Instance):
-        await apply([Instance(name=name)], None)
+        await apply([Instance(name=name)], None, check_version=check_version)
     elif isinstance(definition, Topic) and name in catalog.topics:
         # Its messages stay, and so does what is needed to read them.
         known = Topic.stored(name, catalog.topics[name])
         bare = Topic(name=name, message_type=known.message_type, field_separator=known.field_separator)
-        await apply([bare], None)
+        await apply([bare], None, check_version=check_version)
 
 
 def _remove_action(catalog: Catalog, name: str) -> Call[bool]:

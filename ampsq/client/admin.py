@@ -103,9 +103,7 @@ class Admin:
             DefinitionError: an action or a view that is left needs one of them.
             QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
         """
-        from ampsq.catalog.remove import remove
-
-        self._store.run(remove(list(definitions)))
+        self._store.run(self._session.remove(definitions))
 
     def pause_queue(self, queue: str) -> bool:
         """Deliver no more of a queue on this instance, until it is resumed; what is leased stays so.

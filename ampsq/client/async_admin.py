@@ -105,9 +105,7 @@ class AsyncAdmin:
             DefinitionError: an action or a view that is left needs one of them.
             QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
         """
-        from ampsq.catalog.remove import remove
-
-        await self._store.run(remove(list(definitions)))
+        await self._store.run(self._session.remove(definitions))
 
     async def pause_queue(self, queue: str) -> bool:
         """Deliver no more of a queue on this instance, until it is resumed; what is leased stays so.

@@ -1,14 +1,18 @@
 """The asyncio client: the same names and the same behaviour as `ampsq.client.client`, awaited."""
 
+# Long: one call of the client each, with its arguments.
+
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import partial, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
+from ampsq.base.partitions import asked_partitions, check_key_function, refuse_partitions
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.base.values import INSTANCE_TRANSPORT, shown
+from ampsq.base.values import INSTANCE_TRANSPORT, check_text, shown
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 from ampsq.queues.async_subscription import Subscribing
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.base.partitions import Partition
     from ampsq.catalog.apply import Outcome
     from ampsq.client.async_admin import AsyncAdmin
     from ampsq.client.async_publisher import AsyncPublisher
@@ -47,11 +52,15 @@ class AsyncClient:
     #: What `publisher` makes; None: a plain one.
     _publisher_type: type[AsyncPublisher] | None = None
 
+    #: As of `Client`.
+    _partition: Partition | None = None
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
+        partitions: int | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
@@ -71,6 +80,7 @@ class AsyncClient:
             raise unknown_argument(
                 "AsyncClient", unknown, ("url", *(AsyncClient.__init__.__kwdefaults__ or ())), ELSEWHERE
             )
+        refuse_partitions(type(self).__name__, url, partitions)
         listeners = AsyncListeners()
         options = ConnectionOptions.parse(
             listeners,
@@ -79,11 +89,23 @@ class AsyncClient:
             ack_timeout=ack_timeout,
             transport=transport,
             failover=failover,
+            partition=self._partition,
         )
         locate = partial(ServerLocation, url, data_dir, appendfsync)
         name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._connection = AsyncClientConnection(locate, name, options, listeners)
         self._admin: AsyncAdmin | None = None
+
+    if not TYPE_CHECKING:
+        # A class has the signature of this method, where it has one: it is that of `__init__`.
+        @wraps(__init__, assigned=())
+        def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
+            """Make a client of one instance, or of all its partitions where they are asked for."""
+            kind = cls
+            if cls is AsyncClient and asked_partitions(url, partitions)[1] is not None:
+                # By name: that module imports this one.
+                kind = import_module("ampsq.client.async_partitioned_client").AsyncPartitionedClient
+            return object.__new__(kind)
 
     @classmethod
     def _beside(cls, client: Client) -> Self:
@@ -91,11 +113,19 @@ class AsyncClient:
         from ampsq.client.async_connection import AsyncClientConnection
         from ampsq.transport.connection_state import AsyncListeners
 
-        made, listeners = cls.__new__(cls), AsyncListeners()
+        made, listeners = object.__new__(cls), AsyncListeners()
         locate, name, options = client._connection.again(listeners)  # noqa: SLF001  (its other half)
-        made._connection = AsyncClientConnection(locate, name, options, listeners)  # noqa: SLF001
-        made._admin = None  # noqa: SLF001
+        made._connection = AsyncClientConnection(locate, name, options, listeners)
+        made._admin = None
         return made
+
+    @classmethod
+    async def _at(cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any]) -> Self:
+        """Open one of the clients that a client of all partitions has."""
+        made = object.__new__(cls)
+        made._partition = partition
+        AsyncClient.__init__(made, url, instance=partition.instance, **options)
+        return await made.connect()
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
@@ -142,6 +172,11 @@ class AsyncClient:
         return self._connection.session.instance
 
     @property
+    def partitions(self) -> tuple[str, ...]:
+        """The names of its partitions; see `Client.partitions`."""
+        return ()
+
+    @property
     def origin(self) -> str:
         """The origin of messages that are published here: the instance's name and its incarnation."""
         return self._connection.session.origin
@@ -178,12 +213,15 @@ class AsyncClient:
         group: str | None = None,
         deduplication_id: str | None = None,
         within: timedelta | float | str | None = None,
+        key: str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record one message; see `Client.publish`. Tasks that publish at the same time do not wait for each other."""
         if unknown:
-            refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
+            refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
         connection, envelope = self._connection, BARE
+        if key is not None:
+            check_text("key", key)
         if headers is not None or expiration is not None or delay is not None or at is not None or group is not None:
             envelope = Envelope.of(headers, expiration, delay, at, group)
         if deduplication_id is not None or within is not None:
@@ -222,6 +260,7 @@ class AsyncClient:
         group: str | None = None,
         deduplication_id: Callable[[Any], str | None] | None = None,
         within: timedelta | float | str | None = None,
+        key: Callable[[Any], str] | None = None,
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages; see `Client.publish_many`."""
@@ -229,7 +268,8 @@ class AsyncClient:
         from ampsq.publishing.publishing_batches import PublishingBatches
 
         if unknown:
-            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
+            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
+        check_key_function(key)
         envelope, plain, store = Envelope.of(headers, expiration, delay, at, group), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
         window = DeduplicationWindow.of_many(deduplication_id, within)

@@ -7,12 +7,14 @@ What a client has open, and how that goes on at another instance, is in `ampsq.c
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import partial, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
+from ampsq.base.partitions import asked_partitions, check_key_function, refuse_partitions
 from ampsq.base.suggestions import misplaced, unknown_argument
-from ampsq.base.values import INSTANCE_TRANSPORT
+from ampsq.base.values import INSTANCE_TRANSPORT, check_text
 from ampsq.publishing.envelope import BARE, Envelope, refuse_publish_arguments
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
+    from ampsq.base.partitions import Partition
     from ampsq.catalog.apply import Outcome
     from ampsq.client.admin import Admin
     from ampsq.client.publisher import Publisher
@@ -54,6 +57,8 @@ class Client:
             and no users, and every script runs under one lock. Default ``AMPSQ_URL``, else the embedded server in
             `data_dir`, started with a coordinator beside it, which lives as long as somebody uses it.
         instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
+        partitions: how many partitions the instance has, 1 to 1,024, which a cluster spreads over its servers
+            (docs/partitions.md); also as ``?partitions=64`` in the address. Their number never changes. Default: none.
         ack_timeout: how long an acknowledgement may wait for its batch.
         retry_timeout: how long a call that may be repeated is repeated, at one address after the other, while no server
             can be reached.
@@ -77,11 +82,15 @@ class Client:
     #: What `publisher` opens; None: a plain one.
     _publisher_type: type[Publisher] | None = None
 
+    #: Which partition of an instance it is at, for one of the clients that a client of all of them has.
+    _partition: Partition | None = None
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
+        partitions: int | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
@@ -99,6 +108,7 @@ class Client:
 
         if unknown:
             raise unknown_argument("Client", unknown, ("url", *(Client.__init__.__kwdefaults__ or ())), ELSEWHERE)
+        refuse_partitions(type(self).__name__, url, partitions)
         options = ConnectionOptions.parse(
             Listeners(),
             retry_timeout=retry_timeout,
@@ -106,11 +116,31 @@ class Client:
             ack_timeout=ack_timeout,
             transport=transport,
             failover=failover,
+            partition=self._partition,
         )
         location = ServerLocation(url, data_dir, appendfsync)
         self._connection = ClientConnection(location, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", options)
         self._admin: Admin | None = None
         self._connection.open()
+
+    if not TYPE_CHECKING:
+        # A class has the signature of this method, where it has one: it is that of `__init__`.
+        @wraps(__init__, assigned=())
+        def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
+            """Make a client of one instance, or of all its partitions where they are asked for."""
+            kind = cls
+            if cls is Client and asked_partitions(url, partitions)[1] is not None:
+                # By name: that module imports this one.
+                kind = import_module("ampsq.client.partitioned_client").PartitionedClient
+            return object.__new__(kind)
+
+    @classmethod
+    def _at(cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any]) -> Self:
+        """Open one of the clients that a client of all partitions has."""
+        made = object.__new__(cls)
+        made._partition = partition
+        Client.__init__(made, url, instance=partition.instance, **options)
+        return made
 
     @property
     def _store(self) -> Store:
@@ -155,6 +185,11 @@ class Client:
     def instance(self) -> str:
         """The instance's name."""
         return self._connection.session.instance
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The names of its partitions, each of which is an instance of its own; none of an instance without."""
+        return ()
 
     @property
     def origin(self) -> str:
@@ -205,6 +240,7 @@ class Client:
         group: str | None = None,
         deduplication_id: str | None = None,
         within: timedelta | float | str | None = None,
+        key: str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record one message. Threads that publish at the same time do not wait for each other.
@@ -225,6 +261,9 @@ class Client:
                 the topic under this ID, by whomever, and its window is not over, nothing is recorded, and the bookmark
                 is the first one's. It holds at this instance. Default: none; the message is recorded.
             within: the window: for how long the ID is known once this message is recorded; default 5m.
+            key: of an instance with partitions: messages of one key are in one partition, in their order. Default: the
+                group, else the deduplication ID, else the partitions in turn. Without partitions all messages of a
+                topic are in one order, and it says nothing.
             unknown: refused, with a word where it is said.
 
         Returns:
@@ -241,8 +280,10 @@ class Client:
             UnreadBody: the topic has a key, which is not looked for in a body as large as this.
         """
         if unknown:
-            refuse_publish_arguments("publish", unknown, "deduplication_id", "within")
+            refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
         connection, envelope = self._connection, BARE
+        if key is not None:
+            check_text("key", key)
         if headers is not None or expiration is not None or delay is not None or at is not None or group is not None:
             envelope = Envelope.of(headers, expiration, delay, at, group)
         if deduplication_id is not None or within is not None:
@@ -302,12 +343,13 @@ class Client:
         group: str | None = None,
         deduplication_id: Callable[[Any], str | None] | None = None,
         within: timedelta | float | str | None = None,
+        key: Callable[[Any], str] | None = None,
         **unknown: Never,
     ) -> Sequence[Bookmark]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
 
         `headers`, `expiration`, `delay`, `at`, `group` and `within` are those of each, as of `publish`.
-        `deduplication_id` is a function that gives the ID of each, or None for none.
+        `deduplication_id` is a function that gives the ID of each, or None for none; `key` one that gives the key.
 
         Returns:
             Their bookmarks, in order, made when they are looked at.
@@ -323,7 +365,8 @@ class Client:
         from ampsq.publishing.publishing_batches import PublishingBatches
 
         if unknown:
-            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within")
+            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
+        check_key_function(key)
         envelope, plain, store = Envelope.of(headers, expiration, delay, at, group), self._session.plain, self._store
         noted = PublishingBatches(self.origin)
         window = DeduplicationWindow.of_many(deduplication_id, within)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from ampsq.base.partitions import Partition
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
@@ -53,6 +54,7 @@ class ConnectionOptions:
         listeners: who is told what its connection comes to.
         revive: what can bring its server back.
         instances: the names of the instances where it may work.
+        partition: which partition its instance is, for a client that opens them all.
     """
 
     retry_timeout: float
@@ -63,6 +65,7 @@ class ConnectionOptions:
     listeners: Listeners
     revive: Callable[[], None] | None = None
     instances: tuple[str, ...] = ()
+    partition: Partition | None = None
 
     @classmethod
     def parse(
@@ -74,6 +77,7 @@ class ConnectionOptions:
         ack_timeout: timedelta | float | str,
         transport: str,
         failover: str,
+        partition: Partition | None = None,
     ) -> Self:
         """Read what a client is given; see `Client`.
 
@@ -87,6 +91,7 @@ class ConnectionOptions:
             parse_transport(transport),
             parse_policy(failover),
             listeners,
+            partition=partition,
         )
 
 
@@ -108,7 +113,7 @@ class Parts(Generic[AnyStore]):
         former: Session | None,
         store: Callable[[Route, str], AnyStore],
     ) -> Self:
-        session = Session(instance_address.instance, former, options.instances)
+        session = Session(instance_address.instance, former, options.instances, options.partition)
         route = Route(
             instance_address.url,
             session.instance,

@@ -20,9 +20,11 @@ from ampsq.base.values import check_text, list_of, parse_name
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
+from ampsq.protocol.reads import partitions as partition_reads
 from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation
 from ampsq.protocol.reads.server import Server, examine
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.partitions import Partition
     from ampsq.catalog.apply import Outcome, Planned
+    from ampsq.catalog.partitioned import Intent
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition, Queue, View
     from ampsq.protocol.calls.queue_stats import QueueStats
@@ -61,9 +65,16 @@ class Session:
         instance: the instance's name.
         former: of the same client, at another instance.
         instances: the names of all instances where the client may work.
+        partition: which partition the instance is, for a client that opens them all.
     """
 
-    def __init__(self, instance: str, former: Session | None = None, instances: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        instance: str,
+        former: Session | None = None,
+        instances: Sequence[str] = (),
+        partition: Partition | None = None,
+    ) -> None:
         self.instance = parse_name(instance)
         made = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.client: str = former.client if former is not None else made
@@ -74,6 +85,7 @@ class Session:
         #: Whether its coming was told to actions, so that its leaving is to be seen.
         self.has_listeners = False
         self.instances = tuple(instances) or (self.instance,)
+        self._partition, self._partition_text = partition, ""
         # Names that are used at one instance are not used anew at another one.
         requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
         self._requests: itertools.count[int] = requests
@@ -96,14 +108,26 @@ class Session:
         self.server = await examine(self.instance)
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
+        if self._partition is not None:
+            if self._partition.is_register:
+                # An instance is never opened there.
+                await partition_reads.claim_partitions(self.instance, self._partition.total)
+                return
+            await partition_reads.claim_partition(self._partition)
         # One that is there is only looked at: a server with a full disk still allows that.
         state = await instance_reads.instance_state(self.instance)
+        if state.partitions:
+            raise DefinitionError(
+                f"instance {self.instance!r} has {state.partitions} partitions, which hold what it has; allowed: "
+                f"partitions={state.partitions} beside the address, or ?partitions={state.partitions} in it"
+            )
         if not state.has_format:
             await catalog_calls.open_instance(self.instance, next_incarnation())
             state = await instance_reads.instance_state(self.instance)
         elif await instance_reads.is_slot_key_taken(self.instance):
             raise SlotKeyTaken(key=instance_reads.slot_key(self.instance))
         self.origin, self.has_listeners = state.origin, state.has_listeners
+        self._partition_text = state.partition
         await list_instance(self.instance)
         if self.has_listeners:
             await action_calls.emit_event("connect", self.client)
@@ -121,9 +145,36 @@ class Session:
         from ampsq.operations.rebuild import move_queues
 
         wanted = list(definitions)
+        self._check_alone()
         server = await self._server()
         await move_queues(self, wanted, server, self._catalog)
         return await apply(wanted, server, self._catalog)
+
+    async def remove(self, definitions: Iterable[Definition]) -> None:
+        """Remove definitions; see `Admin.remove`."""
+        from ampsq.catalog.remove import remove
+
+        self._check_alone()
+        await remove(list(definitions))
+
+    def _check_alone(self) -> None:
+        """Refuse to define something in one partition, which would differ from the others."""
+        if self._partition_text:
+            name, number, count, _ = self._partition_text.split(" ")
+            raise DefinitionError(
+                f"instance {self.instance!r} is partition {number} of the {count} of {name!r}, which all have the same "
+                f"definitions; allowed: instance={name!r} with partitions={count}"
+            )
+
+    async def make_so(self, intent: Intent) -> list[tuple[Definition, Outcome]]:
+        """Make a version of the definitions of all partitions so in this one."""
+        from ampsq.catalog.partitioned import make_so
+        from ampsq.operations.rebuild import move_queues
+
+        server = await self._server()
+        await define_calls.note_definitions(intent.version)
+        await move_queues(self, intent.definitions, server, self._catalog)
+        return await make_so(intent, self.instance, server, self._catalog)
 
     async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
         """Say what `apply` would do; see `Admin.plan`."""

@@ -17,11 +17,24 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ampsq.console.lookups import Browse, Row
+    from ampsq.console.topic_lookups import TopicDetails
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
+    from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.topics.retention import TopicState
 
-__all__ = ["action_facts", "browse_facts", "json_answer", "letter_facts", "queue_facts", "wants_json"]
+__all__ = [
+    "action_facts",
+    "browse_facts",
+    "details_facts",
+    "json_answer",
+    "letter_facts",
+    "publisher_facts",
+    "queue_facts",
+    "topic_facts",
+    "wants_json",
+]
 
 _JSON = "application/json"
 
@@ -90,9 +103,37 @@ def _row_facts(row: Row) -> dict[str, object]:
 
 def letter_facts(letter: DeadLetter) -> dict[str, object]:
     """Tell what is known of a dead letter."""
-    names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "headers")
+    names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "group", "headers")
     facts = {name: getattr(letter, name) for name in names}
     return {**facts, "age": letter.age.total_seconds(), "body": _body_facts(letter.raw)}
+
+
+def topic_facts(name: str, state: TopicState, rates: tuple[float, float] | None, *, is_view: bool) -> dict[str, object]:
+    """Tell the figures of a topic, and messages a second; None while these are not known."""
+    return {"name": name, "view": is_view, "in_per_second": rates[0] if rates else None, **state.as_dict()}
+
+
+def details_facts(name: str, found: TopicDetails, rates: tuple[float, float] | None) -> dict[str, object]:
+    """Tell all that the page of a topic shows."""
+    return {
+        **topic_facts(name, found.state, rates, is_view=found.view is not None), "readers": found.readers,
+        "publishers": [publisher_facts(each) for each in found.publishers], "definition": found.view,
+        "records": [
+            {"key": each.key, "bookmark": each.bookmark, "body": _body_facts(each.raw)} for each in found.rows
+        ],
+        "messages": [
+            {
+                "bookmark": each.bookmark, "at": each.at, "headers": each.headers, "body": _body_facts(each.raw),
+            }
+            for each in found.messages
+        ],
+        "wrong": found.wrong,
+    }  # fmt: skip
+
+
+def publisher_facts(publisher: PublisherState) -> dict[str, object]:
+    """Tell what is known of a publisher."""
+    return publisher._asdict()
 
 
 def action_facts(state: ActionState) -> dict[str, object]:

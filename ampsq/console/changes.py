@@ -227,7 +227,7 @@ _ALL: Final = (
     ConsoleChange(
         "downgrade", "Downgrade", ("destination",),
         lambda given: f"Publishers wait for {given['destination']} no more, and what they wait for now is let go. "
-        "Until it is upgraded it may lack what they were told is persisted: nobody may fail over to it.",
+        "Until it is upgraded it may lack messages that they were told are persisted: do not fail over to it.",
         _downgrade, is_grave=True,
     ),
     ConsoleChange(

@@ -25,11 +25,12 @@ from ampsq.transport.route import Route
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ampsq.operations.figures import InstanceFigures, QueueFigures
     from ampsq.protocol.reads.coordinators import CoordinatorEntry
     from ampsq.protocol.request import Flow
+    from ampsq.topics.retention import TopicState
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["MOMENTS", "FigureSample", "Observer", "Reading"]
@@ -44,6 +45,8 @@ _SHARE: Final = 20
 #: Seconds between two readings while nobody looks, and after which nobody does.
 _IDLE: Final = 10.0
 _LOOKS_FOR: Final = 20.0
+#: Topics whose figures are kept, those that were shown last.
+_TOPICS: Final = 1_000
 #: Seconds for which a page waits for a server that is away.
 _RETRY_TIMEOUT: Final = 2.0
 
@@ -95,6 +98,8 @@ class _Observed:
         #: Why the last attempt to read failed; "" where it did not.
         self.fault = ""
         self.moments: dict[str, deque[FigureSample]] = {}
+        #: Of topics that pages have shown.
+        self.topics: dict[str, deque[FigureSample]] = {}
         #: Of all queues together.
         self.totals: deque[FigureSample] = deque(maxlen=MOMENTS)
 
@@ -290,6 +295,19 @@ class Observer:
     def totals(self, instance: str) -> list[FigureSample]:
         """Return the sums of the figures of all of its queues, the earliest first."""
         return list(self._of(instance).totals)
+
+    def note_topics(self, instance: str, topics: Mapping[str, TopicState]) -> dict[str, list[FigureSample]]:
+        """Remember how much was recorded in topics that a page shows; gives past figures, the earliest first."""
+        kept, now = self._of(instance).topics, time.monotonic()
+        with self._lock:
+            for name, state in topics.items():
+                moments = kept.pop(name, None) or deque(maxlen=MOMENTS)
+                if not moments or now >= moments[-1].at + _LEAST / 2:
+                    moments.append(FigureSample(now, state.messages, state.recorded, 0))
+                kept[name] = moments
+            while len(kept) > _TOPICS:
+                del kept[next(iter(kept))]
+            return {name: list(kept[name]) for name in topics if name in kept}
 
     @property
     def listed(self) -> list[str]:

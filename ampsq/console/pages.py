@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import secrets
 from collections import OrderedDict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,16 +15,28 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue, UnknownTopic
 from ampsq.base.formatting import fact_text, printable, size_text, time_text
 from ampsq.base.message_types import MessageType
-from ampsq.console.answers import action_facts, browse_facts, json_answer, letter_facts, queue_facts, wants_json
+from ampsq.console.answers import (
+    action_facts,
+    browse_facts,
+    details_facts,
+    json_answer,
+    letter_facts,
+    publisher_facts,
+    queue_facts,
+    topic_facts,
+    wants_json,
+)
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import draw_sparkline, links_drawn, rates
 from ampsq.console.history_charts import RANGE_NAMES, draw_history
+from ampsq.console.live_updates import LiveUpdates
 from ampsq.console.lookups import browse, long_text, read_body, read_samples, read_subscribers, short_text
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.queue_list import choose_queues, span, wait
+from ampsq.console.topic_lookups import ReplayRequest, read_details, read_topic_page
 from ampsq.definitions.definition import nearest
 from ampsq.operations.figures import sample_of
 from ampsq.protocol.calls.queue_history import RANGES
@@ -34,12 +44,13 @@ from ampsq.protocol.context import InstanceContext
 from ampsq.replication.report import carried_to, read_destinations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
+    from ampsq.base.bookmarks import Bookmark
     from ampsq.console.access import Access
     from ampsq.console.examiner import Examiner
     from ampsq.console.observer import Observer
@@ -57,11 +68,6 @@ _BUDGET: Final = 1.5
 _PATIENT: Final = 20
 #: Words that are kept for the page that a change leads to.
 _NOTES: Final = 100
-#: Seconds between two looks for something new, and between two signs of life of a stream.
-_LOOK: Final = 0.2
-_SIGN: Final = 15.0
-#: Seconds between two tellings that there is something new.
-_APART: Final = 0.8
 #: Other instances that the header leads to; the overview has all.
 _OTHERS: Final = 20
 
@@ -77,15 +83,17 @@ class Pages:
     """
 
     def __init__(self, observer: Observer, examiner: Examiner, access: Access, stopping: Callable[[], bool]) -> None:
-        self._observer, self._examiner, self._access, self._stopping = observer, examiner, access, stopping
+        self._observer, self._examiner, self._access = observer, examiner, access
         self._notes: OrderedDict[str, str] = OrderedDict()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, finalize=_seen,
         )  # fmt: skip
         self._templates.filters |= {
-            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format,
+            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format, "at": _at,
+            "age": _age,
         }  # fmt: skip
+        self._live = LiveUpdates(observer, examiner, self._templates, stopping)
         self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": fact_text}
 
     @property
@@ -97,13 +105,16 @@ class Pages:
             Route("/", self._shown(self._overview)),
             Route("/events", self._events),
             Route(f"{of}/queues", self._shown(self._queues)),
-            Route(f"{of}/queues/{{queue}}", self._shown(self._queue)),
+            Route(f"{of}/queues/{{queue:path}}", self._shown(self._queue)),
+            Route(f"{of}/topics", self._shown(self._topics)),
+            Route(f"{of}/topics/{{topic:path}}", self._shown(self._topic)),
+            Route(f"{of}/publishers", self._shown(self._publishers)),
             Route(f"{of}/messages", self._shown(self._message)),
             Route(f"{of}/dead-letters", self._shown(self._letter_queues)),
-            Route(f"{of}/dead-letters/{{queue}}", self._shown(self._dead_letters)),
+            Route(f"{of}/dead-letters/{{queue:path}}", self._shown(self._dead_letters)),
             Route(f"{of}/replication", self._shown(self._replication)),
             Route(f"{of}/actions", self._shown(self._actions)),
-            Route(f"{of}/actions/{{action}}", self._shown(self._action)),
+            Route(f"{of}/actions/{{action:path}}", self._shown(self._action)),
             Route(f"{of}/events", self._events),
             Route(f"{of}/changes/{{change}}", self._shown(self._question), methods=["GET"]),
             Route(f"{of}/changes/{{change}}", self._do, methods=["POST"]),
@@ -124,7 +135,9 @@ class Pages:
         return endpoint
 
     def _failed(self, request: Request, error: AmpsqError) -> Response:
-        status = 503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue) else 400
+        status = (
+            503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue | UnknownTopic) else 400
+        )
         titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
         told = {"error": str(error), "title": titles[status]}
         return self._page("error.html", request, status=status, told=told, title=titles[status], error=str(error))
@@ -146,7 +159,7 @@ class Pages:
             still=str(request.url.include_query_params(live="off").replace(scheme="", netloc="")),
             moving=str(request.url.remove_query_params("live").replace(scheme="", netloc="")),
             is_live=is_live,
-            since="" if is_live or instance is None else self._since(instance),
+            since="" if is_live or instance is None else self._live.since(instance),
             note=self._notes.get(request.query_params.get("note", ""), ""),
             is_read_only=self._access.is_read_only,
             changes=CHANGES,
@@ -255,6 +268,43 @@ class Pages:
             raise UnknownQueue(queue=name)
         return queues[name]
 
+    def _topics(self, request: Request) -> Response:
+        instance, asked = self._named(request), request.query_params
+        found = self._observer.run(
+            instance, read_topic_page(self._context(instance), asked.get("q", ""), asked.get("page", "1"))
+        )
+        moments = self._observer.note_topics(instance, found.topics)
+        each_second = {name: rates(moments.get(name, ())) for name in found.topics}
+        told = {
+            "topics": [
+                topic_facts(name, state, each_second[name], is_view=name in found.views)
+                for name, state in found.topics.items()
+            ],
+            "number": found.number, "page": found.page, "pages": found.pages,
+        }  # fmt: skip
+        return self._page("topics.html", request, told=told, title="Topics", found=found, rates=each_second)
+
+    def _topic(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["topic"]
+        place, filter_ = (request.query_params.get(each, "").strip() for each in ("from", "filter"))
+        seconds = _PATIENT if "patient" in request.query_params else _BUDGET
+        asked = ReplayRequest(place, filter_, self._limit(request), seconds)
+        found = read_details(self._observer.client(instance), name, asked, _SHOWN)
+        each_second = rates(self._observer.note_topics(instance, {name: found.state}).get(name, ()))
+        queues = self._observer.reading(instance).figures.queues
+        return self._page(
+            "topic.html", request, told=details_facts(name, found, each_second), title=name, found=found,
+            rates=each_second, asked=asked, more=min(asked.limit * 4, _MOST), most=_MOST, patient=_PATIENT,
+            queues=[queues[each] for each in found.state.queues if each in queues],
+        )  # fmt: skip
+
+    def _publishers(self, request: Request) -> Response:
+        found = self._observer.client(self._named(request)).admin.publishers()
+        told = {"publishers": [publisher_facts(each) for each in found]}
+        return self._page(
+            "publishers.html", request, told=told, title="Publishers", found=found[:_MOST], number=len(found)
+        )
+
     def _message(self, request: Request) -> Response:
         instance = self._named(request)
         bookmark, queue = request.query_params.get("bookmark", "").strip(), request.query_params.get("queue", "")
@@ -321,6 +371,11 @@ class Pages:
             "action.html", request, told=told, title=name, state=state, failed=failed[:_MOST], number=len(failed)
         )
 
+    async def _events(self, request: Request) -> Response:
+        """Tell a page whenever there are new figures; what it shows it asks for itself."""
+        instance = await run_in_threadpool(self._named, request) if "instance" in request.path_params else None
+        return StreamingResponse(self._live.stream(instance), media_type="text/event-stream")
+
     # -- changes
 
     def _question(self, request: Request) -> Response:
@@ -356,55 +411,15 @@ class Pages:
         mark = "&" if "?" in back else "?"
         return RedirectResponse(f"{back}{mark}note={self._noted(said)}", 303)
 
-    # -- live
 
-    async def _events(self, request: Request) -> Response:
-        """Tell a page whenever there are new figures; what it shows it asks for itself."""
-        instance = await run_in_threadpool(self._named, request) if "instance" in request.path_params else None
-        return StreamingResponse(self._stream(instance), media_type="text/event-stream")
+def _at(moment: datetime) -> str:
+    """Write a moment to the second, by UTC."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
-    def _number(self, instance: str | None) -> int:
-        """Return the number of what there is to show, of an instance or of all."""
-        if instance is not None:
-            return self._observer.number(instance)
-        return self._examiner.number + sum(map(self._observer.number, self._observer.listed))
 
-    def _state(self, instance: str | None) -> str:
-        """Return one line of the page that tells whether its figures are current."""
-        line: Callable[[str, str], str] = vars(self._templates.get_template("parts.html").module)["state"]
-        if instance is None:
-            # The card of an instance says that it is away; this line says so only where all are, as the server is.
-            faults = [self._observer.fault(each) for each in self._observer.listed]
-            return " ".join(line(faults[0] if faults and all(faults) else "", "").split())
-        fault = self._observer.fault(instance)
-        return " ".join(line(fault, self._since(instance) if fault else "").split())
-
-    def _since(self, instance: str) -> str:
-        """Return when the figures that a page shows were read; "" where there are none."""
-        age = self._observer.age(instance)
-        return "" if age is None or math.isinf(age) else f"{datetime.now(UTC) - timedelta(seconds=age):%H:%M:%S} UTC"
-
-    async def _stream(self, instance: str | None) -> AsyncIterator[str]:
-        seen, silent, told = self._number(instance), 0.0, ""
-        yield "retry: 2000\n\n"
-        while not self._stopping():
-            self._observer.looked()
-            if instance is None:
-                self._examiner.looked()
-            state = self._state(instance)
-            if state != told:
-                told = state
-                yield f"event: state\ndata: {state}\n\n"
-            number = self._number(instance)
-            # Of many instances there is always something new: once a second is as much as anybody reads.
-            if number != seen and silent >= _APART:
-                seen, silent = number, 0.0
-                yield f"event: reading\ndata: {number}\n\n"
-            elif silent >= _SIGN:
-                silent = 0.0
-                yield ": still here\n\n"
-            await asyncio.sleep(_LOOK)
-            silent += _LOOK
+def _age(bookmark: Bookmark | None) -> str:
+    """Return how long ago a message was published, to the second; a dash for none."""
+    return wait(None if bookmark is None else datetime.now(UTC).timestamp() - int(bookmark.id.partition("-")[0]) / 1000)
 
 
 def _own(path: str, instance: str) -> str:

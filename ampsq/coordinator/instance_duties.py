@@ -107,11 +107,18 @@ class InstanceDuties:
         # Held over a few assignments only.
         self._changing = threading.Lock()
         self._watched_of: Catalog | None = None
+        self._log_keys: frozenset[str] = frozenset()
 
     @property
     def channels(self) -> frozenset[str]:
         """The channels that clients of the instance have to listen to."""
         return self._absence.channels
+
+    @property
+    def seen_logs(self) -> dict[str, str] | None:
+        """Key of each log -> the last ID that was seen in it; None before the catalog was read."""
+        streams = self.watched.streams
+        return {key: streams[key] for key in self._log_keys if key in streams} if self.watched.catalog else None
 
     @property
     def wanted_at(self) -> float:
@@ -231,7 +238,8 @@ class InstanceDuties:
             self._watched_of = catalog
             self.watched.queues = self._links.shared_queues
             self.watched.follows = bool(catalog.actions or catalog.views or self.watched.queues)
-            keys = [*map(self._log_key, {**catalog.topics, **self._foreign.seen}), *_followed_keys(instance, catalog)]
+            self._log_keys = frozenset(map(self._log_key, {**catalog.topics, **self._foreign.seen}))
+            keys = [*sorted(self._log_keys), *_followed_keys(instance, catalog)]
             streams = {key: streams.get(key, "0-0") for key in keys}
         seen = {self._log_key(topic): last or "0-0" for topic, last in self._foreign.seen.items()}
         if streams is not self.watched.streams or any(streams.get(key) != last for key, last in seen.items()):

@@ -4,6 +4,9 @@ While nothing happens, a look costs the server one script for all its instances,
 else, and the coordinator one packet, in which it also says that it is alive. What happens is noticed at once: scripts
 wake the coordinator (lua/lib/timetable.lua). The look each second finds what nobody tells: plain XADDs, clients of
 older releases, and what was lost with a connection.
+
+An instance where nothing happened for a while rests long: it is looked at each few seconds only. What is due before
+then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py).
 """
 # Long: the loop and all that it looks at are one state under one lock.
 
@@ -15,21 +18,23 @@ import logging
 import math
 import threading
 import time
+import zlib
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
+from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
+from ampsq.coordinator.log_search import LogSearch
 from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.functions import are_used
-from ampsq.protocol.reads.duties import scan_all_logs
 from ampsq.protocol.reads.subscribers import count_channel_listeners
 from ampsq.publishing.server_clock import Moment, clock_of
 from ampsq.transport.kept_pipeline import KeptPipeline
 from ampsq.transport.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
     from ampsq.coordinator.membership import Membership
@@ -61,11 +66,17 @@ _BETWEEN_ROUNDS: Final = 0.01
 #: Instances of one look, and channels of one count.
 _INSTANCES: Final = 200
 _CHANNELS: Final = 500
+#: Seconds without anything that happens after which an instance rests long, looks of which each has one then, and
+#: seconds for which one is looked at each time where a look found what nobody had told.
+_QUIET_AFTER: Final = 10.0
+_TURNS: Final = 8
+_UNTOLD: Final = 600.0
+#: What scripts tell of when it happens, so that a look has nothing to find.
+_TOLD: Final = frozenset({"catalog", "names", "clients"})
 #: Seconds by which a clock has moved where instances have to know: far less than a jump is for them.
 _MOVED: Final = 0.3
-#: Keys of one step of a search for logs that nobody defined, steps a second, and seconds between two searches.
-_KEYS: Final = 1_000
-_STEPS: Final = 5
+#: Seconds for which the blocked read of entries is asked for again while the server cannot be reached.
+_RETRY_TIMEOUT: Final = 0.5
 #: Seconds until a look or a round that failed is made again.
 _AFTER_FAILURE: Final = 0.5
 
@@ -80,6 +91,8 @@ class _Watched:
         look_at: when it is to be looked at beside the looks at everything, so that it can rest.
         timer_at: when a round is wanted though nothing happens.
         looked_at: when it was looked at last.
+        quiet_since: since when nothing has happened there.
+        turn: which looks it has while it rests long.
     """
 
     def __init__(self, duties: InstanceDuties) -> None:
@@ -88,6 +101,20 @@ class _Watched:
         self.look_at = math.inf
         self.timer_at = math.inf
         self.looked_at = 0.0
+        self.quiet_since = time.monotonic()
+        # Those that come to rest together are not looked at together.
+        self.turn = zlib.crc32(duties.store.instance.encode()) % _TURNS
+
+    @property
+    def rests_long(self) -> bool:
+        """Return whether it is looked at each few seconds only."""
+        return self.duties.watched.rests_long
+
+    def stir(self, until: float = 0.0) -> None:
+        """Look at it each time from now on, until nothing has happened for a while, or longer."""
+        self.quiet_since = max(time.monotonic(), until)
+        if self.duties.watched.rests_long:
+            self.duties.watched.rests_long = False
 
 
 class ServerWatch:
@@ -129,11 +156,13 @@ class ServerWatch:
         self._rounds = 0
         self._closed = threading.Event()
         self._wakeups = Wakeups(store, self._woken, self._connection_lost)
+        waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
+        self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
         self._look_number = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
         self._flushing_at = self._functions_at = 0.0
-        self._scan_cursor = "0"
+        self._search = LogSearch(store, self._logs_found)
         # Of the loop's thread alone, and for which store it asked last.
         self._asking = KeptPipeline()
         self._asked_by = store
@@ -208,6 +237,7 @@ class ServerWatch:
                 watched.duties.stop()
             self._changed.notify()
         self._wakeups.end()
+        self._entries.close()
 
     def join(self, until: float) -> bool:
         """Wait for the loop and all rounds, up to a moment of the monotonic clock; False where the loop goes on."""
@@ -228,8 +258,28 @@ class ServerWatch:
             watched = self._instances.get(instance)
             if watched is None:
                 return
+            watched.stir()
             watched.duties.wake([what])  # type: ignore[list-item]  # what a script says
             self._want_round(watched)
+
+    def _entries_found(self, instances: set[str]) -> None:
+        """Look at instances in whose logs something was written."""
+        now = time.monotonic()
+        with self._changed:
+            for name in instances:
+                if (watched := self._instances.get(name)) is not None:
+                    watched.stir()
+                    watched.look_at = min(watched.look_at, now)
+                    self._looked_at_soon.add(watched)
+            self._changed.notify()
+
+    def _quiet_logs(self) -> dict[str, dict[str, str]]:
+        """The logs of instances that rest long, or could: of each the last ID that was seen in each log."""
+        until = time.monotonic() - _QUIET_AFTER
+        with self._changed:
+            quiet = [each for each in self._instances.values() if each.quiet_since <= until and not each.is_running]
+            logs = {each.duties.store.instance: each.duties.seen_logs for each in quiet}
+        return {name: places for name, places in logs.items() if places is not None}
 
     def _connection_lost(self) -> None:
         with self._changed:
@@ -363,6 +413,7 @@ class ServerWatch:
         with self._changed:
             for name in names:
                 if (watched := self._instances.get(name)) is not None:
+                    watched.stir()
                     watched.duties.wake_all()
                     self._want_round(watched)
 
@@ -403,7 +454,8 @@ class ServerWatch:
             self._wakeups.close()
             self._connection_lost()
         with self._changed:
-            watched = [each for each in self._instances.values() if not each.is_running]
+            idle = [each for each in self._instances.values() if not each.is_running]
+            watched = self._whose_turn_it_is(idle)
         self._look(watched, rare=self._look_number % _RARE == 1, remote=True)
         self._looked_at = time.monotonic()
         if self._looked_at >= self._flushing_at:
@@ -414,14 +466,33 @@ class ServerWatch:
             if are_used():
                 self.store.run(keep_functions())
 
+    def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
+        """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
+        # In a cluster an instance has a loop, and would have such a connection, of its own.
+        has_others = self._membership is not None and self._wakeups.is_open
+        quiet_until, covered = time.monotonic() - _QUIET_AFTER if has_others else -math.inf, self._entries.covered
+        turn, chosen, is_uncovered = self._look_number % _TURNS, [], False
+        for each in idle:
+            is_quiet, watched = each.quiet_since <= quiet_until, each.duties.watched
+            rests_long = is_quiet and watched.name in covered
+            is_uncovered = is_uncovered or (is_quiet and not rests_long and watched.catalog != "")
+            if watched.rests_long != rests_long:
+                watched.rests_long = rests_long
+            elif rests_long and each.turn != turn and self._is_answered:
+                continue
+            chosen.append(each)
+        if is_uncovered:
+            self._entries.want()
+        return chosen
+
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
         with self._changed:
             # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
             is_sure = not rare and self._is_answered
             unsure = self._looked_at_soon.intersection(instances) if is_sure else set(instances)
+            unsure.update([each for each in instances if each.rests_long])
             self._is_answered = self._is_answered and not remote
-            has_all = len(instances) == len(self._instances)
             if self._looked_at_soon:
                 self._looked_at_soon.difference_update(instances)
             now = time.monotonic()
@@ -429,37 +500,42 @@ class ServerWatch:
                 each.look_at, each.looked_at = math.inf, now
         # Of one whose catalog was not read yet, nothing is known to compare with.
         known = [each for each in instances if each.duties.watched.catalog]
-        parts = [known[first : first + _INSTANCES] for first in range(0, len(known), _INSTANCES)]
+        groups = [each for each in known if not each.rests_long], [each for each in known if each.rests_long]
+        parts = [some[first : first + _INSTANCES] for some in groups for first in range(0, len(some), _INSTANCES)]
         if not parts:
             self._give_no_sign()
             return
         channels = self._channels() if remote else []
         calls: list[Call[object]] = [
-            read_news([each.duties.watched for each in part], rare=rare, remote=remote) for part in parts
+            read_news([each.duties.watched for each in part], rare=rare or part[0].rests_long, remote=remote)
+            for part in parts
         ]
         calls += [count_channel_listeners([channel for channel, _ in some]) for some in channels]
         signs: list[Call[object]] = []
+        steps: list[Call[AllLogsScan]] = []
         if remote:
-            calls.append(scan_all_logs(self._scan_cursor, _KEYS))
+            steps = self._search.begin()
             # Behind all else: what of it is refused takes nothing away.
             signs = self._membership.calls() if self._membership is not None else []
         asked = time.monotonic()
         # A script names an instance whose keys this user may use.
         self._asked_by = parts[0][0].duties.store
-        with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *signs])) as replies:
+        with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *steps, *signs])) as replies:
             is_moved = False
             for part in parts:
                 reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
-                is_moved = is_moved or (rare and self._has_moved(reply.now, has_all=has_all))
+                is_moved = is_moved or (rare and self._has_moved(reply.now))
                 self._keep_clock(reply.now, Moment(asked, time.monotonic()))
                 self._take_in(part, reply, unsure, is_moved=is_moved)
+            if is_moved:
+                self._tell_clock(set(self._instances.values()).difference(instances), reply.now)
             for some in channels:
                 self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
+            found = [next(replies) for _ in steps]
+            if signs and self._membership is not None:
+                self._membership.take_in(replies, reply.now * 1000)
             if remote:
-                step: AllLogsScan = next(replies)  # type: ignore[assignment]  # see above
-                if signs and self._membership is not None:
-                    self._membership.take_in(replies, reply.now * 1000)
-                self._take_in_logs(step)
+                self._search.go_on(found[0] if found else None, reply.keys)  # type: ignore[arg-type]  # see above
                 self._is_answered = True
 
     def _give_no_sign(self) -> None:
@@ -475,24 +551,36 @@ class ServerWatch:
             if math.ceil(clock.held_until * 1000) != self._flushing.held_until:
                 self._flushing_at = 0.0
 
-    def _has_moved(self, shown: float, *, has_all: bool) -> bool:
+    def _has_moved(self, shown: float) -> bool:
         """Return whether the server's clock has moved beside the own one since all instances were told of it."""
         ahead = shown - time.monotonic()
-        has_moved = abs(ahead - self._ahead) > _MOVED
-        if has_moved and has_all:
-            self._ahead = ahead
-        return has_moved
+        if abs(ahead - self._ahead) <= _MOVED:
+            return False
+        self._ahead = ahead
+        return True
 
-    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, unsure: set[_Watched], *, is_moved: bool) -> None:
-        """Let those instances have a round where something has happened, or that may want one."""
-        jumped = [each for each in part if is_moved and not each.duties.keep_clock(reply.now)]
-        known = {each.duties.store.instance: each for each in part} if reply.news else {}
+    def _tell_clock(self, instances: Iterable[_Watched], shown: float) -> None:
+        """Let instances know the server's clock; where it jumped, they have a round."""
+        jumped = [each for each in instances if not each.duties.keep_clock(shown)]
         with self._changed:
             for each in jumped:
                 each.duties.wake(("clients",))
                 self._want_round(each)
+
+    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, unsure: set[_Watched], *, is_moved: bool) -> None:
+        """Let those instances have a round where something has happened, or that may want one."""
+        if is_moved:
+            self._tell_clock(part, reply.now)
+        known = {each.duties.store.instance: each for each in part} if reply.news else {}
+        now = time.monotonic()
+        with self._changed:
             for name, news in reply.news.items():
                 each = known[name]
+                if news.what or news.streams or news.wait == 0.0:
+                    # Nobody told of that, or the coordinator was woken meanwhile.
+                    each.stir(now + _UNTOLD if each.rests_long and news.what & _TOLD else 0.0)
+                if news.again is not None:
+                    self._look_again(each, now + news.again)
                 if news.what & {"lost", "refused"}:
                     # The duties say why, once.
                     each.duties.wake_all()
@@ -515,6 +603,8 @@ class ServerWatch:
 
     def _take_in_counts(self, channels: Sequence[tuple[str, _Watched]], counts: Sequence[int]) -> None:
         """Let an instance look for lost clients where one of its channels has no listener."""
+        if all(counts):
+            return
         with self._changed:
             for (_, each), number in zip(channels, counts, strict=True):
                 if not number:
@@ -536,16 +626,15 @@ class ServerWatch:
                         watched.duties.wake(("flushing",))
                         self._want_round(watched)
 
-    def _take_in_logs(self, step: AllLogsScan) -> None:
-        """Look for logs of topics that nobody defined: where the server has many keys, in several steps a second."""
-        for number in range(_STEPS):
-            if number:
-                step = self.store.call(scan_all_logs(self._scan_cursor, _KEYS))
-            self._scan_cursor = step.next
-            with self._changed:
-                for instance, topic in step.logs:
-                    watched = self._instances.get(instance)
-                    if watched is not None and watched.duties.find_log(topic):
-                        self._want_round(watched)
-            if self._scan_cursor == "0":
-                return
+    def _look_again(self, watched: _Watched, at: float) -> None:
+        """Look at one that rests long before its turn; the lock is held."""
+        watched.look_at = min(watched.look_at, at)
+        self._looked_at_soon.add(watched)
+
+    def _logs_found(self, logs: Sequence[tuple[str, str]]) -> None:
+        """Let instances have a round where a log is new."""
+        with self._changed:
+            for instance, topic in logs:
+                watched = self._instances.get(instance)
+                if watched is not None and watched.duties.find_log(topic):
+                    self._want_round(watched)

@@ -43,10 +43,11 @@ TRIGGERS: Final = _kinds(On)
 STEPS: Final = _kinds(Do)
 CONDITIONS: Final = _kinds(If)
 
-_LATER: Final = dict.fromkeys(
-    ("enable_transfer", "disable_transfer"),
-    "comes with replication, which this version has not; allowed until then: none",
-)
+_BY_HAND: Final = {
+    f"{verb}_{what}transfer": f"is no step: an operator does it, by `ampsq replication {verb}-proxied-transfer`"
+    for verb in ("enable", "disable")
+    for what in ("", "proxied_")
+}
 
 
 def read_parts(element: str, value: object, kinds: Mapping[str, type[Part]]) -> tuple[list[Part], list[Fault]]:
@@ -75,8 +76,8 @@ def _read_part(value: object, kinds: Mapping[str, type[Part]]) -> Part | list[st
     word, given = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else (value, None)
     if not isinstance(word, str):
         return [f"{shown(value)}: {_allowed(kinds)}"]
-    if word in _LATER:
-        return [f"{word} {_LATER[word]}"]
+    if word in _BY_HAND:
+        return [f"{word} {_BY_HAND[word]}"]
     kind = kinds.get(word) or {kind.module: kind for kind in kinds.values()}.get(word)
     if kind is None:
         return [f"{shown(word)}: {nearest(word, kinds, 'word')}"]

@@ -105,32 +105,31 @@ class Queue(Definition):
             removes it when it is sent.
         lease_period: how long a delivered message stays with its subscription, counted from its delivery;
             100ms or longer. Default: a lease never lapses. Of no effect at most once: nothing comes back.
-        max_per_subscription_backlog: unacknowledged messages that one subscription may hold; 1 (default) or
-            more.
+        max_per_subscription_backlog: unacknowledged messages that one subscription may hold; 1 (default) or more.
         max_backlog: unacknowledged messages that all subscriptions may hold together, on each instance; 1
             or more. It does not bound how many messages wait. Default: no limit.
         max_deliveries: deliveries after which a message that comes back expires. Default: 0, no limit.
         max_cancels: cancels after which a message expires. Default: 0, no limit.
-        fairness_model: who gets the next message. ``proportional``: who has the largest part of its backlog
-            free; ``round-robin``: each in turn; ``fast``: the first one with room. Default:
-            ``proportional``, but ``round-robin``, the only one allowed, for ``at-most-once``.
+        fairness_model: which subscription gets the next message. ``proportional``: the one with the largest part of its
+            backlog free; ``round-robin``: each in turn; ``fast``: the first one with room. Default: ``proportional``,
+            but ``round-robin``, the only one allowed, for ``at-most-once``.
         leasing: who may acknowledge a leased message: everybody (``sublet``, default), or only the
             subscription that holds the lease (``strict``).
         priority: an expression over the body, as in ``/price * /qty``; the message with the largest value is delivered
-            next, of equals the oldest. Read as an unsigned 64-bit number: a fraction is cut off, so for prices
-            multiply, as in ``/price * 100``; what is below 0 counts as 0; NULL and what is no number come last.
-            Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
-        barrier_expression: an expression over the body that marks barriers. A barrier waits until every earlier
-            message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
-            room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor
-            ``target_queue_depth``.
+            next, of equals the oldest. The value is read as an unsigned 64-bit number: a fraction is cut off, so for
+            prices multiply, as in ``/price * 100``; a value below 0 counts as 0; NULL and a value that is no number
+            come last. Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
+        barrier_expression: an expression over the body that marks barriers. When all messages before a barrier are
+            settled, it is sent to all subscriptions whose filter matches it, also to those without room. Messages
+            behind it wait until then. It needs no acknowledgement. Default: no barriers. Goes with neither ``priority``
+            nor ``target_queue_depth``.
         group_by: an expression over the body whose value names the group of a message, as in ``/customer``. Messages of
             one group are delivered in their order, at most `group_concurrency` of them at a time, whoever takes them; a
-            message without a value is in no group. What `publish` says with ``group=`` counts instead. Default: no
-            groups. Goes with none of ``priority``, ``barrier_expression``, ``ring_size``, ``target_queue_depth``, and
-            not with ``at-most-once``; see docs/groups.md.
+            message without a value is in no group. A group that `publish` was given (``group=``) counts instead.
+            Default: no groups. Goes with none of ``priority``, ``barrier_expression``, ``ring_size``,
+            ``target_queue_depth``, and not with ``at-most-once``; see docs/groups.md.
         group_concurrency: messages of one group that may be leased at a time; 1 (default) or more. Without `group_by`
-            it makes a queue whose groups only publishers name.
+            it makes a queue whose groups publishers alone name (``group=``).
         group_choice: of which group the next message is. ``first`` (default): that of the oldest message whose group
             has room; the logs are read only as far as somebody needs. ``round_robin``: of the group whose last turn
             was longest ago, so that each gets as much as any other, however much of it waits. ``fair``: of the group
@@ -139,46 +138,49 @@ class Queue(Definition):
         group_weight: with ``fair``, an expression over the body whose value is the weight of a group, 1 to 1,000, as in
             ``/weight``: that of the first message that waits in it, when it begins to wait. Of anything else it is 1,
             which is the default.
-        on_group_failure: what a message that was cancelled, lapsed, or whose holder was gone does to the others of its
-            group. ``hold``: none of them is delivered before it is settled; ``pass``: they go on while it waits for its
-            delay, and it comes back to its place; ``stop``: as ``hold``, and where it is given up, by a limit or by its
-            consumer, the group stands still until `ampsq groups QUEUE --release GROUP`. Default: ``hold`` at a
-            `group_concurrency` of 1, else ``pass``.
+        on_group_failure: what happens to the other messages of a group when one fails: it was cancelled, its lease
+            lapsed, or its holder was gone. ``hold``: none of them is delivered before the failed one is settled.
+            ``pass``: they are delivered while the failed one waits for its delay; then it comes back to its place.
+            ``stop``: as ``hold``, and when the failed one is given up, by a limit or by its consumer, the group stands
+            still until `ampsq groups QUEUE --release GROUP`. Default: ``hold`` at a `group_concurrency` of 1, else
+            ``pass``.
         expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
-            if it was scheduled; 1ms or longer. What is not settled by then expires with the reason ``time_limit``, but
-            never while it is leased. Default: no limit.
-        expiration_model: what counts where the message was published with an expiration of its own. ``default``: the
+            if it was scheduled; 1ms or longer. A message that is not settled by then expires with the reason
+            ``time_limit``, but never while it is leased. Default: no limit.
+        expiration_model: which expiration counts for a message that was published with one of its own. ``default``: the
             message's, else the queue's; ``queue``: the queue's alone; ``latest`` and ``earliest``: the longer and the
             shorter of the two, and where only one is given, that one.
         redelivery_delay: how long a message that came back waits before it is delivered again: one that was cancelled
             without a delay of its own, whose lease lapsed, or whose holder was gone. Default: 0s, at once. (The four
             elements of redelivery have the names and the meaning of Artemis's address settings.)
-        redelivery_delay_multiplier: by which the delay grows from each delivery to the next; 1 (default) to 1000.
+        redelivery_delay_multiplier: the factor by which the delay grows from each delivery to the next; 1 (default) to
+            1000.
         max_redelivery_delay: the longest such delay. Default: ten times `redelivery_delay`. Without a delay, here or in
             an address setting, it is refused.
-        redelivery_collision_avoidance_factor: by which part a delay is longer or shorter than that, at random, so that
-            what failed together does not come back together; 0 (default) to 1.
-        ring_size: the most messages that wait in the queue. One that enters a full ring evicts the oldest; leased and
-            scheduled ones, and what is beyond `target_queue_depth`, are not counted. -1: no limit. Default: what the
-            address settings say, else no limit. Goes with neither ``priority`` nor ``barrier_expression``.
-        target_queue_depth: messages that the queue keeps active; what is beyond waits in the topics' logs, where it
-            is not delivered, queried or settled by a filter. 1000 or more, best the messages of several seconds.
-            Default: no limit. Goes with neither ``priority`` nor ``barrier_expression``.
-        recovery_point: where a new queue begins to read its topics, and where one begins anew whose recovery point is
-            changed. ``epoch`` (default): with the first message that the log holds; ``now`` and ``creation``: behind
-            the last; a bookmark: behind that message; a time as in ``2026-11-20T18:30:00Z``: with what was published
-            then or later. A topic that appears later begins with its first message.
-        file_backed_metadata: ``enabled`` or ``disabled`` (default). Of no effect: the state of a queue is in the server
-            already, which persists it in its append-only file.
+        redelivery_collision_avoidance_factor: the part by which each delay is made longer or shorter at random, so that
+            messages that failed together do not come back together; 0 (default) to 1, as in 0.15 for up to 15 %.
+        ring_size: the most messages that wait in the queue. A message that enters a full ring evicts the oldest one.
+            Leased and scheduled messages, and those beyond `target_queue_depth`, do not count. -1: no limit. Default:
+            what the address settings say, else no limit. Goes with neither ``priority`` nor ``barrier_expression``.
+        target_queue_depth: messages that the queue keeps active. Messages beyond it stay unread in the topics' logs,
+            where they are not delivered, queried or settled by a filter. 1000 or more, best the messages of several
+            seconds. Default: no limit. Goes with neither ``priority`` nor ``barrier_expression``.
+        recovery_point: where a new queue begins to read its topics; a queue whose recovery point is changed begins
+            again there. ``epoch`` (default): with the first message that the log holds; ``now`` and ``creation``:
+            behind the last; a bookmark: behind that message; a time as in ``2026-11-20T18:30:00Z``: with messages that
+            were published then or later. A topic that appears later begins with its first message.
+        file_backed_metadata: ``enabled`` or ``disabled`` (default). It has no effect: the state of a queue is in the
+            server already, which persists it in its append-only file.
         allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
             delivered message after a crash (without an append-only file, or one not written at every
             command), unless this is true. Default: false.
-        deferred_ack_expiration: how long what another instance says of a message that has not arrived here yet, as
-            that it was acknowledged, is kept for it. Default: 1d.
-        record_deliveries: keep a record of who was delivered what, and of what came back and why, about the last
-            100,000 deliveries. An action on ``deliver`` keeps it too. Default: false, which costs nothing.
-        paused: deliver nothing, on this instance; what is leased stays so. Messages still enter, expire and are settled
-            by bookmark and filter. Default: false.
+        deferred_ack_expiration: how long this instance keeps a report of another instance on a message that has not
+            arrived here yet, as that it was acknowledged. Default: 1d.
+        record_deliveries: record each delivery, with its receiver, and each return, with its reason; about the last
+            100,000 deliveries are kept. An action on ``deliver`` records them, too. Default: false, which costs
+            nothing.
+        paused: deliver nothing at this instance; leased messages stay leased. Messages still enter, expire and are
+            settled by bookmark and filter. Default: false.
     """
 
     meant: ClassVar[Mapping[str, str]] = MappingProxyType(

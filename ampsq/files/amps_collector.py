@@ -93,6 +93,8 @@ class Collector:
                 found.setdefault(name, []).extend(self._held(child))
             elif name in _MORE and name in found:
                 found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), child.text.strip()]
+            elif name in found:
+                self.refuse(child, f"{element.tag}/{child.tag}: given twice; allowed: once")
             else:
                 found[name] = child.text.strip()
         for name in _NAMES:

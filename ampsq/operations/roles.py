@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ROLES", "SCRIPTED", "Role", "Rules", "rules", "server_rules"]
 
 _SCRIPTED: Final = """
-    DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HRANDFIELD HSCAN HSET HSETNX HVALS
+    DBSIZE DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HRANDFIELD HSCAN HSET HSETNX HVALS
     INFO LINDEX LLEN LPOP LPOS LPUSH LRANGE LTRIM MEMORY PERSIST PEXPIRE RENAME RPUSH SADD SCARD SET SISMEMBER
     SMEMBERS SPUBLISH SREM SSCAN TIME UNLINK XADD XDEL XINFO XLEN XRANGE XREAD XREVRANGE XSETID XTRIM ZADD ZCARD ZCOUNT
     ZMSCORE ZPOPMIN ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE
@@ -49,8 +49,8 @@ _USER_ALLOWED: Final = "1 to 128 of the characters A-Z a-z 0-9 _ . @ -"
 _OPENING: Final = "read_catalog emit_event open"
 _LOOKING: Final = """
     browse browse_records find_oldest_unacknowledged count_entries count_owners explain find_bookmarks find_index_point
-    find_lacking_destinations find_numbers measure_lag locate_in_log read_available measure_ages name_messages
-    read_journal skip_entries read_stats verify begin_browse watch_queue index_log list_groups
+    find_lacking_destinations find_numbers measure_lag measure_logs locate_in_log read_available measure_ages
+    name_messages read_journal skip_entries read_stats verify begin_browse watch_queue index_log list_groups
 """
 _TOPICS: Final = "catch_up_records begin_session hold_log save_bookmarks pin_messages report_reader"
 _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage_rows write_rows"

@@ -51,6 +51,20 @@ decode = JSON.decode
 """Read JSON; see `MessageType.decode`."""
 
 
+def check_batches(messages: object, size: object) -> None:
+    """Refuse what cannot be cut into batches of this size.
+
+    Raises:
+        DefinitionError: the size is none, or these are no messages.
+    """
+    if not isinstance(size, int) or not 1 <= size <= BATCH:
+        raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
+    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable) or is_structured(messages):
+        raise DefinitionError(
+            f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
+        )
+
+
 def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
@@ -60,12 +74,7 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
     Raises:
         DefinitionError: the size is none, these are no messages, or one cannot be encoded.
     """
-    if not isinstance(size, int) or not 1 <= size <= BATCH:
-        raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
-    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable) or is_structured(messages):
-        raise DefinitionError(
-            f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
-        )
+    check_batches(messages, size)
     bodies: list[bytes] = []
     total, most = 0, SMALL_BODY if message_type.is_read_whole else BYTES
     for data in messages:

@@ -22,6 +22,7 @@ __all__ = [
     "body_of",
     "bookmark_of",
     "ended_record_in",
+    "group_in",
     "headers_in",
     "headers_of",
     "is_message",
@@ -42,6 +43,7 @@ RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
 _BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _ADDRESSED, _EXPIRATION, _DUE = (FIELDS[name].encode() for name in ("addressed", "expiration", "due"))
+_GROUP = FIELDS["in_group"].encode()
 _HERE, _RECORD = FIELDS["here"].encode(), FIELDS["record"].encode()
 _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
 #: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
@@ -102,6 +104,11 @@ def ended_record_in(fields: Mapping[bytes, bytes]) -> bytes:
 def headers_in(fields: Mapping[bytes, bytes]) -> bytes:
     """The headers of a message, JSON; empty where it has none."""
     return fields.get(_HEADERS, b"") if _BODY in fields else b""
+
+
+def group_in(fields: Mapping[bytes, bytes]) -> bytes:
+    """The group that a message's publisher said; empty where it said none."""
+    return fields.get(_GROUP, b"") if _BODY in fields else b""
 
 
 def body_of(flat: Sequence[bytes]) -> bytes | None:

@@ -31,6 +31,7 @@ from ampsq.protocol.limits import (
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
+    LONG_REST_HORIZON,
     LONGEST_GROUP,
     LOST_AT_MOST,
     LOST_CYCLE,
@@ -125,9 +126,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter; `resting`; label; `defined_only`, "
             "where a first publish makes no topic; group, if it is not its name; `former`: its former incarnations, "
-            "the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts",
-            "open, begin_incarnation, begin_recovery, begin_upgrade and its steps, and every script that changes the "
-            "catalog", "never",
+            "the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts; `partitions` of an "
+            "instance that has some and is nothing else; of a partition `partition`, `definitions` and `intent`",
+            "clients that open partitions, set_intent, open, begin_incarnation, begin_recovery, begin_upgrade and its "
+            "steps, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
@@ -664,6 +666,10 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "resting": "resting",
         # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
         "upgrade": "upgrade",
+        # of an instance that has partitions, and no other keys: how many, and the version of the rule that names them;
+        # of a partition: `<name> <number> <how many> <version of the rule>`, and the version of the definitions of all
+        # that it has or is given; of the first one: that version, and what is to be so while not all have it
+        "partitions": "partitions", "partition": "partition", "definitions": "definitions", "intent": "intent",
         # bytes of the largest body that scripts read, where the instance says it
         "expression_limit": "expression_limit",
         # 1 where a first publish makes no topic; absent elsewhere
@@ -835,6 +841,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "lost_cycle": LOST_CYCLE,
         "wake": WAKE,
         "rest_horizon": REST_HORIZON,
+        "long_rest_horizon": LONG_REST_HORIZON,
     }
 )
 

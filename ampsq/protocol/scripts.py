@@ -108,8 +108,7 @@ class Script:
         return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.name}.lua"
 
 
-@dataclass(slots=True)
-class _SourceLine:
+class _SourceLine(NamedTuple):
     text: str
     place: str
 
@@ -220,13 +219,19 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
             raise ComposeError(f"lua/{file.path}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    """The words of a line, each once; kept, since most lines are in many scripts."""
+    return tuple(dict.fromkeys(_WORD.findall(text)))
+
+
 def _wanted(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> set[str]:
     """The names that a body reaches, without those around it and without what only its nests need."""
     wanted: set[str] = set()
     open_lines = list(body)
     while open_lines:
         text = open_lines.pop().text
-        for word in _WORD.findall(text):
+        for word in _words(text):
             found = defined.get(word)
             # A nest is used where it is called: its name may be a variable's elsewhere.
             is_used = isinstance(found, list) or (found is not None and f"{word}()" in text)
@@ -296,8 +301,9 @@ def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> 
     ]
 
 
+@cache
 def _fold(line: _SourceLine) -> str:
-    """Put the literals of the schema in place of their names."""
+    """Put the literals of the schema in place of their names; kept, since most lines are in many scripts."""
 
     def fold(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]

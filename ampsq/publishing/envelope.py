@@ -102,7 +102,15 @@ def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others
 def _group_name(group: object) -> bytes:
     if not isinstance(group, str):
         raise DefinitionError(f"group={shown(group)}: allowed is a text, or None for what the queue's group_by says")
-    name = group.encode(errors="surrogateescape")
+    try:
+        name = group.encode()
+    except UnicodeEncodeError:
+        name = b"\0"
+    # A NUL ends a name inside the server.
+    if b"\0" in name:
+        raise DefinitionError(
+            f"group={shown(group)}: allowed is a text in UTF-8 without NUL, of at most {LONGEST_GROUP} bytes"
+        )
     if len(name) > LONGEST_GROUP:
         raise DefinitionError(f"group={shown(group)}: it has {len(name)} bytes; allowed are at most {LONGEST_GROUP}")
     return name

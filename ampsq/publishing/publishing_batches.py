@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.publish import Published
     from ampsq.publishing.receipts import Sequences
 
-__all__ = ["PublishingBatches", "telling_of_taken"]
+__all__ = ["PublishingBatches", "telling", "telling_of_taken"]
 
 
 class PublishingBatches:
@@ -95,7 +95,7 @@ class PublishingBatches:
             while self._behind[-1] is None:
                 self._behind.pop()
             published = [*self.bookmarks, *self._behind]
-        return _telling(error, parts, published)
+        return telling(error, parts, published)
 
 
 @contextlib.contextmanager
@@ -105,10 +105,10 @@ def telling_of_taken(sequences: Sequences) -> Iterator[None]:
         yield
     except AmpsqError as error:
         parts = [f"the first {len(sequences):,} messages of this publish_many are taken"] if sequences else []
-        raise _telling(error, parts, sequences) from error.__cause__
+        raise telling(error, parts, sequences) from error.__cause__
 
 
-def _telling(error: AmpsqError, parts: list[str], published: Sequence[str | int | None]) -> AmpsqError:
+def telling(error: AmpsqError, parts: list[str], published: Sequence[str | int | None]) -> AmpsqError:
     """The same error, telling more: another object, since the same one may be raised again, of other calls."""
     if not parts:
         return error

@@ -17,7 +17,7 @@ from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
     from datetime import timedelta
     from types import EllipsisType
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.async_store import AsyncStore
 
-__all__ = ["AsyncManagedSubscription", "AsyncMessage", "AsyncSubscription", "Subscribing"]
+__all__ = ["AsyncManagedSubscription", "AsyncMessage", "AsyncSubscription", "Subscribing", "handle_each"]
 
 
 class _Closable(Protocol):
@@ -114,6 +114,19 @@ class AsyncMessage(MessageView):
         await self._managed.settle(self._leases, self._parts, "extended", None, report_text(done, text))
 
 
+async def handle_each(messages: AsyncIterable[AsyncMessage], on_message: Callable[[AsyncMessage], object]) -> None:
+    """Call a function with each message, and await it; as for threads."""
+    async for message in messages:
+        try:
+            await call_handler(on_message, message)
+        except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
+            _log.exception("handler of %r failed; its message is cancelled", message)
+            try:
+                await message.cancel(reason=failure_text(error))
+            except AmpsqError as lost:
+                _log.warning("%r could not be cancelled: %s", message, lost)
+
+
 class AsyncManagedSubscription:
     """One subscription with what moves it; `AsyncSubscription` is what an application sees of it.
 
@@ -159,15 +172,14 @@ class AsyncManagedSubscription:
         self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
 
     async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
-        async for message in AsyncSubscription(self):
-            try:
-                await call_handler(on_message, message)
-            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
-                _log.exception("handler of %r failed; its message is cancelled", message)
-                try:
-                    await message.cancel(reason=failure_text(error))
-                except AmpsqError as lost:
-                    _log.warning("%r could not be cancelled: %s", message, lost)
+        await handle_each(AsyncSubscription(self), on_message)
+
+    async def fill(self, seconds: float) -> None:
+        """Wait for messages; see `ManagedSubscription.fill`."""
+        async with self.lock:
+            core = self.core
+            if not core.inbox.buffer and not core.registration.closed:
+                await self.store.run(core.inbox.fetch(self.pipeline, seconds))
 
     # -- settling
 

@@ -37,6 +37,7 @@ __all__ = [
     "dead_letter_filter",
     "dead_letters_by_bookmark",
     "embedded",
+    "embedded_text",
     "read_available",
     "read_dead_letters",
 ]
@@ -89,13 +90,15 @@ class DeadLetter:
         cancels: how often it was cancelled.
         history: its deliveries that came back, the oldest first; empty where none are known.
         headers: those that it was published with.
+        group: what its publisher said of its group (docs/groups.md); None where it said nothing.
+        raw_group: the same to the byte; empty where it said nothing.
         raw: its body, to the byte; for an entry that somebody wrote without ampsq, its fields as JSON.
         age: how long ago it was given up.
     """
 
     __slots__ = (
-        "age", "bookmark", "cancels", "consumer_reason", "deliveries", "headers", "history", "original", "queue", "raw",
-        "reasons", "topic",
+        "age", "bookmark", "cancels", "consumer_reason", "deliveries", "group", "headers", "history", "original",
+        "queue", "raw", "raw_group", "reasons", "topic",
     )  # fmt: skip
 
     def __init__(self, message: SowMessage, now: int) -> None:
@@ -120,6 +123,8 @@ class DeadLetter:
         self.history = _history(values.get("history"))
         self.raw = _original(values["message"], text)
         self.headers = message.headers
+        self.raw_group = _text_bytes(values.get("group"))
+        self.group = self.raw_group.decode(errors="replace") or None
         self.age = timedelta(milliseconds=max(now - int(message.bookmark.id.partition("-")[0]), 0))
 
     @property
@@ -224,6 +229,22 @@ def embedded(fields: Mapping[bytes, bytes]) -> bytes:
     except ValueError:
         pass
     return json.dumps({"base64": base64.b64encode(body).decode()}, separators=(",", ":")).encode()
+
+
+def embedded_text(text: bytes) -> str | dict[str, str]:
+    """A text as part of a letter, as base64 where it is not UTF-8."""
+    try:
+        return text.decode()
+    except ValueError:
+        return {"base64": base64.b64encode(text).decode()}
+
+
+def _text_bytes(value: Any) -> bytes:
+    """Return what `embedded_text` wrote; empty for anything else that somebody else's letter has there."""
+    try:
+        return base64.b64decode(value["base64"], validate=True) if _is_base64(value) else value.encode()
+    except (AttributeError, TypeError, ValueError):
+        return b""
 
 
 def _is_base64(value: object) -> bool:

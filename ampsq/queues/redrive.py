@@ -209,11 +209,12 @@ class _Unfit(Exception):
 
 
 class _Sent(NamedTuple):
-    """A letter as the script takes it: its place, its message's body and headers; and its name."""
+    """A letter as the script takes it: its place, its message's body, headers and group; and its name."""
 
     ref: bytes
     body: bytes
     headers: bytes
+    group: bytes
     bookmark: Bookmark
 
 
@@ -296,7 +297,7 @@ class _Redrive:
             await self._send(way)
             group = self._waiting.setdefault(way, [])
         group.append(sent)
-        self._sizes[way] += len(sent.body) + len(sent.headers)
+        self._sizes[way] += len(sent.body) + len(sent.headers) + len(sent.group)
         if len(group) >= self._pace.batch:
             await self._send(way)
         elif sum(map(len, self._waiting.values())) >= _WAITING or self._sizes.total() >= 8 * BYTES:
@@ -322,7 +323,7 @@ class _Redrive:
             except Exception as error:
                 raise _Unfit(f"edit: {error or type(error).__name__}") from error
         self._check_filter(way[1], way[0], body)
-        return way, _Sent(found.ref, body, headers, letter.bookmark)
+        return way, _Sent(found.ref, body, headers, letter.raw_group, letter.bookmark)
 
     def _way(self, letter: DeadLetter) -> tuple[str, str]:
         name = self._order.to or letter.queue
@@ -361,7 +362,7 @@ class _Redrive:
             await Pause(min(left, _STEP))
             self._tell()
         topic, target = way
-        call = calls.redrive(self._order.queue, topic, target, self._order.by, [sent[:3] for sent in letters])
+        call = calls.redrive(self._order.queue, topic, target, self._order.by, [sent[:4] for sent in letters])
         try:
             number, refused = await call
         except Rejected as error:

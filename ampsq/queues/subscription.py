@@ -20,7 +20,7 @@ from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
     from types import EllipsisType
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.store import Store
 
-__all__ = ["ManagedSubscription", "Message", "Subscription"]
+__all__ = ["ManagedSubscription", "Message", "Subscription", "handle_each"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
@@ -124,6 +124,19 @@ class Message(MessageView):
         self._managed.settle(self._leases, self._parts, "extended", None, report_text(done, text))
 
 
+def handle_each(messages: Iterable[Message], on_message: Callable[[Message], object]) -> None:
+    """Call a function with each message; where it raises, that is logged and its message cancelled."""
+    for message in messages:
+        try:
+            on_message(message)
+        except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
+            _log.exception("handler of %r failed; its message is cancelled", message)
+            try:
+                message.cancel(reason=failure_text(error))
+            except AmpsqError as lost:
+                _log.warning("%r could not be cancelled: %s", message, lost)
+
+
 class ManagedSubscription:
     """One subscription with what moves it; `Subscription` is what an application sees of it.
 
@@ -169,15 +182,16 @@ class ManagedSubscription:
         self._thread.start()
 
     def _run(self, on_message: Callable[[Message], object]) -> None:
-        for message in Subscription(self):
-            try:
-                on_message(message)
-            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
-                _log.exception("handler of %r failed; its message is cancelled", message)
-                try:
-                    message.cancel(reason=failure_text(error))
-                except AmpsqError as lost:
-                    _log.warning("%r could not be cancelled: %s", message, lost)
+        handle_each(Subscription(self), on_message)
+
+    def fill(self, seconds: float) -> None:
+        """Wait as long at most for messages that `Subscription.get` then has at hand; nothing where it has some."""
+        with self.turnstile:
+            pass
+        with self.lock:
+            core = self.core
+            if not core.inbox.buffer and not core.registration.closed:
+                self.store.run(core.inbox.fetch(self.pipeline, seconds))
 
     # -- settling
 

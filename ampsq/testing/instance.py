@@ -50,7 +50,7 @@ class HeldInstance:
 
     Every script and every duty is given this clock: leases lapse, delays and schedules come due, messages expire and
     actions run when `advance` says so, and at no other time. Clients, of this process and of others, use it by its
-    `url`; the program under test is given that, or `AMPSQ_URL`.
+    `url`; the program under test is given that, or the test sets `AMPSQ_URL` to it.
 
     Three duties are not done: links to other instances, whose lag and losses are a matter of two machines; rebuilds
     that somebody began and did not end, which wait for a sign of life by the machine's time; and noting how the server

@@ -16,7 +16,8 @@ import copy
 import functools
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import hiredis
@@ -327,8 +328,11 @@ class AsyncConnection:
     owner: AsyncConnectionPool
     key: str
     functions: KnownFunctions | None = None
-    # Replies that are to come: nothing is asked meanwhile.
+    # Replies that were read, and that are to come. `asked`: verbs whose functions were asked for meanwhile, and behind
+    # how many replies.
+    answered: int = 0
     unanswered: int = 0
+    asked: deque[tuple[int, str]] = field(default_factory=deque)
 
     async def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -337,15 +341,22 @@ class AsyncConnection:
             DefinitionError: one of them cannot be packed; nothing was sent.
         """
         requests: list[bytes] = []
-        for call in calls:
+        asked: list[tuple[int, str]] = []
+        for number, call in enumerate(calls, self.answered + self.unanswered):
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
                 script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
                 if self.functions is not None and not whole:
                     name = self.functions.names.get(call.script.name)
-                    if name is None and not self.unanswered and self.functions.is_due(call.script.name):
-                        await self._read_function(self.functions, call.script.name)
-                        name = self.functions.names.get(call.script.name)
+                    if name is None and self.functions.is_due(call.script.name):
+                        if self.unanswered:
+                            # Something is always in flight on some connections: the answer comes before the call's own.
+                            question = self.functions.question(call.script.name).arguments
+                            requests.append(hiredis.pack_command(tuple(question)))  # type: ignore[arg-type]
+                            asked.append((number, call.script.name))
+                        else:
+                            await self._read_function(self.functions, call.script.name)
+                            name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
                 words = (*script, 1, call.key or self.key, *words)
             try:
@@ -361,6 +372,7 @@ class AsyncConnection:
         async with asyncio.timeout(self.owner.route.heartbeat):
             await self.raw.send_packed_command([b"".join(requests)], check_health=False)
         self.unanswered += len(calls)
+        self.asked.extend(asked)
 
     async def _read_function(self, functions: KnownFunctions, verb: str) -> None:
         """Read the text of a server function, while nothing else is on its way."""
@@ -374,8 +386,10 @@ class AsyncConnection:
         functions.learn(verb, reply)
 
     async def read(self, blocks: float = 0.0) -> object:
-        """Read a reply, which the server may hold back for so many seconds."""
-        self.unanswered -= 1
+        """Read the reply to a call, which the server may hold back for so many seconds."""
+        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
+            await self._read_asked(self.functions, self.asked.popleft()[1])
+        self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         try:
             async with asyncio.timeout(self.owner.route.heartbeat + blocks):
                 return await self.raw.read_response()
@@ -384,6 +398,15 @@ class AsyncConnection:
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
+
+    async def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, which was asked for in front of a call."""
+        try:
+            async with asyncio.timeout(self.owner.route.heartbeat):
+                reply: object = await self.raw.read_response()
+        except redis.ResponseError as error:
+            reply = error
+        functions.learn(verb, reply)
 
     async def drop(self) -> None:
         """Close it; it can still be given back."""

@@ -49,12 +49,18 @@ class KnownFunctions:
         self._look_at = dict.fromkeys(HOT, 0.0)
 
     def is_due(self, verb: str) -> bool:
-        """Count a call of a script, and return whether to read the text of its function before it: not for a few."""
+        """Count a call of a script, and return whether to ask for the text of its function before it: not for a few.
+
+        Whoever is told to does, so that nobody else is while the answer is on its way.
+        """
         at = self._look_at.get(verb)
         if at is None:
             return False
         self._calls[verb] += 1
-        return self._calls[verb] > _FEW and time.monotonic() >= at
+        if self._calls[verb] <= _FEW or time.monotonic() < at:
+            return False
+        self._look_at[verb] = time.monotonic() + _AGAIN
+        return True
 
     @staticmethod
     def question(verb: str) -> Call[object]:

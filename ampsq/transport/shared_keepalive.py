@@ -26,7 +26,7 @@ import hiredis
 import redis
 
 from ampsq.protocol.calls import subscriptions as subscription_calls
-from ampsq.protocol.keepalive import HEARTBEAT, SESSION_TIMEOUT, attach, detach
+from ampsq.protocol.keepalive import HEARTBEAT, LONGEST_HEARTBEAT, SESSION_TIMEOUT, attach, detach
 from ampsq.transport.attempts import pool_options
 from ampsq.transport.errors import translate_connect_error, translate_error
 
@@ -134,6 +134,9 @@ class SharedKeepalive:
         self._lost_by: Exception = redis.ConnectionError("the connection was closed")
         self._has_ended = False
         self._next_heartbeat = 0.0
+        # Each heartbeat asks whether the server is there; signs of life go with each second one, where that is enough.
+        self._signs_every = 2 if 2 * heartbeat * 1000 <= LONGEST_HEARTBEAT else 1
+        self._heartbeats = 0
         self._connecting = threading.Lock()
         # Held by who reads or writes: a connection with TLS bears one at a time.
         self._using = threading.Lock()
@@ -300,7 +303,9 @@ class SharedKeepalive:
                 raise redis.TimeoutError(f"no answer to a heartbeat within {self._heartbeat:g} s")
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + self._heartbeat
-                self._ask_heartbeats(list(self._clients.values()))
+                self._heartbeats += 1
+                has_signs = self._heartbeats % self._signs_every == 0
+                self._ask_heartbeats(list(self._clients.values()) if has_signs else ())
         for client in list(self._clients.values()):
             client.look(self)
 

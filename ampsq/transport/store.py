@@ -13,7 +13,8 @@ import copy
 import functools
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import hiredis
@@ -323,8 +324,11 @@ class Connection:
     owner: ConnectionPool
     key: str
     functions: KnownFunctions | None = None
-    # Replies that are to come: nothing is asked meanwhile.
+    # Replies that were read, and that are to come. `asked`: verbs whose functions were asked for meanwhile, and behind
+    # how many replies.
+    answered: int = 0
     unanswered: int = 0
+    asked: deque[tuple[int, str]] = field(default_factory=deque)
 
     def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -333,15 +337,22 @@ class Connection:
             DefinitionError: one of them cannot be packed; nothing was sent.
         """
         requests: list[bytes] = []
-        for call in calls:
+        asked: list[tuple[int, str]] = []
+        for number, call in enumerate(calls, self.answered + self.unanswered):
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
                 script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
                 if self.functions is not None and not whole:
                     name = self.functions.names.get(call.script.name)
-                    if name is None and not self.unanswered and self.functions.is_due(call.script.name):
-                        self._read_function(self.functions, call.script.name)
-                        name = self.functions.names.get(call.script.name)
+                    if name is None and self.functions.is_due(call.script.name):
+                        if self.unanswered:
+                            # Something is always in flight on some connections: the answer comes before the call's own.
+                            question = self.functions.question(call.script.name).arguments
+                            requests.append(hiredis.pack_command(tuple(question)))  # type: ignore[arg-type]
+                            asked.append((number, call.script.name))
+                        else:
+                            self._read_function(self.functions, call.script.name)
+                            name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
                 words = (*script, 1, call.key or self.key, *words)
             try:
@@ -356,6 +367,7 @@ class Connection:
         # redis-py writes each element by itself.
         self.raw.send_packed_command([b"".join(requests)], check_health=False)
         self.unanswered += len(calls)
+        self.asked.extend(asked)
 
     def _read_function(self, functions: KnownFunctions, verb: str) -> None:
         """Read the text of a server function, while nothing else is on its way."""
@@ -369,11 +381,13 @@ class Connection:
         functions.learn(verb, reply)
 
     def read(self, blocks: float = 0.0) -> object:
-        """Read a reply, which the server may hold back for so many seconds."""
+        """Read the reply to a call, which the server may hold back for so many seconds."""
+        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
+            self._read_asked(self.functions, self.asked.popleft()[1])
         seconds = self.owner.route.heartbeat + blocks
         if blocks and not self.raw.can_read(timeout=seconds):
             raise redis.TimeoutError(f"no answer within {seconds:g} s")
-        self.unanswered -= 1
+        self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         try:
             return self.raw.read_response()
         except redis.ResponseError as error:
@@ -381,6 +395,14 @@ class Connection:
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
+
+    def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
+        """Read the text of a server function, which was asked for in front of a call."""
+        try:
+            reply: object = self.raw.read_response()
+        except redis.ResponseError as error:
+            reply = error
+        functions.learn(verb, reply)
 
     def ask(self, *words: str) -> None:
         """Send a command."""

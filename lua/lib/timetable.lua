@@ -1,7 +1,8 @@
 --- timetable: what is due when, and waking a coordinator that rests until something happens.
 --- @include batch, clock
 -- `resting.mode` is the instance's field `resting`, read with its format before anything else: nil while no coordinator
--- rests; 1: it is to be woken for what is due soon and for what it must do at once; 2: for news in logs and journals, too.
+-- rests; 1: it is to be woken for what is due soon and for what it must do at once; 2: for news in logs and journals, too; 3 and 4: as 1 and 2,
+-- and it rests long: it looks only each few seconds, so that what is due before then wakes it, too.
 local resting = {}
 
 -- what: which duties have something to do. The first call to wake it takes the field away: until the coordinator rests again, and
@@ -18,12 +19,14 @@ end
 
 -- For what actions and views read.
 local function wake_followers()
-  if resting.mode == '2' then wake_coordinator('news') end
+  if resting.mode == '2' or resting.mode == '4' then wake_coordinator('news') end
 end
 
 -- What is due later than this, the coordinator's next look finds in time.
 local function wake_for(at)
-  if resting.mode and at < (clock_read.ms or clock_ms('')) + V.rest_horizon then wake_coordinator('due') end
+  if not resting.mode then return end
+  local horizon = resting.mode >= '3' and V.long_rest_horizon or V.rest_horizon
+  if at < (clock_read.ms or clock_ms('')) + horizon then wake_coordinator('due') end
 end
 
 -- at: ms. option: of ZADD, or nil.

@@ -3,8 +3,8 @@
 --- FAIL UNKNOWN_QUEUE, UNKNOWN_TOPIC
 --- GIVES {number put back, ref, code, ...} with the letters that were refused; the others are done
 --- @include clock, fail, entry_ids, fan_out, dispatch, unleased_settlement
--- letters: of each its ref in `queue_name`, and body and headers of the message for `target`. A letter that somebody
--- holds stays. Call it late or twice: what is settled is not put back again. A full server refuses it: it publishes.
+-- letters: of each its ref in `queue_name`, and body, headers and published group of the message for `target`. A letter that
+-- somebody holds stays. Call it late or twice: what is settled is not put back again. A full server refuses it: it publishes.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
@@ -12,7 +12,7 @@ if not load_queue(target) then fail(E.UNKNOWN_QUEUE, {queue = target}) end
 if call('HEXISTS', K.cursors(target), topic) == 0 then fail(E.UNKNOWN_TOPIC, {name = topic, queue = target}) end
 
 local refs, places, found, reply = {}, {}, {}, {0}
-for i = letters_from, #ARGV, 3 do
+for i = letters_from, #ARGV, 4 do
   local ref = ARGV[i]
   local code, where = find_unleased(queue, ref, '', V.acknowledged)
   if where == 'leased' then code = E.NOT_LEASE_HOLDER end
@@ -30,6 +30,7 @@ local function add(run, id, n)
   local at = places[n]
   local entry = {F.body, ARGV[at + 1], F.addressed, target}
   if ARGV[at + 2] ~= '' then entry[5], entry[6] = F.headers, ARGV[at + 2] end
+  if ARGV[at + 3] ~= '' then entry[#entry + 1], entry[#entry + 2] = F.in_group, ARGV[at + 3] end
   return run('XADD', K.log(topic), id, unpack(entry))
 end
 

@@ -51,7 +51,7 @@ file = open(sys.argv[1], "w")
 fcntl.flock(file, fcntl.LOCK_EX)
 file.write("locked")
 file.flush()
-time.sleep(600)
+time.sleep(600)  # until it is killed
 """
 
 
@@ -232,7 +232,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatc
         until = time.monotonic() + 30
         while not taken(file):
             assert time.monotonic() < until
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
 
 
 def taken(file):

@@ -126,6 +126,7 @@ def check_health(service, address):
     subprocess.run([sys.executable, *command[1:]], check=True, timeout=90)
 
 
+@pytest.mark.slow
 def test_a_message_published_at_one_instance_is_handled_at_the_other_whose_worker_is_free(stack):
     # Given both instances, set up, with coordinators that are ready
     for name in INSTANCES:

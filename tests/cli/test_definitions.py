@@ -300,6 +300,8 @@ def test_an_unknown_queue(defined):
     assert "did you mean 'work'?" in defined("queues", "wrok", code=1).err
     assert "Error: 'zzz' is no queue" in defined("queues", "zzz", "--json", code=1).err
     assert "'orders' is a topic; its queues are 'work'" in defined("queues", "orders", code=1).err
+    # As in `ampsq queues "$QUEUE"` of a variable that is not set
+    assert "'' is no queue" in defined("queues", "", code=1).err
 
 
 def test_nothing_yet_is_said_on_standard_error(run):

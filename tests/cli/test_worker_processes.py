@@ -24,22 +24,22 @@ app = ampsq.App(ampsq.Queue(name="dead"), ampsq.Action.dead_letter("work", "dead
 @app.handler("work", retries=1, time_limit="500ms")
 def handle(message):
     if message.data == "stuck":
-        time.sleep(600)
+        time.sleep(600)  # beyond its time limit
     if message.data == "computes":
         while True:
             pass
     if message.data == "slow" and message.delivery == 1:
-        time.sleep(2)
+        time.sleep(2)  # beyond its time limit
     print(message.data, os.getpid(), flush=True)
 
 def take(message):
     if message.data == "first stuck" and message.delivery == 1:
-        time.sleep(600)
+        time.sleep(600)  # until it is killed
     if message.data == "short":
-        time.sleep(1)
+        time.sleep(1)  # the handler's work
     if message.data == "told":
         print("begun", flush=True)
-        time.sleep(1)
+        time.sleep(1)  # the handler's work
     print(message.data, os.getpid(), flush=True)
 """
 

@@ -243,7 +243,7 @@ def test_cancelling_a_get_loses_no_message(valkey, instance):
             async def publish():
                 for number in range(150):
                     await client.publish("work", number)
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.002)  # the pace
 
             publishing = asyncio.create_task(publish())
             number = 0

@@ -44,7 +44,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_message_comes_agai
     async def handle(message):
         begun.append(message.delivery)
         try:
-            await asyncio.sleep(600)
+            await asyncio.sleep(600)  # beyond its time limit
         except asyncio.CancelledError:
             cancelled.append(message.delivery)
             raise
@@ -232,7 +232,7 @@ def test_a_hook_sees_that_a_handler_took_too_long(client, start, caplog, kind):
     seen, go_on = [], threading.Event()
 
     async def awaited(_):
-        await asyncio.sleep(600)
+        await asyncio.sleep(600)  # beyond its time limit
 
     try:
         start(

@@ -175,7 +175,7 @@ def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind,
         until = time.monotonic() + 4.3
         while time.monotonic() < until:
             if not busy:
-                time.sleep(0.05)
+                time.sleep(0.05)  # idle work
 
     running = start(handle, kind)
     eventually(lambda: client.admin.queue_stats("work").subscriptions == 1)

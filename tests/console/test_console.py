@@ -337,7 +337,7 @@ def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, ser
     page.get_by_role("link", name="Replication").click()
     expect(page.locator("svg.graph")).to_contain_text("sync, connected, 1 behind for ")
     page.get_by_role("link", name="Downgrade").click()
-    expect(page.get_by_text("nobody may fail over to it")).to_be_visible()
+    expect(page.get_by_text("do not fail over to it")).to_be_visible()
     confirm(page, "Downgrade")
     expect(page.get_by_role("status")).to_contain_text("unsafe to fail over to")
     expect(row_of(page, "to ldn-1")).to_contain_text("downgraded")

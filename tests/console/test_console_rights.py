@@ -69,8 +69,9 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
         worker.subscribe("work", max_backlog=2) as messages,
     ):
         assert messages.get(timeout="30s").data == {"id": 1}
-        for page in ("queues", "queues/work", "dead-letters", "dead-letters/letters", "replication", "actions",
-                     "actions/keep", f"messages?bookmark={seeded[1]}&queue=work"):  # fmt: skip
+        for page in ("queues", "queues/work", "dead-letters", "dead-letters/letters", "topics",
+                     "topics/orders?from=epoch", "topics/keyed", "publishers", "replication", "actions", "actions/keep",
+                     f"messages?bookmark={seeded[1]}&queue=work"):  # fmt: skip
             assert asked.page(f"{root}/{page}").status == 200, page
         change("cancel", queue="work", bookmark=seeded[1])
     change("expire", queue="work", bookmark=seeded[2], reason="of no use")

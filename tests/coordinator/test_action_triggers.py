@@ -130,6 +130,7 @@ def test_a_killed_client_is_told_once_however_many_coordinators_look(  # noqa: P
     code = (
         "import ampsq, sys, time; c = ampsq.Client(sys.argv[1], instance=sys.argv[2]); "
         + ("s = c.subscribe('work'); " if subscribes else "")
+        # Until it is killed
         + "print(c._session.client, flush=True); time.sleep(60)"
     )
     arguments = [sys.executable, "-c", code, valkey.url, instance]
@@ -157,7 +158,7 @@ def test_a_schedule_fires_on_time_and_once_for_what_was_missed(client, act, publ
     client.apply(Action(name="tick", on={"schedule": "100ms"}, do=Do.publish(topic="ticks", data="{{AMPS_TIMESTAMP}}")))
     act(1)
     # Given that no coordinator ran for several periods
-    time.sleep(0.55)
+    time.sleep(0.55)  # five periods
     act(1)
     assert len(published("ticks")) == 1
     # When it runs again, it is told of the next one

@@ -76,7 +76,7 @@ def test_instances_are_kept_while_nobody_can_say_which_there_are(own, run, caplo
         plain.execute_command("ACL", "SETUSER", "care", "-smembers")
         # When it has looked several times
         eventually(lambda: texts(caplog, "cannot look for new instances"), within=20.0)
-        time.sleep(2.5)
+        time.sleep(2.5)  # two more looks, of which a second line would come
         # Then it still cares for those that it knows, and has said that once
         assert is_cared_for(own, "one", "two")
         assert {instance for instance, _ in coordinator.rounds} == {"one", "two"}
@@ -144,7 +144,7 @@ def test_a_server_that_is_away_is_told_of_once_and_all_instances_go_on_when_it_i
     own.process.kill()
     own.process.wait()
     eventually(lambda: texts(caplog, "the server is away"), within=20.0)
-    time.sleep(1.0)
+    time.sleep(1.0)  # some attempts, of which a second line would come
     caplog.clear()
     again = start_server("valkey", appendonly=True, data_dir=own.directory)
     assert is_cared_for(again, *names)
@@ -210,7 +210,7 @@ def test_a_duty_that_fails_beside_a_healthy_server_is_told_once_for_all_duties(o
         monkeypatch.setattr(f"ampsq.coordinator.{duty}.run_once", refuse)
     coordinator, _ = run(own.url, ["one"])
     eventually(lambda: texts(caplog, "the network ate it"), within=20.0)
-    time.sleep(1.5)
+    time.sleep(1.5)  # some rounds, of which a second line would come
     # Then one line says so, and the other duties are done
     assert len(texts(caplog, "the network ate it")) == 1
     assert coordinator.rounds["one", "links"] < 1.0
@@ -231,7 +231,7 @@ def test_it_ends_in_time(own, run, away):
     assert is_cared_for(own, *names)
     if away is not None:
         own.process.send_signal(away)
-        time.sleep(0.3)
+        time.sleep(0.3)  # it notices
     coordinator.stop()
     thread.join(5.0)
     assert not thread.is_alive()

@@ -272,3 +272,9 @@ def test_what_is_stored_of_a_schedule_without_cron_is_as_it_was():
     assert cron.to_elements() == {"schedule": {"cron": "0 8 * * mon", "time_zone": "Europe/Berlin"}}
     assert cron.id == "schedule 0 8 * * mon Europe/Berlin"
     assert Action.from_json(Action(name="a", on=cron, do=Do.echo(message="m")).to_json()).on == (cron,)
+
+
+@pytest.mark.parametrize("word", ["enable_transfer", "disable_proxied_transfer"])
+def test_proxied_transfer_is_no_step_and_the_refusal_names_the_command(word):
+    with pytest.raises(DefinitionError, match=f"ampsq replication {word.split('_')[0]}-proxied-transfer"):
+        Action(name="hand-over", on=On.schedule(every="1h"), do=[word])

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import seeds
 
 from ampsq.expressions.automaton import Automaton, Literal, PatternError, compile_pattern
 
@@ -261,7 +262,7 @@ def used(work):
     return work(steps), BUDGET - steps.left
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeds(10, soon=3)
 def test_a_search_finds_what_python_finds(seed):
     rng = seeded(seed)
     for _ in range(200):
@@ -284,7 +285,7 @@ def split_flags(theirs):
     return head, theirs[len(head) :]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(6, soon=2)
 def test_the_longest_match_at_each_place(seed):
     rng = seeded(seed)
     for _ in range(40):
@@ -422,7 +423,7 @@ def lua(server):
         yield run
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4, soon=1)
 def test_lua_searches_as_python_does(lua, seed):
     rng = seeded(seed)
     for _ in range(150):
@@ -434,7 +435,7 @@ def test_lua_searches_as_python_does(lua, seed):
             assert lua(form, "search", texts) == [[int(yes), BUDGET - steps] for yes, steps in answers], (ours, texts)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4, soon=1)
 def test_lua_replaces_as_python_does(lua, seed):
     rng = seeded(seed)
     for _ in range(100):

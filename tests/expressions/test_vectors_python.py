@@ -13,6 +13,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 from ampsq.base.errors import ExpressionError
 from ampsq.expressions import Document, Expression, parse
@@ -82,7 +83,7 @@ def exactly(value):
     return [exactly(element) for element in value] if isinstance(value, list) else (type(value), repr(value))
 
 
-@pytest.mark.parametrize("case", VALUES, ids=name_of)
+@for_each("case", VALUES, name_of)
 def test_an_expression_has_its_value(case):
     expression, document = parse(case["text"], case.get("use", "query")), document_of(case)
 
@@ -91,7 +92,7 @@ def test_an_expression_has_its_value(case):
     assert exactly(value) == exactly(value_of(case["value"]))
 
 
-@pytest.mark.parametrize("case", VALUES, ids=name_of)
+@for_each("case", VALUES, name_of)
 def test_the_value_is_the_same_when_constants_are_not_folded(case):
     tree = checked(parse_nodes(case["text"]), case["text"], case.get("use", "query"), fold=False)
 
@@ -100,7 +101,7 @@ def test_the_value_is_the_same_when_constants_are_not_folded(case):
     assert exactly(value) == exactly(value_of(case["value"]))
 
 
-@pytest.mark.parametrize("case", REFUSALS, ids=name_of)
+@for_each("case", REFUSALS, name_of)
 def test_a_refusal_says_where_and_what(case):
     with pytest.raises(ExpressionError) as refusal:
         parse(case["text"], case.get("use", "query"))
@@ -109,7 +110,7 @@ def test_a_refusal_says_where_and_what(case):
     assert case["contains"] in str(refusal.value)
 
 
-@pytest.mark.parametrize("case", PRIORITIES, ids=name_of)
+@for_each("case", PRIORITIES, name_of)
 def test_a_value_is_read_as_a_priority(case):
     priority = parse(case["text"], "priority").priority(document_of(case))
 

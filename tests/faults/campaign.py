@@ -112,7 +112,7 @@ class Campaign:
         while (now := time.monotonic()) < moment:
             self._end_faults(now)
             self.servers.look(self._lasting)
-            time.sleep(min(_STEP, max(0.0, moment - time.monotonic())))
+            time.sleep(min(_STEP, max(0.0, moment - time.monotonic())))  # between two looks
 
     def _begin(self, step):
         target = self.servers.target(step)

@@ -130,7 +130,7 @@ def post(url, instance, record):
             until = time.monotonic() + TOLD_TO_END
             sent = {"topic": "orders", "data": f"{name} {number}", "persisted": "fsync"}
             while time.monotonic() < until and not is_answered(sent, f"{name}-{number}"):
-                time.sleep(0.2)
+                time.sleep(0.2)  # before it is asked again
             record("answered" if time.monotonic() < until else "unknown", number=number)
             number += 1
 
@@ -143,7 +143,7 @@ def handle(message):
 def _handled(message):
     # The file belongs to this process, whichever thread calls.
     record = _opened()
-    time.sleep(0.002)
+    time.sleep(0.002)  # the handler's work
     record("handled", body=message.data, delivery=message.delivery)
 
 

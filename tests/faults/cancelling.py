@@ -261,7 +261,7 @@ class Campaign:
                 self._maybe.add(body)
                 await self._by.publish("orders", body)
                 self._sure.add(body)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the pace
 
     async def _cancel(self, name, coroutine):
         """Run a call and cancel it; what it gave, in a list, empty where it was cancelled."""
@@ -462,7 +462,7 @@ class Campaign:
         while found := left():
             if time.monotonic() > begun + _HEALED:
                 raise Failed(f"{_HEALED:g} s later there are {what}: {found}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # between two looks
 
     def _ghosts(self):
         redis = self._observer._store.redis

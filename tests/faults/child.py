@@ -27,7 +27,7 @@ def work(url, instance, record):
 
     def handle(message):
         record("start", bookmark=message.bookmark, delivery=message.delivery)
-        time.sleep(0.004)
+        time.sleep(0.004)  # the handler's work
         record("end", bookmark=message.bookmark, delivery=message.delivery)
 
     worker = Worker(handle, "work", url=url, instance=instance, concurrency=3, max_backlog=20)
@@ -56,7 +56,7 @@ def stuck(url, instance, record):
 
     def handle(message):
         record("start", bookmark=message.bookmark)
-        time.sleep(60)
+        time.sleep(60)  # until it is killed
 
     concurrency = int(sys.argv[5])
     Worker(handle, "work", url=url, instance=instance, concurrency=concurrency, stop_timeout="300ms").run(signals=True)

@@ -135,6 +135,7 @@ class Callers:
             self._repeat("consume", one)
 
     def _work(self):
+        # The handler's work.
         worker = Worker(lambda _message: time.sleep(0.001), "work", url=self._url, instance=self._instance)
 
         def end():
@@ -281,7 +282,7 @@ class Callers:
                         await one()
                     except Exception as error:  # noqa: BLE001
                         self.noted.note("asyncio", error)
-                    await asyncio.sleep(rng.uniform(0.01, 0.06))
+                    await asyncio.sleep(rng.uniform(0.01, 0.06))  # the pace
 
             async def publish():
                 bodies = self.noted.take("async", 10)
@@ -338,7 +339,7 @@ class Callers:
         with contextlib.closing(node.client()) as plain:
             while not self._stop.is_set():
                 began = time.monotonic()
-                time.sleep(_PROBE)
+                time.sleep(_PROBE)  # the pace
                 try:
                     plain.ping()
                 except redis.RedisError:

@@ -103,8 +103,8 @@ class Cluster:
         source, target = self.begin_move(slot, target)
         left = source.ask("CLUSTER", "COUNTKEYSINSLOT", slot)
         while self.carry(slot, source, target, number):
-            # Half of an instance is here and half of it there for a while, as with one that is large.
             left = max(left - number, 0)
+            # Half of an instance is here and half of it there for a while, as with one that is large.
             time.sleep(max(until - time.monotonic(), 0.0) / (left // number + 1))
         self.end_move(slot, target)
         eventually(lambda: self.all_agree(slot, target), within=within)
@@ -118,7 +118,7 @@ class Cluster:
             if not any(each["state"] not in _OVER for each in migrations) and self.owner(slot) is source:
                 name = target.ask("CLUSTER", "MYID")
                 source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name)
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks
 
     def all_agree(self, slot, target):
         """Return whether every living node says that a slot is served by this one."""

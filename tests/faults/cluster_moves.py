@@ -133,7 +133,7 @@ def run(harness, seed, patience=lambda: 1.0):
             define(client)
         callers = Callers(harness.url, instance, Path(folder), seed, lambda: harness.idle(slot))
         with callers:
-            time.sleep(rng.uniform(*_QUIET))
+            time.sleep(rng.uniform(*_QUIET))  # nothing happens meanwhile
             for fault in faults:
                 began = time.monotonic()
                 if fault == "move":
@@ -143,9 +143,9 @@ def run(harness, seed, patience=lambda: 1.0):
                     lost = harness.cluster.lose_primary(slot)
                     # What goes on then: a client may find the new primary a little later.
                     happened.append((fault, began, time.monotonic() + 1.0))
-                    time.sleep(rng.uniform(*_QUIET))
+                    time.sleep(rng.uniform(*_QUIET))  # what is lost stays away
                     harness.cluster.bring_back(lost)
-                time.sleep(rng.uniform(*_QUIET))
+                time.sleep(rng.uniform(*_QUIET))  # nothing happens meanwhile
         callers.noted.read_log(harness.url)
         return _row(harness, seed, instance, callers.noted, happened, patience())
 

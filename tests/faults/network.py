@@ -199,7 +199,7 @@ class Relay:
             while data := source.recv(65536):
                 self.late += bool(self._delay) or not self._speaking.is_set()
                 if are_replies and self._delay:
-                    time.sleep(self._delay)
+                    time.sleep(self._delay)  # how late replies are
                 while not self._speaking.wait(0.05):
                     if self._ending:
                         return

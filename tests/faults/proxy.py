@@ -129,7 +129,7 @@ class Proxy:
                     name = _name_of(frame)
                     if wanted := self._hit(name, late=True):
                         client.shutdown(socket.SHUT_RDWR)
-                        time.sleep(wanted[2])
+                        time.sleep(wanted[2])  # how late the reply is
                     names.append(name)
                     server.sendall(frame)
         with contextlib.suppress(OSError):

@@ -78,7 +78,7 @@ def test_a_subscription_that_the_server_makes_after_its_client_gave_up_is_ended(
             core = managed.core.copy_for(instance, other._session.request(), other.origin)
             managed.close()
             other._connection.parts.keepalive.end_unanswered(core)
-            time.sleep(0.5)
+            time.sleep(0.5)  # it shows no life meanwhile
             late = core.copy_for(instance, core.registration.client, other.origin)
             other._store.run(late.registration.register())
             assert late.registration.id not in ("", kept.id)
@@ -147,7 +147,7 @@ def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(val
             assert subscription._managed.lock.locked()
             assert await Moment(1).run(subscription.close()) == []
             await asyncio.wait([reader])
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # its connection comes back
             pool = client._store._connections.used[1]
             return subscription._managed.pipeline._connection, pool._in_use_connections
 

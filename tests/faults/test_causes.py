@@ -326,7 +326,7 @@ def test_an_event_loop_does_not_wait_for_sentinels_that_hang(instance):
             nonlocal longest
             while True:
                 before = time.monotonic()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # between two looks
                 longest = max(longest, time.monotonic() - before)
 
         route = Route(f"sentinel://127.0.0.1:{port}/primary", instance, heartbeat=1.0)

@@ -155,7 +155,7 @@ def test_an_instance_that_is_being_moved_waits_until_it_is_there(start_node, ins
 
         async def main():
             publishing = asyncio.create_task(publish())
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # the call is sent, and not answered
             # Then a call does not run on half an instance
             assert not publishing.done()
             while names := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):

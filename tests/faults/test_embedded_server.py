@@ -39,7 +39,7 @@ sys.stdin.readline()
 FORK = """
 child = os.fork()
 if not child:
-    time.sleep(30)
+    time.sleep(30)  # until it is killed
     os._exit(0)
 print(child)
 server.release()
@@ -58,7 +58,7 @@ def end(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 (folder / "coordinator.pid").write_text(f"{{os.getpid()}} {{' '.join(sys.argv[1:])}}")
-time.sleep(60)
+time.sleep(60)  # until it is ended
 """
 
 
@@ -260,7 +260,7 @@ def test_a_user_that_comes_as_the_last_one_leaves_gets_a_live_server(folder):
         if n % 3:
             leaving = len(last_words(folder)) + 1
             eventually(lambda leaving=leaving: len(last_words(folder)) == leaving, within=25.0)
-            time.sleep(chance.uniform(0, 0.05))
+            time.sleep(chance.uniform(0, 0.05))  # another moment each time
         else:
             # The grace is 0.3 s and a look every 0.1 s: the shutdown begins and ends within this span.
             time.sleep(chance.uniform(0.25, 0.55))
@@ -421,7 +421,7 @@ child.start()
 child.stop()
 assert child.start()
 print(child.process.pid, flush=True)
-time.sleep(30)
+time.sleep(30)  # until it is killed
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as parent:

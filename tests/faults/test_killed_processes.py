@@ -210,7 +210,7 @@ def test_killed_coordinators_publish_for_each_event_exactly_once(valkey, connect
     for number in range(0, 90, 2):
         client.ack("work", [client.publish("orders", {"n": number})], "expire")
         client.publish("others", {"n": number + 1})
-        time.sleep(0.03 * chance.random())
+        time.sleep(0.03 * chance.random())  # another moment each time
         if number % 12 == 10:
             killed = coordinators.pop(0)
             killed.kill()

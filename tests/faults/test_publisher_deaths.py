@@ -90,7 +90,7 @@ def test_a_killed_publisher_s_messages_are_sent_by_the_next_process(valkey, inst
         runs.append(tmp_path / f"records-{run}")
         child = launch_child(CHILD, "publish", valkey.url, instance, runs[-1], store, run)
         eventually(lambda path=runs[-1]: told(path, "taken"), within=40.0)
-        time.sleep(chance.uniform(0, 0.15))
+        time.sleep(chance.uniform(0, 0.15))  # it dies at another moment each time
         child.kill()
         child.wait()
     # When the last one's store is opened again
@@ -166,7 +166,7 @@ def test_a_server_that_is_killed_has_what_it_persisted_and_gets_the_rest(  # noq
             # When it is killed while messages are published
             before = till.last_persisted
             eventually(lambda before=before: till.last_persisted > before, within=40.0)
-            time.sleep(chance.uniform(0, 0.2))
+            time.sleep(chance.uniform(0, 0.2))  # it dies at another moment each time
             server.process.kill()
             server.process.wait()
             persisted = till.last_persisted
@@ -216,7 +216,7 @@ def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures 
             assert log_of(server) == [(n + 1, n) for n in range(400)]
             assert client.admin.publishers()[0].client == client._session.client
             # And a late one that arrives now changes nothing
-            time.sleep(late or 0)
+            time.sleep(late or 0)  # when the late one arrives
             assert len(log_of(server)) == 400
 
 
@@ -244,9 +244,9 @@ def test_connections_that_break_all_the_time_lose_nothing(valkey, instance, tmp_
         while time.monotonic() < until:
             # When connections are cut and scripts forgotten, again and again
             redis.client_kill_filter(_type="normal", skipme=True)
-            time.sleep(0.02)
+            time.sleep(0.02)  # they begin again
             redis.script_flush()
-            time.sleep(0.02)
+            time.sleep(0.02)  # they begin again
         number = publisher.stop()
         till.flush("30s")
         assert log_of(valkey) == [(n + 1, n) for n in range(number)]

@@ -112,7 +112,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(  # no
 
     def handle(message):
         began = time.monotonic()
-        time.sleep(0.003)
+        time.sleep(0.003)  # the handler's work
         holds.append((message.bookmark, began, time.monotonic()))
 
     worker = Worker(handle, "work", url=server.url, instance=instance, concurrency=2, max_backlog=10)
@@ -152,7 +152,7 @@ def test_scripts_that_are_forgotten_are_sent_again(valkey, connect, coordinate, 
         while time.monotonic() < started + 1.5 or len(traffic.published) <= 200:
             assert time.monotonic() < started + 60, "the traffic does not get on"
             redis.script_flush()
-            time.sleep(0.002)
+            time.sleep(0.002)  # the pace
     # Then nobody notices, and a publisher's messages stand in their order
     traffic.finish(client)
     evidence = evidence_of(client)

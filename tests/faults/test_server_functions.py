@@ -122,6 +122,41 @@ def test_asyncio_calls_functions_too(loaded, connect, instance):
     assert calls(loaded)[0] - before >= 20
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_consumer_whose_connection_always_has_something_in_flight_calls_functions_too(
+    loaded, connect, instance, monkeypatch, is_async
+):
+    # Given that functions are looked for after a few calls, as by default
+    monkeypatch.setattr(known_functions, "_FEW", 9)
+    client = connect(loaded.url)
+    define(client)
+    client.publish_many("orders", range(3_000))
+
+    async def work():
+        found = []
+        async with (
+            AsyncClient(loaded.url, instance=instance) as consumer,
+            consumer.subscribe("work", max_backlog=100) as messages,
+        ):
+            while len(found) < 3_000 and (message := await messages.get(20)) is not None:
+                found.append(message.data)
+                await message.ack()
+        return found
+
+    # When it takes and acknowledges without a pause, so that the next call is sent before the last is answered
+    before, sent_before = calls(loaded)
+    if is_async:
+        assert asyncio.run(work()) == list(range(3_000))
+    else:
+        with client.subscribe("work", max_backlog=100) as messages:
+            assert drain(messages, 3_000) == list(range(3_000))
+
+    # Then all but the first calls are those of functions
+    functions, sent = calls(loaded)
+    assert functions - before > sent - sent_before
+    assert all(report.clean for report in client.admin.check())
+
+
 def test_a_single_call_reads_no_text(loaded, connect, monkeypatch):
     monkeypatch.setattr(known_functions, "_FEW", 1)
     client = connect(loaded.url)

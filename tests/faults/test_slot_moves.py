@@ -43,7 +43,7 @@ class Mover:
             for number in range(MOVES):
                 self._wait_for_more(rng.randrange(100, 900))
                 source, target = self._cluster.begin_move(self._slot)
-                time.sleep(rng.uniform(0.02, 0.1))
+                time.sleep(rng.uniform(0.02, 0.1))  # calls meet the half that is there
                 if number % 3 == 2:
                     self._cluster.cancel_move(self._slot, source, target)
                     continue

@@ -40,7 +40,7 @@ import time
 
 def handle(message):
     print("begun", flush=True)
-    time.sleep(float(message.data))
+    time.sleep(float(message.data))  # the handler's work, in seconds
     print("ended", flush=True)
 
 async def later(message):
@@ -75,7 +75,7 @@ class Started:
     def share(self, seconds):
         """Return the share of a core that it takes for so long."""
         before, began = self._worked(), time.monotonic()
-        time.sleep(seconds)
+        time.sleep(seconds)  # what it works meanwhile is measured
         return (self._worked() - before) / (time.monotonic() - began)
 
     def _worked(self):
@@ -195,7 +195,7 @@ def test_a_coordinator_that_is_told_to_end_while_its_server_goes_ends_in_time(
     assert cared_for(lost_server, instances)
 
     lost_server.lose(away)
-    time.sleep(after)
+    time.sleep(after)  # it notices, or does not yet
 
     started.terminated()
     assert started.process.returncode == 0
@@ -240,7 +240,7 @@ def test_a_client_of_several_instances_closes_soon_though_it_asks_a_server_that_
     client = Client(f"{lost_server.url}#one,{lost_server.url}#two")
     # When its server hangs, so that it waits for an answer
     lost_server.lose(signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(1.5)  # its look is sent, and not answered
     # Then closing takes no longer than that it is known to hang
     began = time.monotonic()
     client.close()
@@ -254,7 +254,7 @@ def test_what_reports_of_readers_ends_soon_though_it_asks_a_server_that_hangs(lo
     client.subscribe_topic("orders").get("10ms")
     # When its server hangs, so that it waits for an answer
     lost_server.lose(signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(1.5)  # its report is sent, and not answered
     # Then it ends all the same
     began = time.monotonic()
     client._connection.parts.reporting.stop()
@@ -271,7 +271,7 @@ def test_an_idle_worker_ends_in_time(lost_server, work, start, away, function):
     started = start("worker", function, "--queue", "work", "--url", lost_server.url, "--instance", work.instance)
     eventually(lambda: work.admin.queue_stats("work").subscriptions == 1, within=60.0)
     lost_server.lose(away)
-    time.sleep(0.5)
+    time.sleep(0.5)  # it notices
     started.terminated()
     assert started.process.returncode == 0
 
@@ -318,7 +318,7 @@ def test_a_gateway_ends_in_time(lost_server, work, start, away):
     started = start("gateway", *options, "--listen", "127.0.0.1:0")
     started.says("gateway  http")
     lost_server.lose(away)
-    time.sleep(0.5)
+    time.sleep(0.5)  # it notices
     started.terminated()
     assert started.process.returncode == 0
 
@@ -330,7 +330,7 @@ def test_a_coordinator_with_gateway_and_console_ends_in_time(lost_server, work, 
     started.says("console  http")
     assert cared_for(lost_server, [work.instance])
     lost_server.lose(away)
-    time.sleep(0.5)
+    time.sleep(0.5)  # it notices
     started.terminated()
     assert started.process.returncode == 0
 
@@ -340,7 +340,7 @@ def test_a_command_that_reads_ends_in_time(lost_server, work, start, away):
     started = start("subscribe", "work", "--url", lost_server.url, "--instance", work.instance)
     eventually(lambda: work.admin.queue_stats("work").subscriptions == 1, within=60.0)
     lost_server.lose(away)
-    time.sleep(0.5)
+    time.sleep(0.5)  # it notices
     started.terminated()
     assert started.process.returncode == 128 + signal.SIGTERM
 
@@ -348,7 +348,7 @@ def test_a_command_that_reads_ends_in_time(lost_server, work, start, away):
 def test_a_command_that_waits_for_its_server_ends_in_time(lost_server, work, start):
     lost_server.lose(signal.SIGSTOP)
     started = start("publish", "work", "1", "--url", lost_server.url, "--instance", work.instance)
-    time.sleep(2.0)
+    time.sleep(2.0)  # it has started, and waits
     assert started.process.poll() is None
     started.terminated()
 

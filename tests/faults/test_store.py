@@ -141,7 +141,7 @@ def test_a_lost_reply_is_asked_for_again_only_where_a_second_run_is_harmless(cal
 
 def test_the_time_for_which_a_call_is_repeated_begins_with_its_first_attempt(called):
     def late():
-        time.sleep(0.15)
+        time.sleep(0.15)  # how late it fails
         return redis.TimeoutError("nothing came")
 
     error, pool = called(READ, late, b"1", retry_timeout=0.1)

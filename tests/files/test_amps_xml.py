@@ -387,6 +387,18 @@ def test_wrong_elements_are_told_with_their_place():
 # --- the page
 
 
+@pytest.mark.parametrize(
+    ("around", "twice"),
+    [("Queue", "Name"), ("Queue", "MaxDeliveries"), ("View", "Filter"), ("Topic", "Name")],
+)
+def test_an_element_that_counts_once_is_not_given_twice(around, twice):
+    name = "" if twice == "Name" else "<Name>work</Name>\n"
+    text = f"<SOW>\n<{around}>\n{name}<{twice}>3</{twice}>\n<{twice}>4</{twice}>\n</{around}>\n</SOW>"
+    line = text.splitlines().index(f"<{twice}>4</{twice}>") + 1
+    with pytest.raises(DefinitionError, match=rf"amps.xml:{line}: {around}/{twice}: given twice; allowed: once"):
+        read_amps_xml(parse_xml(text, "amps.xml"))
+
+
 def test_the_tables_of_the_page_are_what_is_done():
     page = (ROOT / "docs" / "amps-xml.md").read_text()
     acted = [f"| `{around}/{tag}` | `{name}` |" for around, tags in ACTED_ON.items() for tag, name in tags.items()]

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from cases import for_each
 from observing import eventually
 
 import ampsq
@@ -28,7 +29,7 @@ def anchors(page):
     return {*map(anchor, HEADINGS[page]), *re.findall(r'<a id="([^"]+)">', PAGES[page])}
 
 
-@pytest.mark.parametrize("name", ampsq.__all__)
+@for_each("name", ampsq.__all__)
 def test_every_exported_name_is_on_one_page(name):
     assert [page for page, headings in HEADINGS.items() for heading in headings if heading == name] == [
         *{page for page, headings in HEADINGS.items() if name in headings}

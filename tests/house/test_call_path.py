@@ -75,6 +75,7 @@ def test_a_path_begins_with_the_call_and_leads_to_the_connection(client):
         assert {each["file"].split("/")[1] for each in path} >= {"protocol", "transport"}
 
 
+@pytest.mark.slow
 def test_some_operations_are_printed_as_all_are():
     every = printed().split("\n\n")
 

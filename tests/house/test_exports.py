@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 import ampsq
 
@@ -112,7 +113,7 @@ def test_all_that_the_package_exports_is_written_from_one_table():
     assert source == written(source, ampsq._HOMES), "python tests/house/test_exports.py --write"
 
 
-@pytest.mark.parametrize("name", ampsq.__all__)
+@for_each("name", ampsq.__all__)
 def test_every_exported_name_is_found(name):
     assert getattr(ampsq, name).__module__.startswith("ampsq.")
 
@@ -147,7 +148,7 @@ def public_names(name):
 WITH_ALL = [name for name in PATHS if "__all__" in PATHS[name].read_text()]
 
 
-@pytest.mark.parametrize("name", WITH_ALL)
+@for_each("name", WITH_ALL)
 def test_what_a_module_exports_exists_and_is_sorted(name):
     module = importlib.import_module(name)
 

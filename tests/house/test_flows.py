@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 import ampsq
 from ampsq.base.errors import DefinitionError
@@ -109,14 +110,14 @@ def test_there_are_parts_of_both_kinds():
     assert kinds.count(True) > 30
 
 
-@pytest.mark.parametrize("path", modules())
+@for_each("path", modules)
 def test_a_flow_awaits_nothing_of_asyncio(path):
     foreign = coroutines(of_asyncio=True) - coroutines(of_asyncio=False)
 
     assert [where for where, name, _ in calls(path, of_asyncio=False) if name in foreign] == []
 
 
-@pytest.mark.parametrize("path", modules())
+@for_each("path", modules)
 def test_asyncio_awaits_a_flow_through_a_runner_only(path):
     flows = coroutines(of_asyncio=False) - coroutines(of_asyncio=True)
 

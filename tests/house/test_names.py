@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("ampsq", "cli", "spark", "bench")
@@ -180,7 +181,7 @@ def bound_twice(body, inside=""):
     yield from (f"{inside}{name}" for name, number in bound.items() if number > 1)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+@for_each("path", modules)
 def test_no_name_of_a_module_or_a_class_is_bound_twice(path):
     """A second binding takes the first one's place in silence, as a rename may make one."""
     assert list(bound_twice(ast.parse(path.read_text()).body)) == []

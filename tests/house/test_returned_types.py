@@ -6,8 +6,8 @@ import inspect
 import re
 from dataclasses import is_dataclass
 
-import pytest
 import returned
+from cases import for_each
 
 import ampsq
 from ampsq import AmpsqError
@@ -44,7 +44,7 @@ def test_every_type_that_a_public_call_returns_is_exported():
     assert hidden == {}
 
 
-@pytest.mark.parametrize("kind", RETURNED, ids=ids)
+@for_each("kind", RETURNED, ids)
 def test_it_is_documented_with_all_its_fields(kind):
     text = "\n".join(inspect.getdoc(each) or "" for each in kind.__mro__ if each.__module__.startswith("ampsq"))
 
@@ -54,12 +54,12 @@ def test_it_is_documented_with_all_its_fields(kind):
     assert [field for field in fields if not field.startswith("_") and field not in told] == []
 
 
-@pytest.mark.parametrize("kind", RETURNED, ids=ids)
+@for_each("kind", RETURNED, ids)
 def test_it_has_a_text_of_its_own(kind):
     # What is raised has its message
     assert issubclass(kind, Exception) or kind.__repr__ is not object.__repr__
 
 
-@pytest.mark.parametrize("kind", [kind for kind in RETURNED if is_dataclass(kind)], ids=ids)
+@for_each("kind", [kind for kind in RETURNED if is_dataclass(kind)], ids)
 def test_its_fields_do_not_change(kind):
     assert kind.__dataclass_params__.frozen

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 import ampsq
 
@@ -97,7 +98,7 @@ def test_every_folder_of_the_package_is_a_room():
     assert {room_of(module) for module in modules()} == set(LINE)
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
+@for_each("module", lambda: sorted(modules()))
 def test_a_module_imports_from_rooms_to_its_left(module):
     here = LINE.index(room_of(module))
 

@@ -3,6 +3,8 @@
 python tests/house/test_twins.py --write
 """
 
+# Long: one table: what differs in each file that is made.
+
 from __future__ import annotations
 
 import re
@@ -86,6 +88,93 @@ TWINS = [
         {"ampsq.transport.store": "ampsq.transport.async_store"},
     ),
     Twin(
+        "client/partitioned_client.py",
+        "client/async_partitioned_client.py",
+        {
+            "Admin": "AsyncAdmin",
+            "Client": "AsyncClient",
+            "Message": "AsyncMessage",
+            "PartitionedAdmin": "AsyncPartitionedAdmin",
+            "PartitionedClient": "AsyncPartitionedClient",
+            "PartitionedSubscription": "AsyncPartitionedSubscription",
+            "Publisher": "AsyncPublisher",
+            "Subscription": "AsyncSubscription",
+            "for threads: a client of each": "for asyncio: a client of each",
+        },
+        (
+            *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
+            *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
+            *("client.publish(", "self.clients[each.partition].publish_many(", "client.subscribe(", "part.close("),
+            *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
+        ),
+        {
+            "`ampsq.client.async_partitioned_client` is made from this file.": (
+                "This is `ampsq.client.partitioned_client`, awaited."
+            ),
+            "ampsq.client.admin": "ampsq.client.async_admin",
+            "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
+            "from ampsq.client.partitioned_subscription import PartitionedSubscription\n": "",
+            "from ampsq.client.client import Client\n": (
+                "from ampsq.client.async_client import Client\n"
+                "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
+                "from ampsq.client.async_partitioned_subscription import PartitionedSubscription\n"
+            ),
+            "ampsq.client.publisher": "ampsq.client.async_publisher",
+            "    from ampsq.queues.subscription import Message, Subscription\n": (
+                "    from ampsq.queues.async_subscription import Message, Subscription\n"
+            ),
+            "from ampsq.queues.handlers": (
+                "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
+            ),
+            "from ampsq.catalog.apply import RACES\n": (
+                "from ampsq.base.values import shown\nfrom ampsq.catalog.apply import RACES\n"
+            ),
+            "self._define)\n        await self._open()\n": (
+                "self._define)\n\n"
+                "    def connect(self) -> Self:\n"
+                '        """Open the clients of all partitions; ``async with`` does it."""\n'
+                "        if not self._clients:\n"
+                "            await self._open()\n"
+                "        return self\n"
+            ),
+            "Any, Never\n": "Any, Never, Self\n",
+            "awaits=False": "awaits=True",
+            '    ) -> Subscription:\n        """Subscribe': (
+                '    ) -> Subscribing[Subscription]:\n        """Subscribe'
+            ),
+            "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
+                "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
+            ),
+        },
+    ),
+    Twin(
+        "client/partitioned_admin.py",
+        "client/async_partitioned_admin.py",
+        {
+            "Admin": "AsyncAdmin",
+            "Client": "AsyncClient",
+            "PartitionedAdmin": "AsyncPartitionedAdmin",
+            "for threads: those of each": "for asyncio: those of each",
+        },
+        (
+            *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
+            *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
+            *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
+            *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
+            *("self._client.clients[number].admin.dead_letters(", "self._client.clients[number].admin.redrive("),
+        ),
+        {
+            "`ampsq.client.async_partitioned_admin` is made from this file.": (
+                "This is `ampsq.client.partitioned_admin`, awaited."
+            ),
+            "ampsq.client.admin": "ampsq.client.async_admin",
+            "ampsq.client.client": "ampsq.client.async_client",
+            "Sequence[Definition]], list[tuple[Definition, Outcome]]]\n": "Sequence[Definition]], _Defined]\n",
+            "    _Define = ": ("    _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]\n    _Define = "),
+            "import Callable, Iterable,": "import Callable, Coroutine, Iterable,",
+        },
+    ),
+    Twin(
         "transport/store.py",
         "transport/async_store.py",
         {
@@ -104,7 +193,7 @@ TWINS = [
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
             *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
             *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
-            *("self._read_function(", "self.send(", "self.read("),
+            *("self._read_function(", "self._read_asked(", "self.send(", "self.read("),
             *("self.drop()", "self.pool.release("),
         ),
         {
@@ -161,6 +250,10 @@ TWINS = [
             "            return self.raw.read_response()\n": (
                 "            async with asyncio.timeout(self.owner.route.heartbeat + blocks):\n"
                 "                return await self.raw.read_response()\n"
+            ),
+            "            reply: object = self.raw.read_response()\n": (
+                "            async with asyncio.timeout(self.owner.route.heartbeat):\n"
+                "                reply: object = await self.raw.read_response()\n"
             ),
             "self.raw.disconnect()": "await self.raw.disconnect(nowait=True)",
         },

@@ -131,6 +131,8 @@ def test_thousands_go_through_in_order(world, fits):
         held = world.take(subscription, 500, held)
         got += numbers(held)
         assert len(world.holders("work")) <= (1_000 if fits else 100)
+        if not held and len(got) >= 3_000:
+            break
     assert got == list(range(3_000))
 
 

@@ -13,12 +13,12 @@ def run_history(world, seed, steps=120):
     history.drain()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0])
 def test_random_histories_of_groups_agree_with_the_model(world, seed):
     run_history(world, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 134))
+@pytest.mark.parametrize("seed", [*range(1, 6), *range(100, 129)])
 def test_many_random_histories_of_groups_agree_with_the_model(world, seed):
     run_history(world, seed, steps=200)

@@ -44,7 +44,7 @@ class History:
     def call(self, call):
         target, by, refs = call
         self.calls.append(call)
-        texts = [text for place in refs for text in (place, f'{{"id":"{place}","p":1}}', "")]
+        texts = [text for place in refs for text in (place, f'{{"id":"{place}","p":1}}', "", "")]
         number, *refused = self.world.run("redrive", self.world.now, "dead", "orders", target, by, *texts)
         done = Counter(refs) - Counter(refused[::2])
         assert number == done.total()

@@ -13,9 +13,9 @@ ACKED, UNKNOWN, HELD = "AMPSQ_ALREADY_ACKED", "AMPSQ_UNKNOWN_MESSAGE", "AMPSQ_NO
 
 
 def put_back(world, *letters, queue="dead", topic="orders", target="work", by="c/9"):
-    """Return how many were put back, and ref -> code of those refused. letters: (ref, body, headers)."""
+    """Return how many were put back, and ref -> code of those refused. letters: (ref, body, headers, perhaps group)."""
     number, *refused = world.run(
-        "redrive", world.now, queue, topic, target, by, *(text for letter in letters for text in letter)
+        "redrive", world.now, queue, topic, target, by, *(text for letter in letters for text in (*letter, "")[:4])
     )
     return number, dict(zip(refused[::2], refused[1::2], strict=True))
 
@@ -55,6 +55,17 @@ def test_a_message_is_recorded_for_its_queue_and_its_letter_is_settled(dead):
         ":q:dead:journal": [acknowledged(LETTERS[1], LETTERS[0])],
         ":q:dead": {"acknowledged": "2"},
     }
+
+
+def test_a_message_has_the_group_that_its_publisher_said(dead):
+    world = dead()
+
+    assert put_back(world, (LETTERS[0], "{}", "", "alice"), (LETTERS[1], "{}", '{"a":"b"}', "bob")) == (2, {})
+
+    assert world.changes()[":log:orders"] == [
+        ("2000-0", {"b": "{}", "q": "work", "g": "alice"}),
+        ("2000-1", {"b": "{}", "q": "work", "h": '{"a":"b"}', "g": "bob"}),
+    ]
 
 
 def test_a_second_call_and_a_letter_named_twice_change_nothing(dead):

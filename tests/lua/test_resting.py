@@ -186,3 +186,57 @@ def test_a_user_who_may_not_send_is_not_refused_and_the_coordinator_goes_on_rest
     finally:
         redis.execute_command("ACL", "DELUSER", "old")
     assert (heard(), resting(world)) == ([], b"1")
+
+
+# -- who rests long
+
+
+def test_who_rests_long_is_told_of_what_is_due_before_its_next_look(world):
+    due, known = world.key(":due"), watched(world, rests_long=True)
+    world.store.redis.zadd(due, {"departed s1": world.now + 8_000})
+    assert news_of(world, known).wait == 8.0
+    assert resting(world) == b"3"
+    world.store.redis.zadd(due, {"departed s1": world.now + 60_000})
+    assert news_of(world, watched(world, rests_long=True, follows=True)) is None
+    assert resting(world) == b"4"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("subscriptions", "clients"), ("wanted", "names"), ("rebuilding", "rebuilds")]
+)
+def test_who_rests_long_looks_again_when_something_will_wait_for_a_duty(world, name, what):
+    world.store.redis.zadd(world.key(f":{name}"), {"one": world.now + 3_000})
+    assert news_of(world, watched(world)) is None
+    found = news_of(world, watched(world, rests_long=True))
+    assert (found.again, found.what) == (3.0, set())
+    later = news_of(world, watched(world, rests_long=True), now=world.now + 3_000)
+    assert (later.again, later.what) == (None, {what})
+
+
+def test_what_is_due_before_the_next_look_wakes_who_rests_long(world, heard):
+    world.topic("orders")
+    world.queue("work", "orders", lease=8_000)
+    us = world.subscribe("work", asked=10)
+    news_of(world, watched(world))
+    world.publish("orders", "one")
+    assert heard() == []
+    news_of(world, watched(world, rests_long=True))
+    world.publish("orders", "two")
+    # The lease of the first one ends sooner.
+    world.take(us)
+    assert (heard(), resting(world)) == (["due"], None)
+
+
+def test_logs_wake_who_follows_them_while_it_rests_long_too(world, heard):
+    world.topic("orders")
+    news_of(world, watched(world, rests_long=True))
+    world.publish("orders", "one")
+    assert heard() == []
+    news_of(world, watched(world, follows=True, rests_long=True))
+    world.publish("orders", "two")
+    assert heard() == ["news"]
+
+
+def test_a_look_counts_the_server_s_keys(world):
+    reply = world.store.call(read_news([watched(world)], now=world.now))
+    assert reply.keys == world.store.redis.dbsize()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from world import ref
 
@@ -242,6 +244,52 @@ def test_only_what_can_be_a_run_is_one(world, numbers, taken_in_runs):
     world.publish("orders", "one", "two")
     assert len(world.take(world.subscribe("work", asked=4), 4)) == 2
     assert kept(world)[0] == taken_in_runs
+
+
+def test_a_subscription_with_a_filter_has_runs_with_gaps_and_what_is_between_goes_to_others(world):
+    # Given messages of which every second one matches a filter
+    world.runs = True
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", *(json.dumps({"n": number}) for number in range(12)))
+    asking = world.subscribe("work", asked=4, filter="/n % 2 = 0")
+
+    def taken_by(subscription, wanted):
+        return {json.loads(message.body)["n"]: message for message in world.take(subscription, wanted)}
+
+    # When it takes some, and another subscription takes the rest in two calls
+    even = taken_by(asking, 4)
+    assert list(even) == [0, 2, 4, 6]
+    assert kept(world)[0] == 1
+    plain = world.subscribe("work", asked=8)
+    others = taken_by(plain, 3) | taken_by(plain, 5)
+    assert sorted(others) == [1, 3, 5, 7, 8, 9, 10, 11]
+
+    # Then each message is held by who was given it, under its token
+    assert world.holders("work") == {
+        message.ref: holder for some, holder in ((even, asking), (others, plain)) for message in some.values()
+    }
+    assert len({message.token for some in (even, others) for message in some.values()}) == 12
+
+    # And a message of a run is acknowledged, cancelled and extended as any other, by its token alone
+    for verb, period in (("cancelled", 0), ("extended", 9_000), ("acknowledged", 0)):
+        message = even.pop(next(iter(even)))
+        stale = world.run("settle", world.now, verb, period, asking, "work", 1, message.ref, "999")
+        assert stale[::2] == [message.ref]
+        assert world.run("settle", world.now, verb, period, asking, "work", 1, message.ref, message.token) == []
+    for subscription, some in ((asking, even), (plain, others)):
+        refs, tokens = [m.ref for m in some.values()], [m.token for m in some.values()]
+        assert world.run("settle", world.now, "acknowledged", 0, subscription, "work", len(refs), *refs, *tokens) == []
+    assert kept(world)[0] == 0
+
+
+def test_what_a_priority_orders_is_leased_singly(world):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000, priority="/n")
+    world.publish("orders", *(json.dumps({"n": number}) for number in range(6)))
+    messages = world.take(world.subscribe("work", asked=6), 6)
+    assert [json.loads(message.body)["n"] for message in messages] == [5, 4, 3, 2, 1, 0]
+    assert kept(world)[0] == 0
+    assert len(world.holders("work")) == 6
 
 
 def test_one_message_or_one_with_fields_of_its_own_has_a_lease_of_its_own(world):

@@ -123,7 +123,7 @@ class Rules:
             if barrier in self.scenario.barriers and server.items[barrier].where == GONE:
                 before = [server.items[m].where for m in server.log[:place]]
                 if not set(before) <= {GONE, TRIMMED}:
-                    return "a barrier went out before what is before it was settled"
+                    return "a barrier was sent before all earlier messages were settled"
         return self.incomplete(world, number)
 
     def incomplete(self, world: World, number: int) -> str:
@@ -136,7 +136,7 @@ class Rules:
                     if server.received[bookmark.origin] < bookmark.id or bookmark.message in kept_out:
                         continue
                     if server.items[bookmark.message] is None:
-                        return "a message is missing below the mark that says it is here"
+                        return "a message is missing below `received`"
         return ""
 
     def broken_by_change(self, before: World, after: World, number: int) -> str:
@@ -160,7 +160,7 @@ class Rules:
             if item is None:
                 continue
             if item.where == GONE and not any(a.message == message for a in world.pending | world.confirmed):
-                return "a message is settled that nobody acknowledged"
+                return "a message is settled, and no acknowledgement was accepted"
             # The operator's word allows one owner an epoch instead of one in all.
             by_epoch = message in world.proxied
             if self.is_owner(world, number, item):
@@ -188,7 +188,7 @@ class Rules:
                 if self.is_behind(world, source, target, origin):
                     return "a link is stuck"
         if any(instance.now.deferred for instance in world.instances):
-            return "what is told of a message waits for ever"
+            return "a report on a message waits for ever"
         for message in range(self.scenario.messages):
             found = "" if message in self.scenario.barriers else self.disagreement(world, message)
             if found:
@@ -211,16 +211,16 @@ class Rules:
         if not restored and any(item.where == TRIMMED for _, item in known) and self.is_missing(world, message):
             return "a message was trimmed before everybody had it"
         if any(ended):
-            return "" if all(ended) else "settled here, and not there"
+            return "" if all(ended) else "settled at one instance, and not at another"
         if known and len({(item.bookmark, item.owner, item.epoch) for _, item in known}) > 1:
-            return "owned by one here, and by another there"
+            return "two instances name different owners"
         owners = [number for number, item in known if self.is_owner(world, number, item)]
         if known and len(owners) != 1:
             return "no owner" if not owners else "two owners"
         return (
             ""
             if all((item.where == READY) <= (item.owner == n) for n, item in known)
-            else "ready where it is not owned"
+            else "a message is ready at an instance that does not own it"
         )
 
     def is_missing(self, world: World, message: int) -> bool:

@@ -138,7 +138,7 @@ class Acts:
         world = world._replace(sessions=_with(world.sessions, publisher, (at, place + 1)))
         if published is server:
             missing = server.items[message] is None
-            return world._replace(wrong="a publisher was told that it is recorded what is not") if missing else world
+            return world._replace(wrong="a publisher was told that a lost message is recorded") if missing else world
         world = world._replace(clocks=_with(world.clocks, origin, world.clocks[origin] + 1))
         return self.put(world, at, published)
 

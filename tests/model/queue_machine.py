@@ -6,6 +6,7 @@ import itertools
 import os
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,6 +26,11 @@ from ampsq.protocol.schema import LEASES_ANCHOR
 from ampsq.transport.store import Store
 
 _instances = itertools.count(1)
+
+
+def examples(short, whole):
+    """Run a test with so many histories, and with the whole number in `make test-slow`."""
+    return pytest.mark.parametrize("examples", [short, pytest.param(whole, marks=pytest.mark.slow)])
 
 
 def run_machine(machine, url, examples):

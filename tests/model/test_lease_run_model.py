@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from queue_machine import QUEUE_NUMBERS, QueueMachine, run_machine
+from queue_machine import QUEUE_NUMBERS, QueueMachine, examples, run_machine
 from queue_model import Model, Queue
 from trim_machine import Trimming
 
@@ -66,10 +66,12 @@ class TrimmedRunMachine(Trimming, RunMachine):
 
 
 @pytest.mark.timeout(600)
-def test_random_histories_of_messages_leased_in_runs_agree_with_the_model(valkey):
-    run_machine(RunMachine, valkey.url, 100)
+@examples(20, 100)
+def test_random_histories_of_messages_leased_in_runs_agree_with_the_model(valkey, examples):
+    run_machine(RunMachine, valkey.url, examples)
 
 
 @pytest.mark.timeout(600)
-def test_they_do_while_logs_and_journals_are_trimmed(valkey):
-    run_machine(TrimmedRunMachine, valkey.url, 60)
+@examples(12, 60)
+def test_they_do_while_logs_and_journals_are_trimmed(valkey, examples):
+    run_machine(TrimmedRunMachine, valkey.url, examples)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from queue_machine import QueueMachine, run_machine
+from queue_machine import QueueMachine, examples, run_machine
 
 from ampsq.operations.check.queue import check, rebuild_queue
 from ampsq.protocol.context import InstanceContext
@@ -58,5 +58,6 @@ class RebuildMachine(QueueMachine):
 
 
 @pytest.mark.timeout(600)
-def test_random_histories_go_on_after_any_rebuild(valkey):
-    run_machine(RebuildMachine, valkey.url, 40)
+@examples(10, 40)
+def test_random_histories_go_on_after_any_rebuild(valkey, examples):
+    run_machine(RebuildMachine, valkey.url, examples)

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from queue_machine import run_machine
+from queue_machine import examples, run_machine
 from real import Real
 
 from ampsq.base.errors import RecordsBehind
@@ -193,5 +193,6 @@ class RecordMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(600)
-def test_random_histories_of_records_agree_with_a_dict(valkey):
-    run_machine(RecordMachine, valkey.url, 60)
+@examples(12, 60)
+def test_random_histories_of_records_agree_with_a_dict(valkey, examples):
+    run_machine(RecordMachine, valkey.url, examples)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from queue_machine import run_machine
+from queue_machine import examples, run_machine
 from sorted_machine import SortedMachine
 
 
 @pytest.mark.timeout(600)
-def test_random_histories_of_sorted_queues_agree_with_the_model(valkey):
-    run_machine(SortedMachine, valkey.url, 100)
+@examples(20, 100)
+def test_random_histories_of_sorted_queues_agree_with_the_model(valkey, examples):
+    run_machine(SortedMachine, valkey.url, examples)

@@ -230,7 +230,7 @@ class Traffic:
             while not self.stopping.is_set():
                 bodies = [{"n": number % 10} for number in range(_dice.choice([1, 3, 20]))]
                 self.published += zip(client.publish_many("orders", bodies), bodies, strict=True)
-                time.sleep(0.005)
+                time.sleep(0.005)  # the pace
 
     def consume(self, queue, text):
         acked = self.acked[queue.name]
@@ -280,6 +280,7 @@ def busy_queues():
     ]
 
 
+@pytest.mark.slow
 def test_on_a_healthy_system_under_load_nothing_is_found(client, valkey, coordinator):  # noqa: ARG001
     queues = busy_queues()
     client.apply(*queues)

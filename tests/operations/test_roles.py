@@ -329,6 +329,7 @@ def test_what_cannot_be_a_rule_is_refused(role, options, said):
         rules(role, "nyc", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lacking", "code"), [("", 0), ("XADD", 1)])
 def test_a_right_that_roles_lack_fails_a_test_under_roles(tmp_path, lacking, code):
     (tmp_path / "lacking.py").write_text(

@@ -375,6 +375,7 @@ def test_reading_the_format_needs_no_format(nyc):
     assert nyc.call(read_format(NYC)) == ("4", "")
 
 
+@pytest.mark.slow
 def test_upgraders_that_are_killed_or_two_at_once_end_alike(start_server):
     server = start_server("valkey")
     program = Path(__file__).with_name("upgrade_kills.py")

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cases import for_each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def opened(store):
 # What all scripts have in common
 
 
-@pytest.mark.parametrize("name", scripts.names())
+@for_each("name", scripts.names())
 @pytest.mark.parametrize("shebang", [True, False])
 def test_every_script_composes_and_loads(store, name, shebang):
     script = composed(name, shebang=shebang)
@@ -70,7 +71,7 @@ def test_every_script_composes_and_loads(store, name, shebang):
     assert script.source.startswith("#!lua") is shebang
 
 
-@pytest.mark.parametrize("name", scripts.names())
+@for_each("name", scripts.names())
 def test_every_script_says_what_it_does_and_gives(name):
     script = composed(name)
 
@@ -81,7 +82,7 @@ def test_every_script_says_what_it_does_and_gives(name):
     assert len(script.where) == script.source.count("\n")
 
 
-@pytest.mark.parametrize("name", scripts.names())
+@for_each("name", scripts.names())
 def test_the_fail_line_of_a_head_is_what_the_script_can_refuse_with(name):
     script = composed(name)
 
@@ -93,7 +94,7 @@ def test_the_fail_line_of_a_head_is_what_the_script_can_refuse_with(name):
     assert ("FORMAT_MISMATCH" in reachable) is ("upgrade" not in name and name != "read_news")
 
 
-@pytest.mark.parametrize("name", scripts.names())
+@for_each("name", scripts.names())
 def test_nothing_is_left_to_fold_and_no_comment_travels(name):
     source = composed(name).source
 
@@ -101,7 +102,7 @@ def test_nothing_is_left_to_fold_and_no_comment_travels(name):
     assert not re.search(r"^\s*--", source, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", scripts.names())
+@for_each("name", scripts.names())
 def test_only_what_is_reached_is_composed(name):
     source = composed(name).source
 
@@ -342,7 +343,7 @@ def test_a_failing_command_shows_its_line_too(lua, opened):
 # The schema
 
 
-@pytest.mark.parametrize("name", sorted(schema.KEYS))
+@for_each("name", sorted(schema.KEYS))
 def test_every_key_says_who_writes_empties_and_rebuilds_it(name):
     key = schema.KEYS[name]
 

@@ -186,7 +186,7 @@ def test_tasks_wait_for_each_other_only_under_a_name(valkey, instance, held, nam
             async with contextlib.AsyncExitStack() as stack:
                 by = await stack.enter_async_context(client.publisher("till-1")) if named else client
                 first = asyncio.create_task(by.publish("orders", "held"))
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the first one is sent, and not answered
                 second = asyncio.create_task(by.publish("orders", "next"))
                 done, _ = await asyncio.wait([second], timeout=0.5 if named else 30)
                 goes.set()

@@ -201,7 +201,7 @@ def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back
         client.publish("work", 1)
         messages = client.subscribe("work", renew=True)
         message = pick_up(messages, 1)[0]
-        time.sleep(1.3)
+        time.sleep(1.3)  # longer than the lease
         client._store.call(duty_calls.sweep())
         assert client.admin.queue_stats("work").leased == 1
         # When its cancel is refused as long as the client is patient
@@ -334,7 +334,7 @@ class Called:
         self.ended = []
 
     async def __call__(self, message):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the handler's work
         self.ended.append(message.data)
 
 

@@ -103,6 +103,30 @@ def test_the_same_with_asyncio(valkey, instance):
     asyncio.run(work_with_asyncio(valkey.url, instance))
 
 
+@pytest.mark.parametrize("change", [{"group_concurrency": 3, "on_group_failure": "hold"}, {"on_group_failure": "pass"}])
+def test_a_change_of_definition_counts_at_once_without_a_coordinator(client, change):
+    defined(client)
+    client.publish_many("orders", [order("a", number) for number in range(4)])
+    with client.subscribe("work", max_backlog=10) as subscription:
+        (first,) = taken(subscription)
+        if "group_concurrency" not in change:
+            first.cancel("1h")
+        defined(client, **change)
+        assert client.admin.check("work")[0].differences == ()
+        assert numbers(taken(subscription)) == ([1, 2] if "group_concurrency" in change else [1])
+
+
+@pytest.mark.parametrize("group", ["\ud800", "a\udc80", "a\0b"])
+def test_a_group_that_would_not_come_back_as_it_was_said_is_refused(client, group):
+    defined(client)
+    for publish in (client.publish, lambda topic, body, group: client.publish_many(topic, [body], group=group)):
+        with pytest.raises(DefinitionError, match="UTF-8 without NUL"):
+            publish("orders", order("a", 1), group=group)
+    with client.publisher("till") as publisher, pytest.raises(DefinitionError, match="UTF-8 without NUL"):
+        publisher.publish("orders", order("a", 1), group=group)
+    assert client.admin.topics()["orders"].messages == 0
+
+
 def test_a_large_body_that_is_pushed_says_its_group(client):
     defined(client)
     with client.subscribe("work", max_backlog=2) as subscription:

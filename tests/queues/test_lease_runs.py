@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from cases import seeds
 from observing import eventually
 
 from ampsq import Client, Queue
@@ -19,17 +20,34 @@ def in_runs(monkeypatch):
     monkeypatch.setattr(calls, "asks_for_runs", lambda: True)
 
 
-@pytest.fixture(params=["valkey", "redis", "memory"])
+#: Elements of queues of which a batch may be one lease, by what they do.
+POLICIES = {"plain": {}, "filter": {"filter": "/n >= 0"}}
+
+
+@pytest.fixture(
+    params=[
+        *(("valkey", policy) for policy in POLICIES),
+        *(("redis", policy) for policy in POLICIES),
+        ("memory", "plain"),
+        ("memory", "filter"),
+    ],
+    ids="-".join,
+)
 def client(request):
     """A client of a server with a queue, and 300 messages in it."""
     instance = request.getfixturevalue("instance")
-    if request.param == "memory":
-        url = f"memory://{instance}"
-    else:
-        url = request.getfixturevalue("_session_servers")(request.param).url
+    kind, policy = request.param
+    is_memory = kind == "memory"
+    url = f"memory://{instance}" if is_memory else request.getfixturevalue("_session_servers")(kind).url
     with Client(url, instance=instance) as client:
         client.apply(
-            Queue(name="work", underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=100)
+            Queue(
+                name="work",
+                underlying_topic="orders",
+                lease_period="60s",
+                max_per_subscription_backlog=100,
+                **POLICIES[policy],
+            )
         )
         client.publish_many("orders", [{"n": n} for n in range(NUMBER)])
         yield client
@@ -56,7 +74,7 @@ def test_all_messages_come_once_in_order_and_are_acknowledged(client):
     assert seen == [(n, 1) for n in range(NUMBER)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(4, soon=1)
 def test_every_message_is_settled_once_whatever_happens_to_others_of_its_run(client, seed):
     dice = random.Random(seed)  # noqa: S311  (a test's dice)
     deliveries, done = {}, set()

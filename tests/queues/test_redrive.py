@@ -51,6 +51,33 @@ def test_bodies_come_back_to_the_byte_with_their_headers_and_where_they_come_fro
     ]
 
 
+@pytest.mark.parametrize("group", [b"alice", b"\xc3\xbc \n", b"\xff"])
+def test_what_a_publisher_said_of_the_group_comes_back_with_the_message(client, died, redis, group):
+    # Given a queue in which only publishers say groups, and two messages of one, of which the first is given up
+    groups = {"group_concurrency": 1, "max_cancels": 1, "max_per_subscription_backlog": 9}
+    client.apply(Queue(name="work", underlying_topic="orders", **groups))
+    died([{"id": 0}])
+    log = f"{{{client.instance}}}:log:orders"
+    for number in (1, 2):
+        redis.xadd(log, {"b": b'{"id": %d}' % number, "g": group})
+    with client.subscribe("work", max_backlog=5) as messages:
+        (first,) = pick_up(messages, 1)
+        first.expire()
+    eventually(lambda: client.admin.queue_stats("dead").depth == 2)
+    letters = client.admin.dead_letters("dead")
+    assert [letter.group for letter in letters] == [None, group.decode(errors="replace")]
+    # When it is put back
+    assert client.admin.redrive("dead", bookmarks=letters[1].bookmark) == 1
+    # Then it is of its group again, as its newest message, and waits for the one before it
+    with client.subscribe("work", max_backlog=5) as messages:
+        (second,) = pick_up(messages, 1)
+        assert (second.data, messages.get(0.1)) == ({"id": 2}, None)
+        second.ack(wait=True)
+        (again,) = pick_up(messages, 1)
+        assert (again.data, again.group) == ({"id": 1}, group.decode(errors="replace"))
+        again.ack(wait=True)
+
+
 def test_a_letter_is_put_back_once_and_may_die_again(client, died):
     (letter,) = died([1])
     assert client.admin.redrive("dead", bookmarks=letter.bookmark) == 1

@@ -40,9 +40,9 @@ if child == 0:
         own = Client(sys.argv[1], instance=sys.argv[2])
         own_messages = own.subscribe("work")
     print("child", os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(60)  # until it is killed
     os._exit(0)
-time.sleep(60)
+time.sleep(60)  # until it is killed
 """
 
 

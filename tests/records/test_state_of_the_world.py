@@ -352,9 +352,9 @@ def test_records_are_queried_as_they_were_at_a_message(orders):
 
 def test_records_are_queried_as_they_were_at_a_time(orders):
     orders.publish("orders", {"id": 1}, expiration="1h")
-    time.sleep(0.01)
+    time.sleep(0.01)  # so that the moment is a later millisecond
     now = datetime.now(UTC)
-    time.sleep(0.01)
+    time.sleep(0.01)  # so that the deletion is a later one still
     orders.sow_delete("orders", keys=[1])
 
     assert keys(orders.sow("orders", bookmark=now)) == ["1"]

@@ -55,7 +55,7 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
             assert await rows.get(30) == {"sum": 1}
             # Somebody waits all the while.
             waiting = asyncio.create_task(take(live, 2))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # the call waits at the server
             homes.kill("a")
             await arrive(homes, client, "b")
             homes.admins["b"].admin.downgrade_replication("a")

@@ -58,10 +58,10 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
     numbers = []
     thread = threading.Thread(target=publish_on)
     thread.start()
-    time.sleep(0.3)
+    time.sleep(0.3)  # some are published at a
     pair.kill("a")
     at(pair, client, "b")
-    time.sleep(0.3)
+    time.sleep(0.3)  # some are published at b
     stopped.set()
     thread.join()
     # The other direction would be waited for.

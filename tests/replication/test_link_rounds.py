@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
 from contextlib import ExitStack
 
 import pytest
+from observing import eventually
 
 from ampsq import Topic
 from ampsq.protocol.calls.links import LinkState, read_link_state, write_link_state
@@ -51,11 +53,7 @@ def rounds(store, monkeypatch):
     servers.close()
 
 
-def until(condition, seconds=20):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
+until = functools.partial(eventually, within=20.0)
 
 
 def waiting(wait, topic, found):
@@ -162,7 +160,7 @@ def test_the_thread_ends_with_the_last_link(store, client, rounds):
     with rounds.joined(part):
         thread = waiting(wait, "here", found := [])
         until(lambda: wait.is_shared)
-    until(lambda: not is_there(), 5)
+    until(lambda: not is_there(), within=5)
     found.append(0.0)
     wait.wake()
     thread.join(20)

@@ -167,7 +167,7 @@ class Soak:
                         self._kill(is_early=now - began < seconds / 3)
                     self._do_what_is_due(now)
                     self._watch()
-                    time.sleep(0.1)
+                    time.sleep(0.1)  # between two looks
                 self._do_what_is_due(float("inf"))
                 self._look()
                 if number < rounds - 1:
@@ -352,7 +352,7 @@ class Soak:
         try:
             for _ in range(2):
                 eventually(is_done, within=_DRAINED)
-                time.sleep(0.5)
+                time.sleep(0.5)  # what comes late shows
             eventually(is_done, within=_DRAINED)
         except AssertionError:
             for client in clients:
@@ -374,7 +374,7 @@ class Soak:
                 for name in client.admin.topics()
                 if name != "archive"
             ]
-            time.sleep(0.5)
+            time.sleep(0.5)  # before it is asked again
             if not any(removed):
                 return
 

@@ -50,7 +50,7 @@ class Leak(threading.Thread):
                     for number in range(planted, due):
                         self._plant(client, number)
                         planted = number + 1
-                time.sleep(0.5)
+                time.sleep(0.5)  # between two looks
 
     def _memory(self, _client, _number):
         self._kept.append(bytearray(1_024))
@@ -112,7 +112,7 @@ def _each(subscription, act):
             print("refused:", type(error).__name__, error, flush=True)
         except AmpsqError as error:
             print("waits:", error, flush=True)
-            time.sleep(0.2)
+            time.sleep(0.2)  # before the next attempt
 
 
 def subscriptions(url, instance, folder, *leaks):
@@ -133,7 +133,7 @@ def subscriptions(url, instance, folder, *leaks):
 
     def be_slow(message):
         message.ack()
-        time.sleep(0.02)
+        time.sleep(0.02)  # how slow it is
 
     with Client(url, instance=instance) as client, contextlib.ExitStack() as stack:
         asked = (("ranked", confirm, 10), ("days", note, 20), ("days", note, 20), ("ring", be_slow, 2))
@@ -199,7 +199,7 @@ class _Tasks:
                     print("refused:", type(error).__name__, error, flush=True)
                 except AmpsqError as error:
                     print("waits:", error, flush=True)
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.2)  # before the next attempt
 
     async def _live(self):
         write = self._ledger("topic-live")

@@ -95,4 +95,4 @@ def wait_while_paused(folder, name, become_quiet, sleep=time.sleep):
     become_quiet()
     (folder / "quiet" / name).write_text(epoch)
     while pause.exists():
-        sleep(0.05)
+        sleep(0.05)  # between two looks

@@ -81,7 +81,7 @@ def _ask(children):
         # Again and again: Python notices a signal that comes just before its main thread waits with the next one only.
         for child in silent:
             child.process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
+        time.sleep(0.5)  # time to answer
         silent = [child for child in silent if len(child.measures()) <= before[child.name]]
     return {child.name: child.measures()[-1] for child in children}
 

@@ -40,7 +40,7 @@ def plain(url, instance, folder):
                 full(time.time(), type(error).__name__)
             except AmpsqError as error:
                 print("plain:", error, flush=True)
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE)  # the pace
 
 
 def _keep(url, instance, folder, *, by, topic, persisted):
@@ -54,7 +54,7 @@ def _keep(url, instance, folder, *, by, topic, persisted):
             batch = numbers.attempt(_BATCH)
             publisher.publish_many(topic, [body_of(by, number) for number in batch])
             numbers.is_told(batch)
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE)  # the pace
 
 
 def guaranteed(url, instance, folder):
@@ -77,7 +77,7 @@ async def _plain_tasks(client, folder):
             numbers.is_told(batch)
         except AmpsqError as error:
             print("tasks:", error, flush=True)
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_PAUSE)  # the pace
 
 
 async def _kept_tasks(client, folder, by, topic, persisted):
@@ -88,7 +88,7 @@ async def _kept_tasks(client, folder, by, topic, persisted):
             batch = numbers.attempt(_BATCH)
             await publisher.publish_many(topic, [body_of(by, number) for number in batch])
             numbers.is_told(batch)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE)  # the pace
 
 
 async def _keyed_tasks(client, folder):
@@ -110,7 +110,7 @@ async def _keyed_tasks(client, folder):
             done(number)
         except AmpsqError as error:
             print("keyed:", error, flush=True)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the pace
 
 
 async def _quiet(folder, name, publisher=None):
@@ -122,7 +122,7 @@ async def _quiet(folder, name, publisher=None):
     (folder / "quiet" / name).write_text(epoch)
     # It is another process that ends it.
     while (folder / "pause").exists():  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # between two looks
 
 
 def tasks(url, instance, folder):
@@ -160,7 +160,7 @@ def spark(url, instance, folder):
     while True:
         wait_while_paused(folder, "spark", lambda: None)
         if time.monotonic() < due:
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
             continue
         due = time.monotonic() + 60.0
         batch = numbers.attempt(200)
@@ -174,7 +174,7 @@ def spark(url, instance, folder):
                 break
             except Exception as error:  # noqa: BLE001 - a job that failed is run again, which records nothing twice
                 print("spark:", str(error)[:500], flush=True)
-                time.sleep(1.0)
+                time.sleep(1.0)  # before the next attempt
         numbers.is_told(batch)
 
 

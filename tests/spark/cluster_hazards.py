@@ -109,7 +109,7 @@ class Hazards:
         """One of the two executors is killed while rows are on their way."""
 
         def slowly(value):
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # rows are long on their way
             return value
 
         killer = threading.Timer(1.5, kill_an_executor, [self.spark.sparkContext.applicationId])

@@ -224,7 +224,7 @@ def test_an_epoch_that_comes_behind_a_later_one_is_refused_and_one_that_comes_ag
     assert "was recorded before" not in caplog.text
     commit([store], "job", 3, [staged(store, rows(8), epoch=3)])
     assert "epoch 3 of 'job' was recorded before, and nothing was now" in caplog.text
-    with pytest.raises(EpochPast, match="a name of its own"):
+    with pytest.raises(EpochPast, match="another job its own publisher"):
         commit([store], "job", 2, [staged(store, rows(9), epoch=2)])
     assert recorded(store) == rows(1, 2)
 

@@ -375,7 +375,7 @@ def test_the_asyncio_client_reads_topics_too(valkey, instance):
                 for _ in range(100):
                     if seen:
                         break
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.05)  # between two looks
             assert seen == ["live"]
 
     asyncio.run(scenario())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import threading
 import time
 
 import pytest
+from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Action, AsyncClient, Client, Do, Topic, Transport
@@ -39,12 +41,7 @@ def numbers_of(messages):
     return [message.data["i"] for message in messages]
 
 
-def until(condition, within=60.0):
-    """Wait until a condition holds; fails when it does not in time."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+until = functools.partial(eventually, within=60.0)
 
 
 def states(client):
@@ -118,7 +115,7 @@ def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order
         pauses = random.Random(-seed)  # noqa: S311
         for start in range(0, total, 100):
             other.publish_many(pauses.choice("ab"), numbered(range(start, start + 100)))
-            time.sleep(pauses.choice((0, 0, 0.05, 0.1)))
+            time.sleep(pauses.choice((0, 0, 0.05, 0.1)))  # the pace
 
     with client.subscribe_topic("^[ab]$", bookmark="now") as messages:
         publisher = threading.Thread(target=publish)
@@ -126,7 +123,7 @@ def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order
         deadline = time.monotonic() + 200
         # When it rests, and takes some or all that is there
         while len(got) < total and time.monotonic() < deadline:
-            time.sleep(draw.choice((0, 0.1, 0.4)))
+            time.sleep(draw.choice((0, 0.1, 0.4)))  # it rests
             for _ in range(draw.choice((1, 50, 300, total))):
                 if (message := messages.get("20ms")) is None:
                     break
@@ -173,7 +170,7 @@ def test_who_waits_for_messages_is_not_slow_however_old_the_last_one_is(client):
     with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 1)) == ["old"]
         assert messages.get("1500ms") is None
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than the limit, and nobody asks
         client.publish("orders", "new")
         assert data_of(pick_up(messages, 1)) == ["new"]
 
@@ -183,7 +180,7 @@ def test_who_replays_counts_for_nothing_until_it_has_come_to_the_end(client):
     client.publish_many("orders", numbered(range(2000)))
     with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert numbers_of(pick_up(messages, 5)) == list(range(5))
-        time.sleep(2.2)
+        time.sleep(2.2)  # longer than the limit
         assert states(client) == {"orders": "replaying"}
         assert numbers_of(pick_up(messages, 1995)) == list(range(5, 2000))
 

@@ -98,7 +98,7 @@ def test_a_time_begins_with_the_first_message_of_its_millisecond(client):
     # Given messages around a moment, by the server's clock
     client.apply(Topic(name="orders"))
     client.publish("orders", {"i": 0})
-    time.sleep(0.01)
+    time.sleep(0.01)  # so that the moment is a later millisecond
     moment = client.publish("orders", {"i": 1})
     client.publish("orders", {"i": 2})
     at = datetime.fromtimestamp(int(moment.id.split("-")[0]) / 1000, UTC)

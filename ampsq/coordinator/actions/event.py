@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from ampsq.definitions.action_parts import VARIABLE
-from ampsq.queues.dead_letters import embedded
+from ampsq.protocol.entries import group_in
+from ampsq.queues.dead_letters import embedded, embedded_text
 from ampsq.queues.returns import CameBack, last_reason, read_returns
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ def dead_letter_body(
     }
     if consumer_reason := facts["consumer_reason"] or last_reason(returns):
         said["consumer_reason"] = consumer_reason
+    if group := group_in(fields):
+        said["group"] = embedded_text(group)
     if not fields:
         said["lost"] = True
     return json.dumps(said, separators=(",", ":"))[:-1].encode() + b',"message":' + embedded(fields) + b"}"

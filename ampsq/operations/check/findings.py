@@ -27,125 +27,125 @@ class Kind(NamedTuple):
 DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
     # of messages
     "lost": Kind(
-        "{n} messages are settled by no entry of the journal, and are nowhere in the queue",
+        "{n} messages are missing from the queue, and no journal entry says that they were settled",
         "they are ready again"),
     "settled_but_live": Kind(
-        "{n} messages are settled in the journal, and still in the queue",
-        "they were taken out"),
+        "the journal says that {n} messages were settled, and they are still in the queue",
+        "they were removed from the queue"),
     "settled_but_waiting": Kind(
-        "{n} messages are settled in the journal, and would be read and delivered again",
-        "they are noted, so that reading passes over them"),
+        "the journal says that {n} messages were settled, and the queue would read and deliver them again",
+        "the queue skips them when it reads that far"),
     "ahead_unsettled": Kind(
-        "{n} messages are noted as settled before they were read, and the journal does not say so",
-        "the notes were removed; they are read in their turn"),
+        "{n} messages are marked as settled before the queue read them, and the journal has no such entry",
+        "the marks were removed; the queue reads these messages in their turn"),
     "ahead_left": Kind(
-        "{n} notes of messages settled before they were read are left, though the queue has read them",
-        "the notes were removed"),
+        "{n} messages are still marked as settled before the queue read them, and it has read them since",
+        "the marks were removed"),
     "unread_but_live": Kind(
-        "{n} messages are in the queue though it has not come to them, and would be read once more",
-        "they are noted, so that reading passes over them"),
+        "{n} messages are in the queue though it has not read that far, and it would read them again",
+        "the queue skips them when it reads that far"),
     "in_two_places": Kind(
-        "{n} messages are in several places of the queue at once",
-        "each is in one: its lease, else ready, else delayed"),
+        "{n} messages are in several states at once",
+        "each is in one: leased, else ready, else delayed"),
     "unrecorded": Kind(
-        "{n} messages are in the queue, and their topics' logs do not have them",
+        "{n} messages are in the queue, and the logs of their topics do not have them",
         "they were settled as missing"),
     "unjournaled": Kind(
-        "{n} messages were delivered at most once, and the journal does not say so",
-        "they were journaled as delivered"),
+        "{n} messages were delivered at most once, and the journal has no entry of that",
+        "the journal has the entries now"),
     "own_but_remote": Kind(
         "{n} messages could be delivered here, and another instance owns them",
         "they wait for their owner"),
     "remote_but_own": Kind(
-        "{n} messages wait as those of another instance, and are owned here",
+        "{n} messages wait for another instance, and this one owns them",
         "they are ready again"),
     "owner_left": Kind(
-        "{n} notes of who owns a message are of messages that are settled or gone",
-        "the notes were removed"),
+        "the owners of {n} messages are recorded, and these messages are settled or gone",
+        "the records were removed"),
     "owner_missing": Kind(
-        "{n} messages were transferred, as the journal says, and it is not noted who owns them",
-        "noted, and they wait where their owner is"),
+        "the journal says that {n} messages were transferred, and their new owner is not recorded",
+        "the owner is recorded, and they wait where it is"),
     # of what other instances published
     "copy_missing": Kind(
-        "{n} messages of other instances are not found by their bookmark",
-        "they are found again"),
+        "{n} messages of other instances cannot be found by their bookmark",
+        "they can be found again"),
     "received_behind": Kind(
-        "{n} messages of other instances are here beyond the place up to which their topic is said to be received, so "
+        "{n} messages of other instances are here beyond the place up to which their topic counts as received, so "
         "that links would bring them again",
-        "received is said up to them, under the filter that was known"),
+        "the topic counts as received up to them, under the filter that was known"),
     "told_in_vain": Kind(
-        "{n} notes wait for messages that are here already, or that will not come",
-        "what they tell was done, or dropped"),
+        "{n} reports of other instances wait for messages that are here already, or that will not come",
+        "each report was applied, or dropped"),
     "counting_wrong": Kind(
-        "{n} messages with several bookmarks have another one noted as the lowest than they have",
-        "the lowest is noted"),
+        "of the bookmarks of {n} messages that have several, not the lowest is recorded as the lowest",
+        "the lowest is recorded"),
     "request_stray": Kind(
-        "{n} requests for messages are of no queue here",
-        "removed"),
+        "{n} requests for messages name queues that this instance does not have",
+        "they were removed"),
     # of subscriptions
     "holder_gone": Kind(
-        "{n} leases are of subscriptions that do not exist, and no lease pass is due",
-        "a pass is due, which takes them back"),
+        "{n} leases belong to subscriptions that do not exist, and no check of leases is due",
+        "a check is due, which takes them back"),
     "leased_count": Kind(
-        "{n} subscriptions count another number of leases than they have",
-        "counted anew"),
+        "{n} subscriptions have a wrong count of their leases",
+        "counted again"),
     "free_wrong": Kind(
-        "{n} subscriptions stand wrongly among those with room, or not at all though they have some",
-        "each stands where it should"),
+        "{n} subscriptions stand in a wrong place among those with room for messages, or are missing there",
+        "each stands in its place"),
     "free_stranger": Kind(
-        "{n} subscriptions stand among those with room that do not exist or have another filter",
-        "removed"),
+        "{n} subscriptions that stand among those with room do not exist, or have another filter",
+        "they were removed there"),
     "member_gone": Kind(
-        "{n} of the queue's subscriptions do not exist",
-        "removed"),
+        "{n} subscriptions of the queue do not exist",
+        "they were removed from it"),
     "member_missing": Kind(
-        "{n} subscriptions to the queue are not known to it",
-        "added"),
+        "{n} subscriptions to the queue are not recorded in it",
+        "they are recorded"),
     # of structures
     "undefined": Kind(
         "the queue's compiled definition is gone",
-        "defined again as the catalog has it"),
+        "compiled again from the catalog"),
     "cursor_missing": Kind(
-        "the queue does not know up to where it has read {n} of its topics",
+        "the queue's position in {n} of its topics is gone",
         "rebuilt from log and journal"),
     "paused": Kind(
-        "a rebuild of the queue was begun and not ended, so that it reads nothing",
+        "a rebuild of the queue began and did not end, so that the queue reads nothing",
         "rebuilt from log and journal"),
     "behind_missing": Kind(
-        "{n} topics have something for the queue, and it was not told",
-        "it was told"),
+        "{n} topics have messages for the queue, and the queue is not marked as behind them",
+        "it is marked"),
     "anchor_missing": Kind(
         "the field that keeps leases in a hash table is gone",
         "set"),
     "run_wrong": Kind(
-        "the number of messages that are leased in runs is off, or a run has lost its messages",
-        "counted anew, and such a run is removed"),
+        "the count of messages that are leased in runs is wrong, or a run has lost its messages",
+        "counted again, and such a run is removed"),
     "pass_missing": Kind(
-        "there are leases with deadlines, and no lease pass is due",
-        "a pass is due"),
+        "there are leases with deadlines, and no check of them is due",
+        "a check is due"),
     "group_count": Kind(
-        "{n} groups count other messages than are leased of them, wait in them or hold them",
-        "counted anew"),
+        "{n} groups have a wrong count of their leased, waiting or failed messages",
+        "counted again"),
     "group_place": Kind(
-        "{n} messages stand wrongly among those of their group, or not at all",
-        "each stands where it should"),
+        "{n} messages have a wrong place in their group, or none",
+        "each has its place"),
     "delayed_count": Kind(
-        "the number of delayed messages is off by {n}",
-        "counted anew"),
+        "the count of delayed messages is off by {n}",
+        "counted again"),
     "scheduled_count": Kind(
-        "the number of scheduled messages is off by {n}",
-        "counted anew"),
+        "the count of scheduled messages is off by {n}",
+        "counted again"),
     "unread_count": Kind(
-        "the number of unread messages is off by {n}",
-        "counted anew"),
+        "the count of unread messages is off by {n}",
+        "counted again"),
     "due_stray": Kind(
-        "{n} entries of the timetable are of no queue or no message",
-        "removed"),
+        "{n} entries of the timetable belong to no queue or no message",
+        "they were removed"),
     "index_stranger": Kind(
-        "{n} entries of filters' indexes are of messages that have no place in the queue, or another one",
-        "removed"),
+        "the indexes of filters have {n} entries of messages that are in another place of the queue, or in none",
+        "they were removed"),
     "index_missing": Kind(
         "{n} messages are missing in the index of a filter that they match",
-        "added"),
+        "they were added"),
 })
 # fmt: on

@@ -49,7 +49,7 @@ def keepers(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     for view in filter(is_name, sorted(now.keepers)):
         subject, away = f"view {view}", now.now - now.keepers[view]
         if not now.seen.is_attended or away > _LATE:
-            text = f"nobody has kept it up to date for {span_text(max(away, 0))}"
+            text = f"no coordinator has kept it up to date for {span_text(max(away, 0))}"
             why = "its rows are old, and queues over it get none"
             yield Finding("views", subject, well=False, text=text, why=why, mend=_START)
         else:
@@ -65,7 +65,7 @@ def leases(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     }
     for queue, late in sorted(stuck.items()):
         text = f"leases are held {span_text(late)} past their deadline"
-        why = "their messages are delivered to nobody else"
+        why = "no other subscription gets their messages"
         yield Finding("leases", f"queue {queue}", well=False, text=text, why=why, mend=_START)
     if not stuck:
         leased = sum(queue.stats.leased for queue in now.seen.figures.queues.values())
@@ -111,7 +111,7 @@ def backlogs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 def dead_letters(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Find messages that were given up in the last hour and wait; put back or settled ones do not count."""
     for topic, letters in sorted(now.dead_letters.items()):
-        subject, why = f"topic {topic}", "what a queue gives up was processed by nobody"
+        subject, why = f"topic {topic}", "no handler has processed these messages"
         if letters.number and not letters.waiting:
             text, show = _many(letters.number), f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
             yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
@@ -146,7 +146,7 @@ def links(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
             text = f"the link from there is refused ({link.reason})"
             why, mend = (
                 "what is recorded there does not come here",
-                "ampsq replication    # there, and mend what it tells",
+                "ampsq replication    # at that instance; it says what to mend",
             )
             yield Finding("links", f"link {link.instance}", well=False, text=text, why=why, mend=mend)
 

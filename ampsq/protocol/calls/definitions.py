@@ -29,6 +29,7 @@ __all__ = [
     "define_transport",
     "define_view",
     "drop_wanted",
+    "note_definitions",
     "read_wanted",
     "remove_action",
     "remove_conflated",
@@ -37,6 +38,7 @@ __all__ = [
     "remove_setting",
     "remove_transport",
     "remove_view",
+    "set_intent",
     "want_name",
 ]
 
@@ -136,6 +138,16 @@ def define_queue(  # noqa: PLR0917  (in the order of the script's head)
 def define_setting(version: int, match: str, definition: str) -> Call[None]:
     """Add or change an address setting."""
     return script_call("define_setting", [version, match, definition], lambda _: None)
+
+
+def set_intent(expected: str, intent: str) -> Call[None]:
+    """Say in the first partition what is being defined in all, where `expected` stands there; a repeat finds itself."""
+    return script_call("set_intent", [expected, intent], lambda _: None, repeatable=True)
+
+
+def note_definitions(version: int) -> Call[None]:
+    """Note the version of the definitions of all partitions that one is given; it refuses older ones from then on."""
+    return script_call("note_definitions", [version], lambda _: None, repeatable=True)
 
 
 def define_transport(version: int, name: str, definition: str, limits: str) -> Call[None]:

@@ -46,6 +46,7 @@ class WatchedInstance:
         name: its name.
         catalog: the version of its catalog; "" before it was read.
         follows: whether a coordinator that rests is to be woken for news in logs and journals.
+        rests_long: whether it is looked at each few seconds only: what is due before then wakes a coordinator, too.
         streams: key of a stream -> the last ID seen in it.
         queues: those that several instances have.
         clients: which came last, as the script said it.
@@ -56,6 +57,7 @@ class WatchedInstance:
     name: str
     catalog: str = ""
     follows: bool = False
+    rests_long: bool = False
     streams: dict[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     clients: str = ""
@@ -76,7 +78,8 @@ class WatchedInstance:
         return found
 
     def _words(self, *, remote: bool) -> list[EncodableT]:
-        mode = "2" if self.follows else "1"
+        # As lua/lib/timetable.lua reads it.
+        mode = 1 + self.follows + 2 * self.rests_long
         head = (self.name, self.catalog, mode, self.clients, len(self.streams))
         queues = self.queues if remote else ()
         return [*head, *self.streams, *self.streams.values(), len(queues), *queues]
@@ -90,12 +93,14 @@ class InstanceNews(NamedTuple):
         what: `catalog`, `names`, `clients`, `rebuilds`, `remote`, `lost` or `refused`; see lua/instance/read_news.lua.
         streams: key of a stream that goes on -> its last ID now.
         clients: which came last; None: those that are known.
+        again: seconds until it is to be looked at again; None: that is no sooner than for others.
     """
 
     wait: float | None
     what: frozenset[str]
     streams: dict[str, str]
     clients: str | None = None
+    again: float | None = None
 
 
 class NewsReply(NamedTuple):
@@ -104,10 +109,12 @@ class NewsReply(NamedTuple):
     Attributes:
         now: the server's clock, seconds.
         news: of those where something has, by name.
+        keys: how many the server has; -1: this user may not ask.
     """
 
     now: float
     news: dict[str, InstanceNews]
+    keys: int = -1
 
 
 def read_news(
@@ -124,12 +131,12 @@ def read_news(
     asked = [(each.name, each.streams) for each in instances]
 
     def read(reply: list[int | list[int | bytes]]) -> NewsReply:
-        milliseconds, *found = reply
+        milliseconds, number_of_keys, *found = reply
         news = {}
         for number, wait, *rest in cast("list[list[int | bytes]]", found):
             name, places = asked[cast("int", number) - 1]
             keys = list(places)
-            what, streams, clients = set[str](), dict[str, str](), None
+            what, streams, clients, again = set[str](), dict[str, str](), None, None
             items = iter(rest)
             for item in items:
                 if isinstance(item, int):
@@ -137,11 +144,13 @@ def read_news(
                 elif item == b"came":
                     clients = cast("bytes", next(items)).decode()
                     what.add("clients")
+                elif item == b"again":
+                    again = float(cast("bytes", next(items))) / 1000
                 else:
                     what.add(item.decode())
             pause = cast("int", wait) / 1000 if cast("int", wait) >= 0 else None
-            news[name] = InstanceNews(pause, frozenset(what), streams, clients)
-        return NewsReply(cast("int", milliseconds) / 1000, news)
+            news[name] = InstanceNews(pause, frozenset(what), streams, clients, again)
+        return NewsReply(cast("int", milliseconds) / 1000, news, cast("int", number_of_keys))
 
     call = script_call("read_news", [now, int(rare)], read, repeatable=True)
     call.packed = PackedWords.join([each.words(remote=remote) for each in instances])

@@ -10,6 +10,8 @@ from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import COMPILED, FIELDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.protocol.request import Call
 
 __all__ = [
@@ -69,6 +71,19 @@ class QueueStats:
         self.remote = figures.remote
         self.transferred_in, self.transferred_out = count("transferred_in"), count("transferred_out")
         self.subscriptions = figures.subscriptions
+
+    @classmethod
+    def merged(cls, parts: Sequence[QueueStats]) -> QueueStats:
+        """Return the figures of a queue of all partitions, of those of each: sums, each as of its own moment."""
+        made = cls.__new__(cls)
+        made.name, made.topics = parts[0].name, {}
+        for part in parts:
+            for topic, unread in part.topics.items():
+                made.topics[topic] = made.topics.get(topic, 0) + unread
+        for field in cls.__slots__:
+            if field not in ("name", "topics"):
+                setattr(made, field, sum(getattr(part, field) for part in parts))
+        return made
 
     @property
     def message_count(self) -> int:

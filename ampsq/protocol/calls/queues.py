@@ -119,9 +119,9 @@ def _refusals(flat: Sequence[bytes]) -> list[tuple[bytes, str]]:
 
 
 def redrive(
-    queue: str, topic: str, target: str, by: str, letters: Iterable[tuple[bytes, bytes, bytes]]
+    queue: str, topic: str, target: str, by: str, letters: Iterable[tuple[bytes, bytes, bytes, bytes]]
 ) -> Call[RedriveReply]:
-    """Put letters of a queue back: ref of the letter, body and headers of the message, each; at most 500.
+    """Put letters of a queue back: ref of the letter, body, headers and group of the message, each; at most 500.
 
     Gives how many were, and ref and code of those that were not. `topic` gets the messages, for `target` alone. A
     second run puts nothing back again: what the first one did is refused then.

@@ -1,4 +1,4 @@
-"""The calls of trimming: what is removed from logs and journals, and for whom something stays."""
+"""The calls of trimming: how much logs have, what is removed from logs and journals, and for whom something stays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "LOG_START",
     "DiscardStep",
     "JournalTrimStep",
+    "LogFigures",
     "Pin",
     "RememberedWalk",
     "RetentionLimits",
@@ -27,6 +28,7 @@ __all__ = [
     "discard_unsettled",
     "forget_publishers",
     "hold",
+    "measure_logs",
     "pin",
     "read_remembered_walk",
     "trim_journal",
@@ -238,3 +240,39 @@ def _remembered(reply: list[bytes | None]) -> RememberedWalk | None:
     walk, pinned = ((text or b"").decode() for text in reply)
     found = Pin.parse(*pinned.split(" ", 1)) if pinned else None
     return RememberedWalk(int(walk.split(" ")[1]), found) if walk and found else None
+
+
+class LogFigures(NamedTuple):
+    """A log in figures.
+
+    Attributes:
+        length: entries that it has.
+        added: entries that were ever added to it.
+        bytes: its memory, about.
+        first: ID of its first entry; "" of an empty log.
+        first_source: where the message of that entry was published, ``<origin>~<id>``; "" of one published here.
+        last: ID of its last entry.
+        last_source: where that message was published.
+    """
+
+    length: int
+    added: int
+    bytes: int
+    first: str
+    first_source: str
+    last: str
+    last_source: str
+
+
+def measure_logs(topics: Sequence[str]) -> Call[list[LogFigures]]:
+    """Measure the log of each topic, in the order given; one without a log has zeros. No body is sent."""
+
+    def read(reply: list[tuple[int, int, int, bytes, bytes, bytes, bytes]]) -> list[LogFigures]:
+        return [_read(*each) for each in reply]
+
+    return script_call("measure_logs", topics, read, repeatable=True)
+
+
+def _read(length: int, added: int, size: int, *texts: bytes) -> LogFigures:
+    first, first_source, last, last_source = (text.decode() for text in texts)
+    return LogFigures(length, added, size, first, first_source, last, last_source)

@@ -70,20 +70,27 @@ class InstanceState(NamedTuple):
         has_format: whether it is there, and its keys have this version's format.
         origin: who it is, and who it was.
         has_listeners: whether an action asks for the comings and goings of clients.
+        partitions: how many partitions it has, which hold what it has; 0: none, it is one instance.
+        partition: which partition of another instance it is, as it is stored; "": none.
     """
 
     has_format: bool
     origin: Origin
     has_listeners: bool
+    partitions: int = 0
+    partition: str = ""
 
 
 def instance_state(instance: str) -> Call[InstanceState]:
     """Read what a client that opens an instance has to know of it."""
-    names = [FIELDS[name] for name in ("format", "heard", "origin", "former")]
+    names = [FIELDS[name] for name in ("format", "heard", "partitions", "partition", "origin", "former")]
 
     def read(reply: list[bytes | None]) -> InstanceState:
-        stored, listened, *origin = reply
-        return InstanceState(stored in _FORMATS, parse_origin(origin), bool(listened))
+        stored, listened, partitions, partition, *origin = reply
+        count = int(partitions.split()[0]) if partitions else 0
+        return InstanceState(
+            stored in _FORMATS, parse_origin(origin), bool(listened), count, (partition or b"").decode()
+        )
 
     return command(["HMGET", key(instance, "instance"), *names], read)
 

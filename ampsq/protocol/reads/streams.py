@@ -35,7 +35,7 @@ __all__ = [
     "find_news",
     "first_entry",
     "journal_of",
-    "last_entry",
+    "last_entries",
     "last_id",
     "last_ids",
     "latest_ids",
@@ -127,6 +127,11 @@ def last_id(instance: str, stream: Stream) -> Call[Id]:
     )
 
 
+def last_entries(instance: str, stream: Stream, count: int) -> Call[list[RawEntry]]:
+    """Read the last entries that are there, the last one first."""
+    return command(["XREVRANGE", stream.key(instance), "+", "-", "COUNT", count], list["RawEntry"])
+
+
 def latest_ids(instance: str, stream: Stream, since: int, most: int) -> Call[list[str]]:
     """Read the IDs of the last entries from a moment on, ms, the last one first."""
 
@@ -139,11 +144,6 @@ def latest_ids(instance: str, stream: Stream, since: int, most: int) -> Call[lis
 def first_entry(instance: str, stream: Stream) -> Call[RawEntry | None]:
     """Read the first entry that is there."""
     return command(["XRANGE", stream.key(instance), "-", "+", "COUNT", 1], _only)
-
-
-def last_entry(instance: str, stream: Stream) -> Call[RawEntry | None]:
-    """Read the last entry that is there."""
-    return command(["XREVRANGE", stream.key(instance), "+", "-", "COUNT", 1], _only)
 
 
 def find_entry(instance: str, stream: Stream, stream_id: str) -> Call[RawEntry | None]:

@@ -162,7 +162,7 @@ def count_channel_listeners(channels: Sequence[str]) -> Call[list[int]]:
 
 def _count_listeners(kind: str, channels: Sequence[str]) -> Call[list[int]]:
     def read(reply: RawHash) -> list[int]:
-        counts = {name: int(number) for name, number in pairs(reply)}
-        return [counts.get(channel.encode(), 0) for channel in channels]
+        # In the order in which it was asked.
+        return [int(number) for _, number in pairs(reply)]
 
     return command(["PUBSUB", kind, *channels], read)

@@ -1,5 +1,5 @@
 --- queue_grouping: by what a queue's messages are in groups, and how many of each may be leased.
---- @include fail, queue_emptiness, group_state(), queue, timetable
+--- @include fail, queue_emptiness, group_state(), group_review, queue
 -- grouping: `<concurrency> <hold, pass or stop> <first, round_robin or fair> <tree>`, without a tree where only publishers say the
 -- group; behind a line feed, if there is one, the tree of its weight.
 
@@ -44,5 +44,6 @@ local function define_grouping(name, grouping, now)
   end
   group_state().keep_group_tables(name)
   call('HSET', K.instance(), F.format, V.format_of_groups)
-  if former and former ~= numbers then add_due(now, 'groups ' .. name .. ' 0') end
+  -- The first step at once: of few groups nothing waits for a coordinator, and `check` finds none that lags behind.
+  if former and former ~= numbers then review_definition(load_queue(name), '0', now) end
 end

@@ -27,7 +27,9 @@ local function dispatch_plain(queue, now, limit, own)
     local out = mine and given or pushes[subscription.id] or {}
     if not mine then pushes[subscription.id] = out end
     if messages.entries and mine and count > 1 and run == count then
-      hand_over_run(queue, messages.entries, own, token, deadline, out)
+      local entries = messages.entries
+      local head = hand_over_run(queue, refs_of_entries(entries, queue.topic), count, own, token, deadline, out)
+      for i, entry in ipairs(entries) do out[head + i] = entry[2][2] end
     else
       spell_out_entries(messages, queue.topic)
       hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,

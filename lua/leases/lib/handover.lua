@@ -36,11 +36,14 @@ local function may_be_run(queue, subscription)
   return subscription and subscription.takes_runs and queue.topic ~= '' and not queue.once and not queue.recorded and not queue.watched
 end
 
-local function hand_over_run(queue, entries, subscription, token, deadline, out)
-  out[1] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind
-    .. add_run(queue, entries, subscription.id, token + 1, deadline)
-  for i, entry in ipairs(entries) do out[i + 1] = entry[2][2] end
-  out.run = #entries
+-- One lease of `count` messages, whose refs are `text`. Returns where in `out` its head is; the bodies come behind it. out.run: how
+-- many messages are in `out`.
+local function hand_over_run(queue, text, count, subscription, token, deadline, out)
+  add_run(queue, text, count, subscription.id, token + 1, deadline)
+  local at = #out + 1
+  out[at] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
+  out.run = (at - 1) / 2 + count
+  return at
 end
 
 local function deadline_of(queue, now)

@@ -148,36 +148,41 @@ local function remove_leases(queue, refs)
   if left > 0 then leave_runs(queue, refs) end
 end
 
--- The refs of entries of one log as one text, padded to one width, and the first of them without its topic. Mostly their IDs have one
--- form, so that one look at all of them makes them refs.
+-- Refs of one topic as one text, padded to one width.
+local function text_of_equal_width(refs)
+  local longest, is_even = #refs[1], true
+  for _, ref in ipairs(refs) do
+    if #ref ~= longest then longest, is_even = math.max(longest, #ref), false end
+  end
+  if is_even then return table.concat(refs, ' ') end
+  local padded = {}
+  for i, ref in ipairs(refs) do padded[i] = ref .. string.rep(' ', longest - #ref) end
+  return table.concat(padded, ' ')
+end
+
+-- The same of entries of one log. Mostly their IDs have one form, so that one look at all of them makes them refs.
 local function refs_of_entries(entries, topic)
   local ids, width, is_even = {}, #entries[1][1], true
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
     is_even = is_even and #entry[1] == width
   end
-  local digits, order = #string.match(ids[1], '^%d+'), order_of(ids[1])
+  local digits = #string.match(ids[1], '^%d+')
   if is_even and #string.match(ids[#ids], '^%d+') == digits then
     local form = string.format('%c%%1%c%%2/', 96 + digits, 95 + width - digits) .. string.gsub(topic, '%%', '%%%%')
-    return string.gsub(table.concat(ids, ' '), '(%d+)%-(%d+)', form), order
+    return (string.gsub(table.concat(ids, ' '), '(%d+)%-(%d+)', form))
   end
-  local refs, make_ref, longest = {}, ref_maker(topic), 0
-  for i, id in ipairs(ids) do
-    refs[i] = make_ref(id)
-    longest = math.max(longest, #refs[i])
-  end
-  for i, ref in ipairs(refs) do refs[i] = ref .. string.rep(' ', longest - #ref) end
-  return table.concat(refs, ' '), order
+  local refs, make_ref = {}, ref_maker(topic)
+  for i, id in ipairs(ids) do refs[i] = make_ref(id) end
+  return text_of_equal_width(refs)
 end
 
--- Returns the refs as one text.
-local function add_run(queue, entries, holder, token, deadline)
-  local name, topic = string.format('%.0f', token), queue.topic
-  local text, order = refs_of_entries(entries, topic)
-  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. #entries .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
+-- text: the refs, `count` of them, padded to one width.
+local function add_run(queue, text, count, holder, token, deadline)
+  local name, order, topic = string.format('%.0f', token), string.match(text, '^([^/]+)/(%S+)')
+  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. count .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
   call('HSET', K.run_refs(queue.name), name, text)
-  count_in_runs(queue, #entries)
-  return text
+  count_in_runs(queue, count)
 end
 
 -- Some runs behind a member, '' from the first one, at most `most`.

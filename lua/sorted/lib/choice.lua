@@ -9,7 +9,7 @@ local function settle_missing(queue, refs)
 end
 
 -- Gives refs, fields, ends of lives and subscriptions of at most `wanted` messages, and `given`, their members; tokens rise from `token`.
--- What somebody removed from its log is settled as missing. A room that is full takes part no more.
+-- is_fresh: all were read from the logs in this call, and are in their order. What somebody removed from its log is settled as missing. A room that is full takes part no more.
 local function choose_messages(queue, plan, rooms, wanted, token, read, now)
   local refs, fields, subscriptions, given, written, missing = {}, {}, {}, {}, {refs = {}, members = {}}, {}
   local ends, over = {}, {}
@@ -52,5 +52,5 @@ local function choose_messages(queue, plan, rooms, wanted, token, read, now)
   settle_missing(queue, missing)
   expire_read(queue, over)
   return {refs = refs, fields = fields, subscriptions = subscriptions, given = given, more = more, ends = ends,
-    over = #over}
+    over = #over, is_fresh = marked == 0}
 end

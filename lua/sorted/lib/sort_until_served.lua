@@ -55,12 +55,16 @@ end
 
 -- Returns whether everything that had to be sorted was; what came back comes before anything is given.
 local function sort_until_served(queue, plan, rooms, limit, duty, now, read)
-  local step, again = math.max(math.floor(200 / (2 + #plan.filters)), 4), false
+  local step, last_needed, last_read = math.max(math.floor(200 / (2 + #plan.filters)), 4), nil, 0
   while plan.spent.work < V.sort_work do
     local needed, by_filter = places_wanted(queue, plan, rooms, limit, duty)
-    -- Where the first few had too few that match, more are read at a time.
-    if again and by_filter then needed = step end
-    again = true
+    local lacking = needed
+    -- Where too few of the first ones matched, more are read at a time; for one room as many as make up for it, if they are like the first.
+    if last_needed and by_filter then
+      local matched = rooms[2] and 0 or last_needed - needed
+      needed = matched > 0 and math.min(math.ceil(needed * last_read / matched), step) or step
+    end
+    last_needed = lacking
     local barrier = waiting_barrier(queue)
     local returned = (needed > 0 or rooms[1]) and first_ready(queue, 1, barrier)[1] ~= nil
     if barrier then needed = 0 end
@@ -68,6 +72,7 @@ local function sort_until_served(queue, plan, rooms, limit, duty, now, read)
     -- What has come back or come due may be a barrier, and then nothing more is read.
     local from_log = returned and plan.trees.barrier and 0 or math.min(needed, step)
     local count, exhausted = sort_step(queue, plan, step, from_log, barrier, now, read)
+    last_read = count
     if plan.trees.barrier and not reset_places_behind_barrier(queue, plan) then return false end
     if count == 0 and exhausted then return true end
     -- What is missing from its log is work too.
@@ -81,7 +86,7 @@ end
 local function sort_and_pass_barriers(queue, plan, rooms, limit, duty, now, read, own, out)
   while true do
     local sorted = sort_until_served(queue, plan, rooms, limit, duty, now, read)
-    if not plan.trees.barrier then return sorted end
+    if not plan.trees.barrier or not waiting_barrier(queue) then return sorted end
     save_fresh(queue, plan, {})
     if not barrier_part().pass_barrier(queue, plan, now, own, out) then return sorted end
     if plan.spent.work >= V.sort_work then return false end

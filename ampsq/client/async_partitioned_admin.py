@@ -1,0 +1,216 @@
+"""The administrative calls of the client of all partitions, for asyncio: those of each partition, merged.
+
+This is `ampsq.client.partitioned_admin`, awaited.
+"""
+
+# Made from client/partitioned_admin.py by tests/house/test_twins.py --write.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never, Protocol
+
+from ampsq.base.errors import UnknownQueue
+from ampsq.base.values import check_text
+from ampsq.catalog.partitioned import check_definable, is_definable
+from ampsq.client.async_admin import AsyncAdmin
+from ampsq.client.partition_rules import (
+    by_partition,
+    merged_redriven,
+    not_merged,
+    oldest_first,
+    only_for_one,
+    refuse_the_rest,
+)
+from ampsq.protocol.calls.queue_stats import QueueStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.partitions import Partition
+    from ampsq.catalog.apply import Outcome, Planned
+    from ampsq.client.async_client import AsyncClient
+    from ampsq.definitions.address_setting import AddressSetting
+    from ampsq.definitions.queue import Definition, Queue
+    from ampsq.operations.check.queue import CheckReport
+    from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.explain import Explanation
+    from ampsq.queues.history import History
+    from ampsq.queues.redrive import Redriven, RedriveProgress
+
+    _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]
+    _Define = Callable[[Sequence[Definition], Sequence[Definition]], _Defined]
+
+__all__ = ["AsyncPartitionedAdmin"]
+
+
+class _Partitions(Protocol):
+    """A client of all partitions, as far as its administrative calls need it."""
+
+    @property
+    def clients(self) -> list[AsyncClient]: ...
+
+
+class AsyncPartitionedAdmin(AsyncAdmin):
+    """The administrative calls of a client of all partitions, as far as they are merged.
+
+    Args:
+        client: whose they are.
+        partitions: all of the instance.
+        define: defines and removes in all of them.
+    """
+
+    def __init__(self, client: _Partitions, partitions: Sequence[Partition], define: _Define) -> None:
+        self._client, self._all, self._define = client, partitions, define
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            only_for_one(name)
+
+    @property
+    def _first(self) -> AsyncAdmin:
+        """Calls of the first partition, for what all have alike."""
+        return self._client.clients[0].admin
+
+    async def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
+        """Say what `AsyncClient.apply` would do in the first partition; what any would refuse is refused."""
+        removed = list(removing)
+        check_definable([*definitions, *removed])
+        plans = [await each.admin.plan(*definitions, removing=removed) for each in self._client.clients]
+        return plans[0]
+
+    async def definitions(self) -> list[Definition]:
+        """Read everything that is defined in all partitions; see `AsyncAdmin.definitions`."""
+        found = await self._first.definitions()
+        return [each for each in found if is_definable(each)]
+
+    async def remove(self, *definitions: Definition) -> None:
+        """Remove definitions in all partitions; see `AsyncAdmin.remove`."""
+        await self._define((), definitions)
+
+    async def pause_queue(self, queue: str) -> bool:
+        """Deliver no more of a queue, in any partition; see `AsyncAdmin.pause_queue`."""
+        return await self._set_paused(queue, paused=True)
+
+    async def resume_queue(self, queue: str) -> bool:
+        """Deliver again what `pause_queue` ended."""
+        return await self._set_paused(queue, paused=False)
+
+    async def _set_paused(self, queue: str, *, paused: bool) -> bool:
+        check_text("queue", queue)
+        queues = await self._first.queues()
+        if queue not in queues:
+            raise UnknownQueue(queue=queue)
+        defined = queues[queue]
+        outcomes = await self._define([type(defined)(**{**defined.elements(), "name": queue, "paused": paused})], ())
+        return any(outcome != "unchanged" for _, outcome in outcomes)
+
+    async def message_type(self, topic: str) -> str:
+        """Read the message type of a topic or a queue; see `AsyncAdmin.message_type`."""
+        return await self._first.message_type(topic)
+
+    async def queues(self) -> dict[str, Queue]:
+        """Read the definitions of all queues, by name."""
+        return await self._first.queues()
+
+    async def address_settings(self) -> dict[str, AddressSetting]:
+        """Read all address settings, by what they match."""
+        return await self._first.address_settings()
+
+    async def queue_stats(self, queue: str) -> QueueStats:
+        """Read a queue's figures: the sums over all partitions, each of its own moment."""
+        parts = [await each.admin.queue_stats(queue) for each in self._client.clients]
+        return QueueStats.merged(parts)
+
+    async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
+        """Check queues of each partition, one after the other; see `AsyncAdmin.check`. A report for each of them."""
+        reports: list[CheckReport] = []
+        for each in self._client.clients:
+            reports += await each.admin.check(*queues, repair=repair)
+        return reports
+
+    async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
+        """Say why a message is where it is; see `AsyncAdmin.explain`. A bookmark says which partition has it."""
+        if bookmark is None:
+            raise not_merged("explain without a bookmark")
+        return await self._having(bookmark).explain(queue, bookmark)
+
+    async def history(self, bookmark: Bookmark | str) -> History:
+        """Tell a message's life as a timeline; see `AsyncAdmin.history`."""
+        return await self._having(bookmark).history(bookmark)
+
+    def _having(self, bookmark: Bookmark | str) -> AsyncAdmin:
+        """Return those of the partition that has a message."""
+        ((number, _),) = by_partition(self._all, [bookmark])
+        return self._client.clients[number].admin
+
+    async def release_group(self, queue: str, group: str) -> bool:
+        """Let a group go on, in whichever partition it is; see `AsyncAdmin.release_group`."""
+        released = [await each.admin.release_group(queue, group) for each in self._client.clients]
+        return any(released)
+
+    async def dead_letters(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        top_n: int | None = None,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+    ) -> list[DeadLetter]:
+        """Look at dead letters of all partitions, the oldest first; see `AsyncAdmin.dead_letters`."""
+        letters: list[DeadLetter] = []
+        if bookmarks is not None:
+            for number, some in by_partition(self._all, bookmarks):
+                letters += await self._client.clients[number].admin.dead_letters(
+                    queue, filter, source=source, reason=reason, top_n=top_n, bookmarks=some
+                )
+            return letters
+        for each in self._client.clients:
+            letters += await each.admin.dead_letters(queue, filter, source=source, reason=reason, top_n=top_n)
+        return oldest_first(letters)[:top_n]
+
+    async def redrive(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+        rate: float | str | None = None,
+        progress: Callable[[RedriveProgress], object] | None = None,
+        edit: Callable[[DeadLetter], Any] | None = None,
+    ) -> Redriven:
+        """Put dead letters of all partitions back, of one after the other; see `AsyncAdmin.redrive`."""
+        if progress is not None:
+            raise not_merged("redrive(progress=...)")
+        chosen: list[tuple[int, list[Bookmark | str] | None]] = [(each.number, None) for each in self._all]
+        if bookmarks is not None:
+            chosen = [*by_partition(self._all, bookmarks)]
+        parts: list[Redriven] = []
+        for number, some in chosen:
+            parts += [
+                await self._client.clients[number].admin.redrive(
+                    queue,
+                    filter,
+                    some,
+                    source=source,
+                    reason=reason,
+                    to=to,
+                    dry_run=dry_run,
+                    rate=rate,
+                    edit=edit,
+                )
+            ]
+        return merged_redriven(parts)
+
+
+refuse_the_rest(AsyncPartitionedAdmin, AsyncAdmin, prefix="admin.")

@@ -1,0 +1,182 @@
+"""Rules of clients of all partitions, for threads and for asyncio: what is merged how, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
+from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.partitions import asked_partitions
+from ampsq.base.values import list_of, shown
+from ampsq.queues.redrive import Redriven
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ampsq.base.partitions import Partition
+    from ampsq.queues.dead_letters import DeadLetter
+
+__all__ = [
+    "SERVED",
+    "STEP",
+    "PartitionFailures",
+    "by_partition",
+    "divided",
+    "merged_redriven",
+    "not_merged",
+    "oldest_first",
+    "only_for_one",
+    "refuse_the_rest",
+    "refuse_worker",
+]
+
+#: Seconds of one wait for messages of a partition.
+STEP: Final = 1.0
+#: Messages of one partition that are handed out before the next one has its turn.
+SERVED: Final = 100
+#: Partitions that one subscription reads at most: each is waited for by a connection of its own.
+_READ: Final = 64
+_log = logging.getLogger("ampsq")
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def not_merged(what: str) -> DefinitionError:
+    """Return the refusal of a call whose answers of several partitions are not merged."""
+    return DefinitionError(
+        f"{what} is not there for an instance with partitions yet; allowed: a client of one of them, as in "
+        "Client(address, instance=client.partitions[0]), or an instance without partitions"
+    )
+
+
+def refuse_worker(client: object, url: str | Sequence[str] | None) -> None:
+    """Refuse a worker of all partitions: what it needs of its subscription is not merged.
+
+    Raises:
+        DefinitionError: the client it is given, or else the address, is of all partitions.
+    """
+    asked = getattr(client, "partitions", ()) if client is not None else asked_partitions(url, None)[1]
+    if asked:
+        raise not_merged("a worker")
+
+
+def only_for_one(name: str) -> NoReturn:
+    """Refuse what a client of one instance has inside.
+
+    Raises:
+        AttributeError: it is an attribute that Python or a tool asks for. DefinitionError: it is a part of a client.
+    """
+    if name.startswith("__") or name not in ("_connection", "_managed", "_core"):
+        raise AttributeError(name)
+    raise not_merged("a worker, a command or a service that works on parts of a client")
+
+
+def refuse_the_rest(kind: _Kind, whole: type, *, prefix: str = "") -> _Kind:
+    """Have a class refuse all public calls of the class that it stands for and does not have itself."""
+    for name, value in list(vars(whole).items()):
+        if not name.startswith("_") and callable(value) and name not in vars(kind):
+            setattr(kind, name, _refusing(f"{prefix}{name}"))
+    return kind
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise not_merged(name)
+
+    return refuse
+
+
+def divided(max_backlog: object, partitions: int) -> list[int]:
+    """Divide a backlog: each partition gets its share in whole messages.
+
+    Raises:
+        DefinitionError: there are more partitions than messages, or more than one subscription reads.
+    """
+    if partitions > _READ:
+        raise DefinitionError(
+            f"a subscription to an instance with {partitions} partitions: it reads at most {_READ} yet, with a "
+            "connection for each; allowed: subscriptions of clients of single ones, Client(address, instance=name) for "
+            "each name of client.partitions"
+        )
+    if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < partitions:
+        raise DefinitionError(
+            f"max_backlog={shown(max_backlog)}: it is divided over the {partitions} partitions, and each needs room "
+            f"for one message; allowed is a whole number from {partitions}"
+        )
+    share, left = divmod(max_backlog, partitions)
+    return [share + (number < left) for number in range(partitions)]
+
+
+def by_partition(
+    partitions: Sequence[Partition], bookmarks: Iterable[Bookmark | str] | str
+) -> list[tuple[int, list[Bookmark | str]]]:
+    """Sort bookmarks by the partitions whose messages they name: the numbers of these, and the bookmarks of each.
+
+    Raises:
+        DefinitionError: one is none, is of a publisher, or of a message of no partition.
+    """
+    given = (
+        split_bookmarks(bookmarks) if isinstance(bookmarks, str) else list_of("bookmarks", bookmarks, "['a~b.c~1-0']")
+    )
+    numbers = {each.instance: each.number for each in partitions}
+    found: dict[int, list[Bookmark | str]] = {}
+    for text in given:
+        bookmark = Bookmark.parse(text)
+        if isinstance(bookmark, PublisherBookmark):
+            raise not_merged(f"bookmark {text!r}, which names a publisher's message,")
+        instance = bookmark.origin.rpartition(".")[0]
+        if instance not in numbers:
+            raise DefinitionError(f"bookmark {str(text)!r} is of instance {instance!r}, which is no partition here")
+        found.setdefault(numbers[instance], []).append(text)
+    return sorted(found.items())
+
+
+def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
+    """Put together what was put back in several partitions."""
+    targets: Counter[str] = Counter()
+    for part in parts:
+        targets.update(part.targets)
+    refusals = [each for part in parts for each in part.refusals]
+    return Redriven.of(targets, sum(part.refused for part in parts), refusals[:1_000])
+
+
+def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+    """Sort letters of several partitions by the time at which they were recorded."""
+    return sorted(letters, key=lambda letter: tuple(map(int, letter.bookmark.id.split("-"))))
+
+
+class PartitionFailures:
+    """The failures of partitions that a subscription reads: while some can be read, it goes on with those.
+
+    Args:
+        partitions: how many there are.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._of: dict[int, BaseException] = {}
+
+    def note(self, number: int, failure: BaseException | None) -> None:
+        """Note how reading a partition has ended last."""
+        if failure is None:
+            self._of.pop(number, None)
+            return
+        if _is_passing(failure) and number not in self._of:
+            _log.warning("partition %d cannot be read, the others are: %s", number, failure)
+        self._of[number] = failure
+
+    def check(self) -> None:
+        """Raise what ends a call: any failure but that a server is away, or that all are.
+
+        Raises:
+            Unavailable: no partition can be read. AmpsqError: as of reading one.
+        """
+        for failure in list(self._of.values()):
+            if not _is_passing(failure) or len(self._of) >= self._partitions:
+                self._of.clear()
+                raise failure
+
+
+def _is_passing(failure: BaseException) -> bool:
+    return isinstance(failure, Unavailable) and not failure.is_lasting

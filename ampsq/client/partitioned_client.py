@@ -1,0 +1,399 @@
+"""The client of all partitions of an instance, for threads: a client of each, and what joins them.
+
+`ampsq.client.async_partitioned_client` is made from this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Never
+
+from ampsq.base.addresses import join_addresses
+from ampsq.base.errors import (
+    AmpsqError,
+    Closed,
+    DefinitionError,
+    NotPermitted,
+    Rejected,
+    StaleDefinitions,
+)
+from ampsq.base.partitions import Partition, asked_partitions, check_key_function, partitions_of
+from ampsq.base.suggestions import misplaced
+from ampsq.catalog.apply import RACES
+from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
+from ampsq.client.admin import Admin
+from ampsq.client.client import Client
+from ampsq.client.partition_rules import (
+    by_partition,
+    divided,
+    not_merged,
+    only_for_one,
+    refuse_the_rest,
+)
+from ampsq.client.partitioned_admin import PartitionedAdmin
+from ampsq.client.partitioned_subscription import PartitionedSubscription
+from ampsq.protocol.encoding import check_batches
+from ampsq.publishing.deduplication import DeduplicationWindow
+from ampsq.publishing.envelope import refuse_publish_arguments
+from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
+from ampsq.queues.handlers import check_handler
+from ampsq.topics.subscription_spec import refuse_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.catalog.apply import Outcome
+    from ampsq.client.publisher import Publisher
+    from ampsq.definitions.queue import Definition
+    from ampsq.protocol.reads.server import Server
+    from ampsq.queues.subscription import Message, Subscription
+    from ampsq.transport.connection_state import ConnectionEvent
+
+__all__ = ["PartitionedClient"]
+
+_log = logging.getLogger("ampsq")
+
+
+class PartitionedClient(Client):
+    """A client of all partitions of an instance; `Client` makes it where partitions are asked for.
+
+    Args:
+        url: as of `Client`.
+        instance: the name of the instance.
+        partitions: how many it has, where the address does not say it.
+        options: as of `Client`, those of the client of each partition.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        instance: str | None = None,
+        partitions: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._url, total = asked_partitions(url, partitions)
+        if self._url is not None and "#" in join_addresses(self._url):
+            raise DefinitionError(
+                "an instance with partitions has no other one to go on at yet; allowed: addresses without #, and its "
+                "name as instance="
+            )
+        self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        self._all, self._options = partitions_of(self._name, total or 0), options
+        self._choice = PartitionChoice(len(self._all))
+        self._subscriptions: list[PartitionedSubscription] = []
+        self._clients: list[Client] = []
+        self._merged_admin = PartitionedAdmin(self, self._all, self._define)
+        self._open()
+
+    def _open(self) -> None:
+        """Open the clients of all partitions, and finish what was half defined."""
+        register = self._open_at(Partition.register(self._name, len(self._all)))
+        try:
+            for each in self._all:
+                self._clients.append(self._open_at(each))
+            # Who may not define leaves it to who may.
+            with contextlib.suppress(NotPermitted):
+                self._finish_definitions()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            register.close()
+
+    def _open_at(self, partition: Partition) -> Client:
+        return Client._at(partition, self._url, self._options)  # noqa: SLF001  (our own)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name} in {len(self._all)} partitions>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            if name == "_connection":
+                only_for_one(name)
+            raise misplaced(self, name, "admin", Admin)
+
+    @property
+    def clients(self) -> list[Client]:
+        """The clients of the partitions, for those calls that are merged.
+
+        Raises:
+            Closed: it is not open.
+        """
+        if len(self._clients) < len(self._all):
+            raise Closed("this client is not open")
+        return self._clients
+
+    def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.add_connection_state_listener`; it hears of each partition's connection, perhaps at once."""
+        for each in self.clients:
+            each.add_connection_state_listener(listener)
+
+    def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.remove_connection_state_listener`."""
+        for each in self.clients:
+            each.remove_connection_state_listener(listener)
+
+    @property
+    def url(self) -> str:
+        """The server's address, or the addresses, with commas between."""
+        return self.clients[0].url
+
+    @property
+    def server(self) -> Server:
+        """The server of the first partition as it was at connect."""
+        return self.clients[0].server
+
+    @property
+    def instance(self) -> str:
+        """The instance's name."""
+        return self._name
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The names of its partitions, each of which is an instance of its own."""
+        return tuple(each.instance for each in self._all)
+
+    @property
+    def origin(self) -> str:
+        """Refuse to name one origin: messages have that of their partition."""
+        raise not_merged("origin")
+
+    @property
+    def admin(self) -> PartitionedAdmin:
+        """The administrative calls, as far as they are merged; see `Admin`."""
+        return self._merged_admin
+
+    # -- definitions
+
+    def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
+        """Define topics, queues and dead-letter actions in all partitions, or change them; see `Client.apply`.
+
+        A client that dies meanwhile leaves it half done; the next one that opens the instance, or defines something in
+        it, finishes it.
+        """
+        return self._define(definitions, ())
+
+    def _define(
+        self, definitions: Sequence[Definition], removed: Sequence[Definition]
+    ) -> list[tuple[Definition, Outcome]]:
+        """Define and remove in all partitions, one version behind the other."""
+        check_definable([*definitions, *removed])
+        first = self.clients[0]
+        for _ in range(RACES):
+            intent = self._finish_definitions()
+            # What one partition refuses is refused before any has it.
+            plans = [each.admin.plan(*definitions, removing=removed) for each in self.clients]
+            outcomes = merged_outcomes(plans)
+            if not removed and all(outcome == "unchanged" for _, outcome in outcomes):
+                return outcomes
+            try:
+                intent = first._store.run(intent.begin(definitions, removed))  # noqa: SLF001  (our own)
+            except StaleDefinitions:
+                continue
+            self._carry_out(intent)
+            return outcomes
+        raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
+
+    def _finish_definitions(self) -> Intent:
+        """Make the last version so in all partitions; gives it."""
+        first = self.clients[0]
+        intent = first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+        if intent.is_done:
+            return intent
+        try:
+            self._carry_out(intent)
+        except (Rejected, DefinitionError) as refusal:
+            # What is defined next stands in its place, in all partitions.
+            _log.warning("%r: version %d of what is defined is not in all: %s", self, intent.version, refusal)
+        return first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+
+    def _carry_out(self, intent: Intent) -> None:
+        first = self.clients[0]
+        # Where a partition has a later version, somebody else has finished this one before.
+        with contextlib.suppress(StaleDefinitions):
+            for each in self.clients:
+                each._store.run(each._session.make_so(intent))  # noqa: SLF001  (our own)
+            first._store.run(intent.end())  # noqa: SLF001  (our own)
+
+    # -- publishing
+
+    def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        within: timedelta | float | str | None = None,
+        key: str | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record one message in the partition of its key, group or deduplication ID, or in turn.
+
+        See `Client.publish`.
+        """
+        if unknown:
+            refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
+        client = self.clients[self._choice.of(key, group, deduplication_id)]
+        return client.publish(
+            topic,
+            data,
+            headers=headers,
+            expiration=expiration,
+            delay=delay,
+            at=at,
+            group=group,
+            deduplication_id=deduplication_id,
+            within=within,
+        )
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        batch: int = 100,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        group: str | None = None,
+        deduplication_id: Callable[[Any], str | None] | None = None,
+        within: timedelta | float | str | None = None,
+        key: Callable[[Any], str] | None = None,
+        **unknown: Never,
+    ) -> Sequence[Bookmark]:
+        """Record many messages; see `Client.publish_many`.
+
+        With a key, a group or deduplication IDs, messages are gathered for each partition: up to `batch` of them, or
+        for 50 ms of waiting for more. Without, whole batches go to the partitions in turn.
+        """
+        if unknown:
+            refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
+        check_key_function(key)
+        DeduplicationWindow.of_many(deduplication_id, within)
+        check_batches(messages, batch)
+        batches = PartitionedBatches(self._choice, batch, key=key, name=group, id_of=deduplication_id)
+        with batches.telling():
+            for each in batches.cut(messages):
+                with batches.sending(each):
+                    recorded = self.clients[each.partition].publish_many(
+                        topic,
+                        each.messages,
+                        batch=batch,
+                        headers=headers,
+                        expiration=expiration,
+                        delay=delay,
+                        at=at,
+                        group=group,
+                        deduplication_id=deduplication_id,
+                        within=within,
+                    )
+                    batches.note(each, recorded)
+        return batches.recorded
+
+    # -- queues
+
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Message], object] | None = None,
+        publisher: Publisher | None = None,
+        **unknown: Never,
+    ) -> Subscription:
+        """Subscribe to a queue of all partitions; see `Client.subscribe`.
+
+        `max_backlog` is divided: each partition has its share, in whole messages, so it is at least the number of
+        partitions, of which a subscription reads 64 at most. They are served in turn. Fairness, groups, filters and
+        priorities are those of each partition.
+        """
+        if unknown:
+            refuse_arguments("subscribe", name, unknown)
+        if publisher is not None:
+            raise not_merged("subscribe(publisher=...)")
+        check_handler(on_message, awaits=False)
+        shares = divided(max_backlog, len(self._all))
+        return self._subscribe(name, shares, filter, on_message, renew=renew)
+
+    def _subscribe(
+        self,
+        name: str,
+        shares: list[int],
+        text: str | None,
+        on_message: Callable[[Message], object] | None,
+        *,
+        renew: bool,
+    ) -> Subscription:
+        parts: list[Subscription] = []
+        try:
+            for client, share in zip(self.clients, shares, strict=True):
+                parts.append(client.subscribe(name, max_backlog=share, filter=text, renew=renew))
+        except BaseException:
+            for part in parts:
+                with contextlib.suppress(AmpsqError):
+                    part.close()
+            raise
+        made = PartitionedSubscription(parts, self._subscriptions.remove)
+        self._subscriptions.append(made)
+        if on_message is not None:
+            made.run(on_message)
+        return made
+
+    def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        option: str = "ack",
+        *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        reason: str | None = None,
+        dry_run: bool = False,
+        publisher: Publisher | None = None,
+    ) -> int:
+        """Settle messages of a queue of all partitions, by bookmark or filter; see `Client.ack`.
+
+        Partitions do it one after the other: where one refuses, those before have done it.
+        """
+        if publisher is not None:
+            raise not_merged("ack(publisher=...)")
+        if bookmarks is None or filter is not None:
+            settled = [
+                each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run)
+                for each in self.clients
+            ]
+            return sum(settled)
+        settled = [
+            self.clients[number].ack(queue, some, option, reason=reason, dry_run=dry_run)
+            for number, some in by_partition(self._all, bookmarks)
+        ]
+        return sum(settled)
+
+    def close(self) -> None:
+        """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
+        failures: list[AmpsqError] = []
+        clients, self._clients = self._clients, []
+        closing: list[PartitionedSubscription | Client] = [*self._subscriptions, *clients]
+        for each in closing:
+            try:
+                each.close()
+            except AmpsqError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+refuse_the_rest(PartitionedClient, Client)

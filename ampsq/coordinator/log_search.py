@@ -1,0 +1,68 @@
+"""Searching a server's keys for logs of topics that nobody defined: a plain XADD made them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ampsq.protocol.reads.duties import scan_all_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ampsq.protocol.reads.duties import AllLogsScan
+    from ampsq.protocol.request import Call
+    from ampsq.transport.store import Store
+
+__all__ = ["LogSearch"]
+
+#: Keys of one step, and steps a look while the number of keys changes.
+_KEYS: Final = 1_000
+_STEPS: Final = 5
+#: Looks from one search to the next while the number of keys is the same: a log may have come as another key went.
+_LOOKS: Final = 5
+
+
+class LogSearch:
+    """The search, in steps: at every look while the server has other keys than before, else now and then.
+
+    Args:
+        store: on the server.
+        found: called with instance and topic of each log, also of those that are known.
+    """
+
+    def __init__(self, store: Store, found: Callable[[Sequence[tuple[str, str]]], None]) -> None:
+        self._store, self._found = store, found
+        self._cursor = "0"
+        # Keys of the server as they were counted last, and when the search began that is under way; -1: not counted.
+        self._keys = self._keys_searched = -1
+        self._looks = 0
+
+    def begin(self) -> list[Call[AllLogsScan]]:
+        """Return what a look asks; empty where it leaves the keys alone. The reply is for `go_on`."""
+        self._looks += 1
+        if self._cursor == "0" and self._keys == self._keys_searched >= 0 and self._looks % _LOOKS:
+            return []
+        return [self._step()]
+
+    def go_on(self, step: AllLogsScan | None, keys: int) -> None:
+        """Take in what a look was answered, and search on where there is reason to.
+
+        Args:
+            step: the reply to what `begin` gave; None: that was nothing.
+            keys: how many the server has now; -1: that is not known.
+        """
+        has_changed, self._keys = keys < 0 or keys != self._keys, keys
+        if step is None and not has_changed:
+            return
+        for _ in range(_STEPS if has_changed else 1):
+            step = self._store.call(self._step()) if step is None else step
+            self._cursor = step.next
+            self._found(step.logs)
+            if self._cursor == "0":
+                return
+            step = None
+
+    def _step(self) -> Call[AllLogsScan]:
+        if self._cursor == "0":
+            self._keys_searched = self._keys
+        return scan_all_logs(self._cursor, _KEYS)

@@ -1,0 +1,134 @@
+"""Messages of one `publish_many`, cut into batches of one partition each."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import ServerFull, Unavailable
+from ampsq.base.partitions import partition_of_key
+from ampsq.publishing import partitioned_batches
+from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
+
+
+def batches_of(total=4, size=3, **options):
+    given = {"key": None, "name": None, "id_of": None} | options
+    return PartitionedBatches(PartitionChoice(total), size, **given)
+
+
+def test_messages_without_a_name_go_to_the_partitions_in_turn_by_whole_batches():
+    cut = list(batches_of().cut(range(14)))
+
+    assert [(each.partition, each.messages) for each in cut] == [
+        (0, [0, 1, 2]),
+        (1, [3, 4, 5]),
+        (2, [6, 7, 8]),
+        (3, [9, 10, 11]),
+        (0, [12, 13]),
+    ]
+    assert cut[4].places == [12, 13]
+
+
+def test_each_key_is_in_one_partition_in_order_and_batches_are_full():
+    messages = [(f"k{number % 7}", number) for number in range(1000)]
+
+    cut = list(batches_of(size=50, key=lambda message: message[0]).cut(iter(messages)))
+
+    by_key = {}
+    for batch in cut:
+        assert len(batch.messages) <= 50
+        for key, number in batch.messages:
+            assert batch.partition == partition_of_key(key, 4)
+            by_key.setdefault(key, []).append(number)
+    assert by_key == {f"k{key}": list(range(key, 1000, 7)) for key in range(7)}
+    # Each partition has one batch that is not full, its last one, at most.
+    for partition in range(4):
+        assert all(len(each.messages) == 50 for each in [each for each in cut if each.partition == partition][:-1])
+    assert sorted(place for batch in cut for place in batch.places) == list(range(1000))
+
+
+def test_the_group_chooses_where_no_key_does_and_the_deduplication_id_where_neither_does():
+    by_key = list(batches_of(key=str, name="g", id_of=lambda _: "i").cut([17]))
+    by_group = list(batches_of(name="g", id_of=lambda _: "i").cut([17]))
+    by_id = list(batches_of(id_of=lambda _: "i").cut([17]))
+
+    assert [by_key[0].partition, by_group[0].partition, by_id[0].partition] == [
+        partition_of_key("17", 4),
+        partition_of_key("g", 4),
+        partition_of_key("i", 4),
+    ]
+
+
+def test_what_is_gathered_is_sent_where_messages_are_long_in_coming(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(partitioned_batches.time, "monotonic", lambda: now[0])
+
+    def slowly():
+        for number in range(4):
+            yield f"{number}"
+            now[0] += 0.03
+
+    cut = batches_of(total=1000, key=str).cut(slowly())
+
+    # The first one is sent when the third one has come, 60 ms behind it, not at the end.
+    assert next(cut).messages == ["0"]
+    assert now[0] == pytest.approx(0.06)
+
+
+def test_the_time_that_sending_takes_cuts_no_batch(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(partitioned_batches.time, "monotonic", lambda: now[0])
+    cut = []
+    for batch in batches_of(total=4, size=10, key=str).cut(range(400)):
+        cut.append(batch)
+        now[0] += 1.0
+
+    assert sum(len(each.messages) < 10 for each in cut) <= 4
+
+
+def test_no_more_is_gathered_than_may_be_held(monkeypatch):
+    monkeypatch.setattr(partitioned_batches, "_HELD", 20)
+    seen, sent = [0], 0
+
+    def counted():
+        for number in range(200):
+            seen[0] += 1
+            yield number
+
+    for batch in batches_of(total=1000, size=100, key=str).cut(counted()):
+        assert seen[0] - sent <= 20
+        sent += len(batch.messages)
+    assert sent == 200
+
+
+def test_an_error_tells_which_messages_are_recorded_wherever_they_are():
+    batches = batches_of(size=2)
+
+    def publish():
+        for batch in batches.cut(range(6)):
+            with batches.sending(batch):
+                if batch.partition == 2:
+                    raise ServerFull("full")
+                batches.note(batch, [Bookmark(f"t~p.{batch.partition}~{place}-0") for place in batch.places])
+
+    with pytest.raises(ServerFull, match="4 messages of this publish_many are recorded") as raised, batches.telling():
+        publish()
+    assert [str(each) for each in raised.value.published] == ["t~p.0~0-0", "t~p.0~1-0", "t~p.1~2-0", "t~p.1~3-0"]
+
+
+@pytest.mark.parametrize(("before", "may_have_run"), [(0, False), (1, True)])
+def test_an_error_may_have_run_where_a_batch_is_recorded_or_its_own_may_be(before, may_have_run):
+    batches = batches_of(size=1)
+    lost = Unavailable("away")
+    lost.may_have_run = False
+
+    def publish():
+        for number, batch in enumerate(batches.cut(range(2))):
+            with batches.sending(batch):
+                if number == before:
+                    raise lost
+                batches.note(batch, [Bookmark("t~p.0~1-0")])
+
+    with pytest.raises(Unavailable) as raised, batches.telling():
+        publish()
+    assert raised.value.may_have_run is may_have_run
