@@ -46,6 +46,7 @@ Examples:
   ampsq publish executions '{"35": "8", "55": "IBM"}'
   ampsq publish orders '{"id": 2}' --expiration 10m --delay 30s
   ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
+  ampsq publish orders '{"id": 4}' --group alice
   ampsq publish orders --file orders.jsonl.gz
   tail -f orders.jsonl | ampsq publish orders -
   ampsq publish orders '{"id": 1, "price": 13}' --delta   # of a topic with a key: what changes of its record
@@ -76,6 +77,7 @@ _GZIP: Final = b"\x1f\x8b"
 )
 @click.option("--delay", type=INTERVAL, metavar="INTERVAL", help="How long until it is delivered; default at once.")
 @click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
+@click.option("--group", metavar="GROUP", help="The group in queues with groups; default what their group_by gives.")
 @click.option("--publisher", metavar="NAME", help="Number the messages under this name: recorded once each.")
 @click.option(
     "--store", type=FILE, metavar="FILE", help="Keep messages here until they are persisted, and send them again."
@@ -100,6 +102,7 @@ def publish(
     expiration: Interval | None,
     delay: Interval | None,
     at: str | None,
+    group: str | None,
     text: bool,
     publisher: str | None,
     store: str | None,
@@ -114,8 +117,10 @@ def publish(
     persisted, also what an earlier run has left in the file, and prints sequences instead of bookmarks.
     """
     _check_choice(message, file, expiration, delay, at, delta=delta)
+    if delta and group is not None:
+        raise click.UsageError("--delta and --group exclude each other")
     _check_store(publisher, store, persisted)
-    said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at))
+    said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at), group)
     refused = _Refused()
 
     @contextlib.contextmanager
@@ -215,6 +220,7 @@ class _MessageOptions(NamedTuple):
     expiration: Interval | None
     delay: Interval | None
     at: datetime | None
+    group: str | None
 
 
 def _parse_time(text: str | None) -> datetime | None:

@@ -63,3 +63,24 @@ def test_weights_are_shown_where_there_are_some(defined):
             head, *rows = defined("groups", "fair").out.splitlines()
     assert head.split()[-1] == "weight"
     assert {row.split()[0]: row.split()[-1] for row in rows} == {"a": "4", "b": "1"}
+
+
+@pytest.mark.parametrize("lines", [False, True], ids=["one message", "lines of a file"])
+def test_a_message_is_published_in_a_group_that_its_body_does_not_say(defined, tmp_path, lines):
+    with defined.client() as client:
+        client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g", max_per_subscription_backlog=9))
+        path = tmp_path / "letters.txt"
+        path.write_text("hello\n")
+        what = ["--file", str(path)] if lines else ["hello"]
+
+        defined("publish", "letters", *what, "--text", "--group", "alice")
+
+        with client.subscribe("mail", max_backlog=9) as messages:
+            message = messages.get(10)
+            assert (message.data, message.group) == (b"hello", "alice")
+            message.ack()
+
+
+def test_a_delta_is_published_in_no_group(defined):
+    refused = defined("publish", "letters", "{}", "--delta", "--group", "alice", code=2)
+    assert "--delta and --group exclude each other" in refused.err
