@@ -37,7 +37,7 @@ Examples:
   ampsq topics --json | jq -c 'select(.pinned) | {topic, pinned_by, pinned, state, kept}'
 """
 _COLUMNS: Final = (
-    "topic", "messages", "bytes", "recorded", "first", "last", "queues", "retention", "key", "records", "kept",
+    "topic", "messages", "bytes", "first", "last", "queues", "retention", "key", "records", "recorded", "kept",
     "pinned_by", "pinned", "state",
 )  # fmt: skip
 

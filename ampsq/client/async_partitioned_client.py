@@ -210,17 +210,19 @@ class AsyncPartitionedClient(AsyncClient):
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
     async def _finish_definitions(self) -> Intent:
-        """Make the last version so in all partitions; gives it."""
-        first = self.clients[0]
-        intent = await first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
-        if intent.is_done:
-            return intent
-        try:
-            await self._carry_out(intent)
-        except (Rejected, DefinitionError) as refusal:
-            # What is defined next stands in its place, in all partitions.
-            _log.warning("%r: version %d of what is defined is not in all: %s", self, intent.version, refusal)
-        return await first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+        """Make the last version so in all partitions; gives it. Others may have begun a further one meanwhile."""
+        first, refused = self.clients[0], 0
+        for _ in range(RACES):
+            intent = await first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+            if intent.is_done or intent.version == refused:
+                return intent
+            try:
+                await self._carry_out(intent)
+            except (Rejected, DefinitionError) as refusal:
+                # What is defined next stands in its place, in all partitions.
+                _log.warning("%r: version %d of what is defined is not in all: %s", self, intent.version, refusal)
+                refused = intent.version
+        raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
     async def _carry_out(self, intent: Intent) -> None:
         first = self.clients[0]

@@ -201,17 +201,19 @@ class PartitionedClient(Client):
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
     def _finish_definitions(self) -> Intent:
-        """Make the last version so in all partitions; gives it."""
-        first = self.clients[0]
-        intent = first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
-        if intent.is_done:
-            return intent
-        try:
-            self._carry_out(intent)
-        except (Rejected, DefinitionError) as refusal:
-            # What is defined next stands in its place, in all partitions.
-            _log.warning("%r: version %d of what is defined is not in all: %s", self, intent.version, refusal)
-        return first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+        """Make the last version so in all partitions; gives it. Others may have begun a further one meanwhile."""
+        first, refused = self.clients[0], 0
+        for _ in range(RACES):
+            intent = first._store.run(Intent.read(first.instance))  # noqa: SLF001  (our own)
+            if intent.is_done or intent.version == refused:
+                return intent
+            try:
+                self._carry_out(intent)
+            except (Rejected, DefinitionError) as refusal:
+                # What is defined next stands in its place, in all partitions.
+                _log.warning("%r: version %d of what is defined is not in all: %s", self, intent.version, refusal)
+                refused = intent.version
+        raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
     def _carry_out(self, intent: Intent) -> None:
         first = self.clients[0]

@@ -30,14 +30,17 @@ def test_a_difference_is_named_mended_and_gone(defined):
     first = damage(defined)
     done = defined("check", "work", code=1)
     assert done.out.splitlines()[1:] == [
-        "  ahead_unsettled: 1 messages are noted as settled before they were read, and the journal does not say so",
+        (
+            "  ahead_unsettled: 1 messages are marked as settled before the queue read them, and the journal has no such "
+            "entry"
+        ),
         f"    {first}",
     ]
     (found,) = defined("check", "work", "--json", code=1).json
     assert (found["differences"][0]["name"], found["differences"][0]["bookmarks"]) == ("ahead_unsettled", [first])
     done = defined("check", "work", "--repair")
     assert done.out.startswith("work: mended; ")
-    assert "; the notes were removed; they are read in their turn" in done.out
+    assert "; the marks were removed; the queue reads these messages in their turn" in done.out
     assert "clean" in defined("check", "work").out
 
 

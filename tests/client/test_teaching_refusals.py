@@ -45,7 +45,13 @@ def test_an_administrative_call_of_the_client_itself_is_refused_with_where_it_is
         ("ack_conflation", r"client\.publisher\(NAME, store=\.\.\., ack_conflation=\.\.\.\) has it"),
         ("on_failed_write", r"client\.publisher\(NAME, store=\.\.\., on_failed_write=\.\.\.\) has it"),
         ("on_persisted", r"client\.publisher\(NAME, store=\.\.\., on_persisted=\.\.\.\) has it"),
-        ("hearbeat", "allowed: url, instance, ack_timeout, retry_timeout, heartbeat, data_dir, appendfsync, transport"),
+        (
+            "hearbeat",
+            (
+                "allowed: url, instance, partitions, ack_timeout, retry_timeout, heartbeat, data_dir, appendfsync, "
+                "transport"
+            ),
+        ),
     ],
 )
 def test_what_the_constructor_does_not_have_is_refused_with_the_call_that_has_it(kind, argument, where):
@@ -151,7 +157,7 @@ def test_an_instance_beside_whose_keys_somebody_made_one_of_the_bare_name_is_not
             pass
 
     for refused in (lambda: Client(url, instance=name), lambda: asyncio.run(opened())):
-        with pytest.raises(SlotKeyTaken, match=r"^The server has a key named '\{.*\}': .* rename or remove it$"):
+        with pytest.raises(SlotKeyTaken, match=r"^The server has a key named '\{.*\}', and .* rename or remove it$"):
             refused()
     client._store.redis.delete(f"{{{name}}}")
     with Client(url, instance=name):

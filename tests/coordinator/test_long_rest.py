@@ -69,6 +69,7 @@ def test_an_entry_of_others_is_delivered_within_a_second(own, plain):
         got = []
         reading = threading.Thread(target=lambda: got.append(messages.get(20)))
         reading.start()
+        # What subscribing wakes is over by then; after it the instance rests long again.
         time.sleep(0.5)
         eventually(lambda: all_rest(plain))
         # When a plain XADD writes an entry

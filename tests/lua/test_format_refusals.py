@@ -174,10 +174,11 @@ def test_news_are_read_of_no_instance_of_another_format_and_of_all_others(world,
     world.store.redis.hset(other, mapping={"format": FORMAT, "catalog": "7"})
     world.mark()
     try:
-        _, *news = world.run(
+        _, keys, *news = world.run(
             "read_news", 1_000, 1, world.store.instance, "1", "1", "", 0, 0, "other", "6", "1", " ", 0, 0
         )
         assert news == [[1, -1, "lost"], [2, -1, "catalog"]]
+        assert keys == world.store.redis.dbsize()
         assert world.changes() == {}
     finally:
         world.store.redis.delete(other)

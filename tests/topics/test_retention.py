@@ -93,7 +93,7 @@ def test_topics_tell_their_retention_and_what_they_hold(client):
     assert facts.pop("bytes") > 500
     assert facts == {
         "messages": 2, "first": first, "last": last, "queues": ["work"], "kept": 0, "pinned_by": None, "pinned": None,
-        "state": "", "key": [], "records": 0,
+        "state": "", "key": [], "records": 0, "recorded": 2,
         "retention": {"retention_age": "90m", "retention_size": 2**30, "retention_unsettled": "discard"},
     }  # fmt: skip
 
