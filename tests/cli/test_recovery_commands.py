@@ -31,8 +31,8 @@ def test_a_difference_is_named_mended_and_gone(defined):
     done = defined("check", "work", code=1)
     assert done.out.splitlines()[1:] == [
         (
-            "  ahead_unsettled: 1 messages are marked as settled before the queue read them, and the journal has no such "
-            "entry"
+            "  ahead_unsettled: 1 messages are marked as settled before the queue read them, and the journal has no "
+            "such entry"
         ),
         f"    {first}",
     ]
