@@ -125,7 +125,8 @@ def test_with_a_publisher_nothing_is_recorded_behind_a_refused_batch(valkey, cli
 def test_a_message_that_cannot_be_encoded_leaves_those_of_the_batches_before_it(valkey, client, instance, publish_many):
     with pytest.raises(DefinitionError, match="the first 40 messages of this publish_many are recorded") as raised:
         publish_many(valkey.url, instance, [*range(45), object()])
-    assert [recorded(client)[bookmark] for bookmark in raised.value.published] == list(range(40))
+    found = recorded(client)
+    assert [found[bookmark] for bookmark in raised.value.published] == list(range(40))
 
 
 def test_what_the_messages_raise_is_raised_when_all_before_is_recorded(valkey, client, instance, publish_many):
