@@ -203,7 +203,7 @@ def test_the_header_tells_brand_instance_and_pages_apart_and_leads_to_other_inst
         assert header[0].strip() == "ampsq"
         assert page.title() == f"Queues · {other.instance} · ampsq console"
         expect(page.get_by_role("navigation", name="Main").get_by_role("link")).to_have_text(
-            ["Overview", "Queues", "Dead letters", "Replication", "Actions"]
+            ["Overview", "Queues", "Topics", "Dead letters", "Replication", "Actions"]
         )
 
 

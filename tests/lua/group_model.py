@@ -22,6 +22,8 @@ class Message:
     def __init__(self, place, group):
         self.ref, self.group, self.state = place, group, "waiting"
         self.deliveries, self.is_failed, self.lease = 0, False, None
+        # Whether it waited and held its group when that was released: then it still goes before others of the group.
+        self.stands_first = False
         self.is_read = self.is_scheduled = False
 
     @property
@@ -85,7 +87,8 @@ class GroupedHistory:
             if group in self.stopped:
                 continue
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
-            first = [m for m in messages if m.is_failed] if failed else messages
+            in_order = sorted(messages, key=lambda message: not message.stands_first)
+            first = [m for m in messages if m.is_failed] if failed else in_order
             most = self.concurrency - len(self.leased_of(group))
             found += first[: max(min(most, 1) if self.choice != "first" else most, 0)]
         return sorted(found, key=self.place)
@@ -169,7 +172,7 @@ class GroupedHistory:
                 self.check_turn(message, allowed)
             elif is_exact:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
-            message.state, message.lease = "leased", str(token)
+            message.state, message.lease, message.stands_first = "leased", str(token), False
             message.deliveries += 1
             assert message.deliveries == int(leases[ref][2])
             assert message.group is None or len(self.leased_of(message.group)) <= self.concurrency
@@ -338,6 +341,7 @@ class GroupedHistory:
             self.stopped.discard(group)
             for message in self.messages.values():
                 if message.group == group:
+                    message.stands_first = message.is_failed and message.state == "waiting"
                     message.is_failed = False
 
     def drain(self):
