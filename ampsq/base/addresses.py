@@ -13,6 +13,8 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Final, Literal, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -174,6 +176,8 @@ def _check_plain(url: str) -> None:
     """Raise `ValueError` for what redis-py cannot read, leaves out without a word, or cannot look up."""
     redis.connection.parse_url(url)
     parts = urlsplit(url)
+    for name in dict(parse_qsl(parts.query, keep_blank_values=True)):
+        _check_option(parts.scheme, name)
     database = unquote(parts.path).strip("/")
     if parts.scheme != "unix" and database and not database.isdecimal():
         raise ValueError(f"{database!r} is no number of a database, as in redis://HOST:6379/2")
@@ -181,6 +185,25 @@ def _check_plain(url: str) -> None:
         (parts.hostname or "").encode("idna")
     except UnicodeError as error:
         raise ValueError(f"{parts.hostname!r} is no name of a host") from error
+
+
+def _check_option(scheme: str, name: str) -> None:
+    if name == "partitions":
+        raise ValueError(
+            "partitions= is for Client and AsyncClient alone; commands and services take the address without it, and "
+            "work at one partition, by its name as instance"
+        )
+    if name not in _known_options(scheme):
+        raise ValueError(f"unknown option {name!r}; allowed are those of redis-py for {scheme}://, as socket_timeout=5")
+
+
+@cache
+def _known_options(scheme: str) -> frozenset[str]:
+    """Give the options that redis-py's connections of a scheme have: another one ends in a TypeError there."""
+    kind = {"rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}.get(scheme, redis.Connection)
+    takers = [redis.ConnectionPool, *(each for each in kind.__mro__ if each is not object)]
+    taken = {name for each in takers for name in signature(each).parameters}
+    return frozenset(taken - {"self", "args", "kwargs", "connection_kwargs"})
 
 
 def _netloc(host: str, port: int) -> str:

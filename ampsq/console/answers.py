@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ampsq.console.topic_lookups import TopicDetails
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
-    from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.topics.retention import TopicState
 
@@ -30,7 +29,6 @@ __all__ = [
     "details_facts",
     "json_answer",
     "letter_facts",
-    "publisher_facts",
     "queue_facts",
     "topic_facts",
     "wants_json",
@@ -117,7 +115,7 @@ def details_facts(name: str, found: TopicDetails, rates: tuple[float, float] | N
     """Tell all that the page of a topic shows."""
     return {
         **topic_facts(name, found.state, rates, is_view=found.view is not None), "readers": found.readers,
-        "publishers": [publisher_facts(each) for each in found.publishers], "definition": found.view,
+        "publishers": [each._asdict() for each in found.publishers], "definition": found.view,
         "records": [
             {"key": each.key, "bookmark": each.bookmark, "body": _body_facts(each.raw)} for each in found.rows
         ],
@@ -129,11 +127,6 @@ def details_facts(name: str, found: TopicDetails, rates: tuple[float, float] | N
         ],
         "wrong": found.wrong,
     }  # fmt: skip
-
-
-def publisher_facts(publisher: PublisherState) -> dict[str, object]:
-    """Tell what is known of a publisher."""
-    return publisher._asdict()
 
 
 def action_facts(state: ActionState) -> dict[str, object]:

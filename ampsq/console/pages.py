@@ -24,7 +24,6 @@ from ampsq.console.answers import (
     details_facts,
     json_answer,
     letter_facts,
-    publisher_facts,
     queue_facts,
     topic_facts,
     wants_json,
@@ -300,7 +299,7 @@ class Pages:
 
     def _publishers(self, request: Request) -> Response:
         found = self._observer.client(self._named(request)).admin.publishers()
-        told = {"publishers": [publisher_facts(each) for each in found]}
+        told = {"publishers": [each._asdict() for each in found]}
         return self._page(
             "publishers.html", request, told=told, title="Publishers", found=found[:_MOST], number=len(found)
         )

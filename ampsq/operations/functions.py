@@ -105,6 +105,6 @@ async def keep_functions() -> bool:
     try:
         await load_functions(again=False)
     except AmpsqError:
-        # Its memory or its disk is full, or it has too few replicas: it takes none now, and scripts do the same.
+        # Its memory or its disk is full, or it has too few replicas: it takes no functions now; scripts do the same.
         return False
     return True

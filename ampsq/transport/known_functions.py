@@ -51,7 +51,7 @@ class KnownFunctions:
     def is_due(self, verb: str) -> bool:
         """Count a call of a script, and return whether to ask for the text of its function before it: not for a few.
 
-        Whoever is told to does, so that nobody else is while the answer is on its way.
+        The caller that gets True asks the server. All others get False for a while, so that no other one asks.
         """
         at = self._look_at.get(verb)
         if at is None:

@@ -22,6 +22,11 @@ from ampsq.base.errors import DefinitionError
         ("redis://one..com:1", "'one..com' is no name of a host"),
         ("cluster://n1,n2..com", "'n2..com' is no name of a host"),
         ("redis://\udcff:1", "'\\udcff' is no name of a host"),
+        ("redis://h:1?foo=1", "unknown option 'foo'; allowed are those of redis-py for redis://"),
+        ("redis://h:1?ssl_certfile=x", "unknown option 'ssl_certfile'; allowed are those of redis-py for redis://"),
+        ("redis://h:1?kwargs=", "unknown option 'kwargs'"),
+        ("redis://h:1?partitions=4", "partitions= is for Client and AsyncClient alone; commands and services take"),
+        ("cluster://n1?partitions=4", "partitions= is for Client and AsyncClient alone"),
         ("redis://h:1,,", "behind a comma comes another address, with its scheme"),
         ("redis://h:1,g:2", "behind a comma comes another address, with its scheme"),
     ],
@@ -30,3 +35,18 @@ def test_an_address_that_is_wrong_says_why(text, reason):
     with pytest.raises(DefinitionError) as refusal:
         Endpoint.parse(text)
     assert f"address {text!r}: {reason}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://h:1?socket_timeout=5&db=2",
+        "redis://h:1?max_connections=9",
+        "rediss://h:1?ssl_ca_certs=/x&ssl_cert_reqs=none",
+        "unix:///tmp/s?db=1",
+        "cluster://n1,n2?protocol=3",
+        "sentinel://s1/orders?sentinel_password=x&socket_timeout=5",
+    ],
+)
+def test_an_address_may_have_the_options_of_redis_py(text):
+    assert Endpoint.parse(text).text == text

@@ -170,7 +170,7 @@ def test_who_waits_for_messages_is_not_slow_however_old_the_last_one_is(client):
     with client.subscribe_topic("orders", bookmark="epoch") as messages:
         assert data_of(pick_up(messages, 1)) == ["old"]
         assert messages.get("1500ms") is None
-        time.sleep(1.5)  # longer than the limit, and nobody asks
+        time.sleep(1.5)  # longer than the limit; meanwhile the consumer asks for no message
         client.publish("orders", "new")
         assert data_of(pick_up(messages, 1)) == ["new"]
 
