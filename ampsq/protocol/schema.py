@@ -520,9 +520,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "runs": Key(
             ":q:<queue>:runs", "zset",
-            "leases of messages of one topic that a subscription was given at once: topic, order of the first, its token, "
-            "how many, subscription, deadline, length in ms; behind a space where they are not neighbours in the log; "
-            "score 0; see lua/queues/lib/lease_runs",
+            "leases of messages of one topic that a subscription was given at once: topic, order of the first, its "
+            "token, how many, subscription, deadline, length in ms; behind a space where they are no neighbours in "
+            "the log; score 0; see lua/queues/lib/lease_runs",
             "take", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
         "run_refs": Key(

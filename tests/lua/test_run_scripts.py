@@ -289,6 +289,7 @@ def prioritised(world):
     world.queue("work", "orders", lease=5_000, priority="/n")
     # In the log 0 5 1 6 2 7 ..., so that each of both runs has messages on both sides of one of the other
     world.publish("orders", *(json.dumps({"n": number // 2 + 5 * (number % 2)}) for number in range(10)))
+
     def taken_by(subscription, wanted):
         return {json.loads(message.body)["n"]: message for message in world.take(subscription, wanted)}
 
