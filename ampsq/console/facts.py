@@ -372,7 +372,7 @@ class HistoryFacts(Facts):
 
 
 class ExplanationFacts(Facts):
-    """Why a message is where it is.
+    """An explanation of why a message is where it is.
 
     Attributes:
         queue: in which queue.

@@ -17,7 +17,7 @@ HOSTILE = "<script>window.hacked = 1</script>"
 
 @pytest.fixture
 def search(asked, client):
-    """What a text finds in the instance, or in all: ``search(text)``; each hit leads to a page that is there."""
+    """Find a text in the instance, or in all: ``search(text)``; each hit leads to a page that is there."""
 
     def find(text, *, everywhere=False):
         path = "/search" if everywhere else f"/i/{client.instance}/search"
