@@ -151,6 +151,8 @@ class _InstanceSearch:
 
     def hits(self) -> Iterator[SearchHit]:
         """Give all that matches; raises `AmpsqError`."""
+        # What is away is so before any flow is made, which would be left behind.
+        self._observer.client(self._instance)
         catalog = self._observer.run(self._instance, catalog_calls.KnownCatalog().read())
         yield from self._definitions(catalog)
         yield from self._links()

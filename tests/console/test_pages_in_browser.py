@@ -109,7 +109,7 @@ def world(client, serve, valkey, coordinate):
             for each, kind in (("ldn-1", "sync"), ("tok-1", "async"), (longer, "sync"))
         ),
     )
-    report_link(client, "ldn-1", losses=3, lost_at=1)
+    report_link(client, "ldn-1", losses=3, lost_at=int(client._store.redis.time()[0]) * 1000 - 120_000)
     report_link(client, "ldn-1", "in")
     report_link(client, longer, state="refused", reason="its clock is 12 s ahead of ours: set both clocks by NTP")
     asked = serve(valkey.url, [client.instance])
