@@ -1,4 +1,4 @@
-"""Queues with groups whose workers, coordinator and server are killed, by seeds: ``group_kills.py --seed 1 --seeds 30``.
+"""Queues with groups whose workers, coordinator and server are killed: ``group_kills.py --seed 1 --seeds 30``.
 
 A seed decides the queue's definition, the messages, who is killed and when. Each worker writes down when a handler
 starts and ends. The judge demands of each run: nothing is lost; no message of a group starts before the one ahead of
@@ -6,6 +6,7 @@ it is settled, where that is promised; no more of a group is in hands than `grou
 finds that the counts of groups are those of their leases; at the end nothing is left of any group.
 """
 
+# ruff: noqa: E402, T201  (imports behind a path; a command prints)
 from __future__ import annotations
 
 import argparse
@@ -20,6 +21,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+# As a program it finds what pytest finds for tests.
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from campaign import conftest
@@ -46,7 +48,7 @@ class Held:
         is_done: the handler ended, and did not cancel it.
     """
 
-    def __init__(self, group, number, start, end, is_done):  # noqa: PLR0917
+    def __init__(self, group, number, start, end, is_done):
         self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
 
 
