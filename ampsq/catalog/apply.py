@@ -115,6 +115,13 @@ def _grouping(queue: Queue) -> str:
     return f"{queue.group_concurrency} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
 
 
+def _rated(queue: Queue) -> str:
+    """Return the rates as lua/queues/lib/queue.lua takes them; "" without any."""
+    if queue.rate is None and queue.group_rate is None:
+        return ""
+    return " ".join(f"{round(rate.step, 6):.15g} {burst}" if rate else "0 0" for rate, burst in queue.rates)
+
+
 async def _nothing() -> None:
     """Check nothing."""
 
@@ -292,7 +299,7 @@ async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     recorded = records_deliveries(queue, map(Action.from_json, catalog.actions.values()))
     compiled = define_calls.CompiledQueue(
         _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
-        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration), _grouping(queue),
+        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration), _grouping(queue), _rated(queue),
     )  # fmt: skip
     version = await define_calls.define_queue(
         catalog.version, queue.name, text, compiled, target, places, subscriptions

@@ -88,6 +88,16 @@ CHANGES: Mapping[str, QueueChange] = {
         "For messages that fail from now on. With 'pass', messages that a failed one holds are delivered. A stopped "
         "group stays stopped.",
     ),
+    "rate": QueueChange("at-once", "For the next delivery; what was delivered before counts for it."),
+    "rate_burst": QueueChange("at-once", "For the next delivery; what was delivered before counts for it."),
+    "group_rate": QueueChange(
+        "at-once",
+        "For the next delivery of each group; which groups it lets go is found in bounded steps.",
+    ),
+    "group_rate_burst": QueueChange(
+        "at-once",
+        "For the next delivery of each group; which groups it lets go is found in bounded steps.",
+    ),
     "expiration": QueueChange(
         "at-once", "The new value holds for every waiting message, and for a leased one when it comes back."
     ),

@@ -40,6 +40,7 @@ __all__ = [
     "REQUESTS",
     "REST_HORIZON",
     "RETURNS_BYTES",
+    "RATE_STEP",
     "RETURNS_KEPT",
     "SORT_WORK",
     "TRIM_REFS",
@@ -63,6 +64,8 @@ KEY_WORK: Final = 80_000
 LONGEST_GROUP: Final = 255
 #: The largest weight of a group.
 MOST_WEIGHT: Final = 1_000
+#: Microseconds within which the tokens of a rate that come one after the other are waited for together.
+RATE_STEP: Final = 10_000
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.
