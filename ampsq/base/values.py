@@ -99,8 +99,6 @@ def _plain(value: object) -> str:
         return "nothing"
     if isinstance(value, Interval):
         return interval_text(value)
-    if isinstance(value, Rate):
-        return repr(value.text)
     if isinstance(value, timedelta) and value >= timedelta(0):
         return interval_text(value // timedelta(milliseconds=1))
     if isinstance(value, datetime):
@@ -311,6 +309,9 @@ class Rate:
     def usual_burst(self) -> int:
         """How many messages may come at once, if nobody says: those of a tenth of a second, at least 1."""
         return max(int(_USUAL_BURST / self.step), 1)
+
+    def __repr__(self) -> str:
+        return repr(self.text)
 
     def __str__(self) -> str:
         return self.text

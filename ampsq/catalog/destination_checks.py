@@ -64,7 +64,7 @@ def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Q
 
 
 def _check_own_order(queues: Iterable[Queue], destinations: Iterable[Destination], about: Definition) -> None:
-    """Refuse a queue with groups or a rate that other instances share: each would deliver a part of a group, or at that rate."""
+    """Refuse a queue with groups or a rate that others share: each would deliver a part of a group, or at that rate."""
     alone = [queue for queue in queues if queue.is_grouped or queue.rate]
     for destination in destinations if alone else ():
         for queue in alone:
@@ -78,8 +78,8 @@ def _check_own_order(queues: Iterable[Queue], destinations: Iterable[Destination
                 )
             raise DefinitionError(
                 f"{about.titled}: {queue.titled} has a rate, and {destination.titled} is sent it: each instance would "
-                "deliver at that rate, so that together they would be faster; allowed: a LocalQueue with rate, of which "
-                "each instance has its own copies, or topics of the destination that do not name the queue"
+                "deliver at that rate, and all together faster; allowed: a LocalQueue with rate, of which each "
+                "instance has its own copies, or topics of the destination that do not name the queue"
             )
 
 

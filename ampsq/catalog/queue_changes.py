@@ -90,12 +90,12 @@ CHANGES: Mapping[str, QueueChange] = {
     ),
     "rate": QueueChange(
         "at-once",
-        "For the next delivery. What was delivered before counts for as long as it would have, and at most until an empty "
-        "bucket of the new rate is full.",
+        "For the next delivery. What was delivered before counts as long as it would have, and at most until an empty "
+        "bucket is full.",
     ),
     "rate_burst": QueueChange("at-once", "For the next delivery."),
     "group_rate": QueueChange(
-        "at-once", "For the next delivery of each group, as rate; the groups that it lets go are found in bounded steps."
+        "at-once", "For the next delivery of each group; the groups that it lets go are found in bounded steps."
     ),
     "group_rate_burst": QueueChange(
         "at-once", "For the next delivery of each group; the groups that it lets go are found in bounded steps."

@@ -487,8 +487,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "rates": Key(
             ":q:<queue>:rates", "zset",
-            "of a queue with rates: `` for its own, or a group -> when its bucket of tokens is full again, microseconds "
-            "since 2026; of one that is full there is none; see lua/queues/lib/rates",
+            "of a queue with rates: `` for its own, or a group -> when its bucket of tokens is full again, in "
+            "microseconds since 2026; of one that is full there is none; see lua/queues/lib/rates",
             "dispatch", "sweep", "nothing: a bucket begins full",
         ),
         "later": Key(
@@ -705,7 +705,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what
         # groups take turns, if they do. round: their turns, see lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
-        # intervals in microseconds and bursts of the rates of a queue and of each of its groups, see lua/queues/lib/queue
+        # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",
         # filters
         "grouped_by": "group", "weighed_by": "weight",

@@ -53,8 +53,8 @@ class GroupedHistory:
         self.weights = {group: self.random.choice([1, 1, 2, 3, 10, 1000]) for group in self.groups}
         # Deliveries so far; of each group at which it was served last, and since which it is there.
         self.served, self.last_served, self.present_since = 0, {}, {}
-        # Microseconds from one message to the next, and bursts, of the queue ("") and of each group; 0: no rate. Half of
-        # the histories have neither, and are as they were before there were rates.
+        # Microseconds from one message to the next, and bursts, of the queue and of each group; None: no rate. Most
+        # of the histories have neither, and are as they were before there were rates.
         rates = random.Random(f"rates {seed}")  # noqa: S311
         self.rate, self.group_rate = (rates.choice(RATES) if rates.random() < 0.7 else None for _ in range(2))
         if rates.random() < 0.5:

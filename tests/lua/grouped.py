@@ -91,7 +91,21 @@ def is_due(world, group, queue="work"):
     return at is not None and at <= (world.now - COUNTED_SINCE) * 1_000
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", group_rate=None):
+def allowed_by_rate(world, state, queue, most, rate):
+    """Return how many of a group may go that could by all else; one that has to wait is noted, to be looked at then."""
+    group, going_now, waiting = state
+    tokens = tokens_of(world, group, rate, queue)
+    if is_due(world, group, queue):
+        assert going_now <= min(tokens, most), (group, going_now, tokens)
+        return going_now
+    if tokens < min(most, rate[1], len(waiting)):
+        found = world.state()
+        assert group in found[f":q:{queue}:later"], group
+        assert f"rates {queue}" in found[":due"]
+    return min(tokens, most)
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
@@ -118,18 +132,12 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
         most = 0 if stopped else max(concurrency - n, 0)
         if choice != "first":
             most = min(most, 1)
-        tokens = tokens_of(world, group, group_rate, queue) if group_rate else most
-        is_held_back, most = tokens < most, min(tokens, most)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]
-        if is_due(world, group, queue):
-            assert k <= len(refs[:most]), (group, states[group], refs)
-            most = k
+        if group_rate:
+            most = allowed_by_rate(world, (group, k, refs), queue, most, group_rate)
         assert k == len(refs[:most]), (group, states[group], refs)
         allowed |= {(ref[1:], group) for ref in refs[:most]}
-        if is_held_back and not stopped and len(refs) > most and tokens < group_rate[1]:
-            assert group in state[f":q:{queue}:later"], (group, states[group])
-            assert f"rates {queue}" in state[":due"]
     if choice != "first":
         check_turns(world, states, queue, choice)
     found = going(world, queue)

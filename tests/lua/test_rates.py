@@ -1,4 +1,4 @@
-"""Rates: how many messages a queue delivers in what time, and each of its groups; what counts, and when the next one goes."""
+"""Rates: how many messages a queue delivers in what time, and each of its groups; what counts, and what comes next."""
 
 from __future__ import annotations
 

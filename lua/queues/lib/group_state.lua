@@ -238,11 +238,15 @@ local function enter_groups(queue, states, refs, names)
   end
 end
 
--- Messages without a group that may go get their place anew: by another choice that is another one.
-local function place_groupless(queue, refs, names)
-  local turns, places = queue.choice and begin_turns(queue, {}, refs, names), {}
-  for _, ref in ipairs(refs) do
-    places[#places + 1], places[#places + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
+-- Messages without a group that may go get their place by another choice. One that has a turn keeps it.
+local function place_groupless(queue, refs, turns)
+  local last, without, names, places = queue.choice and load_round(queue).last or 0, {}, {}, {}
+  for i, ref in ipairs(refs) do
+    if turns[i] == 0 or turns[i] > last then without[#without + 1], names[#names + 1] = ref, '' end
+  end
+  local begun = queue.choice and begin_turns(queue, {}, without, names)
+  for _, ref in ipairs(without) do
+    places[#places + 1], places[#places + 2] = begun and string.format('%.0f', begun[ref].turn) or 0, ref .. ' '
   end
   call_in_batches('ZADD', K.going(queue.name), places)
 end
