@@ -307,7 +307,7 @@ class Rate:
 
     @property
     def usual_burst(self) -> int:
-        """How many messages may come at once, if nobody says: those of a tenth of a second, at least 1."""
+        """The number of messages that may come at once, if nobody says: those of a tenth of a second, at least 1."""
         return max(int(_USUAL_BURST / self.step), 1)
 
     def __repr__(self) -> str:

@@ -265,11 +265,6 @@ class Queue(Definition):
         return not is_name(self.underlying_topic)
 
     @property
-    def rates(self) -> tuple[tuple[Rate | None, int | None], tuple[Rate | None, int | None]]:
-        """The rate of the queue and that of each group, each with its burst."""
-        return (self.rate, self.rate_burst), (self.group_rate, self.group_rate_burst)
-
-    @property
     def is_grouped(self) -> bool:
         """Return whether its messages may be in groups."""
         return self.group_concurrency is not None

@@ -1,4 +1,5 @@
 """Snapshot of a message by the script `explain`, and the reason that follows from it."""
+# Long: one table of the reasons for which a message waits, and what each of them is read from.
 
 from __future__ import annotations
 

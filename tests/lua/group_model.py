@@ -88,7 +88,7 @@ class GroupedHistory:
     # what the model says
 
     def tokens(self, group):
-        """How many messages its rate lets go now, of a group, or of the queue ("")."""
+        """Return how many messages its rate lets go now, of a group, or of the queue ("")."""
         rate = self.group_rate if group else self.rate
         if rate is None:
             return math.inf

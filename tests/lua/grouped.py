@@ -78,7 +78,7 @@ def check_turns(world, states, queue, choice):
 
 
 def tokens_of(world, group, rate, queue="work"):
-    """How many messages of a group, "" for the whole queue, a rate lets go now: microseconds of one, and the burst."""
+    """Return how many messages of a group, "" for the queue, a rate lets go now: microseconds of one, and the burst."""
     step, burst = rate
     full = world.state().get(f":q:{queue}:rates", {}).get(group)
     now = (world.now - COUNTED_SINCE) * 1_000

@@ -36,8 +36,7 @@ def taken_for(subscription, seconds):
 
 
 @pytest.mark.parametrize("coordinated", [True, False])
-def test_an_idle_consumer_gets_as_many_as_the_rate_says(either, coordinated, start_coordinator):
-    client = either
+def test_an_idle_consumer_gets_as_many_as_the_rate_says(client, coordinated, start_coordinator):
     if coordinated:
         start_coordinator()
     client.apply(queue(rate="50/s", rate_burst=10))
