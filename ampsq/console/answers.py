@@ -12,11 +12,13 @@ from starlette.responses import Response
 
 from ampsq.base.formatting import printable
 from ampsq.definitions.definition import Definition
+from ampsq.operations.latencies import LatencyPercentiles
+from ampsq.protocol.calls.queue_latencies import Latencies
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ampsq.console.lookups import Browse, Row
+    from ampsq.console.lookups import Browse, QueuePast, Row
     from ampsq.console.topic_lookups import TopicDetails
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
@@ -29,6 +31,7 @@ __all__ = [
     "details_facts",
     "json_answer",
     "letter_facts",
+    "past_facts",
     "queue_facts",
     "topic_facts",
     "wants_json",
@@ -81,6 +84,15 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
     each_second = {"in_per_second": rates[0] if rates else None, "out_per_second": rates[1] if rates else None}
     ages = {"oldest": queue.ages.message, "oldest_lease": queue.ages.lease, "behind": queue.ages.behind}
     return {"name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused}
+
+
+def past_facts(range_: str, past: QueuePast) -> dict[str, object]:
+    """Tell what a queue's figures were over a range, and percentiles of how long messages took, in seconds."""
+    whole = Latencies.merged(bucket.latencies for bucket in past.latencies)
+    return {
+        "range": range_, "samples": past.samples, "delivery": LatencyPercentiles.of(whole.delivery),
+        "handling": LatencyPercentiles.of(whole.handling),
+    }  # fmt: skip
 
 
 def browse_facts(found: Browse) -> dict[str, object]:

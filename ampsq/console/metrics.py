@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from ampsq.base.histogram import BOUNDS, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +21,13 @@ if TYPE_CHECKING:
     from ampsq.console.observer import Reading
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
+    from ampsq.protocol.calls.queue_latencies import Latencies
     from ampsq.replication.report import LinkStatus
 
 __all__ = ["FAMILIES", "Family", "exposition"]
 
 #: Values of the labels, and the number; None: no sample.
-Sample: TypeAlias = "tuple[list[str], float | None]"
+Sample: TypeAlias = "tuple[list[str], float | Histogram | None]"
 
 
 class Family(NamedTuple):
@@ -32,7 +36,7 @@ class Family(NamedTuple):
     Attributes:
         name: without the ``_total`` that counters have.
         of: ``queue``, ``link``, ``action`` or ``instance``: what it has one sample for.
-        kind: ``gauge`` or ``counter``.
+        kind: ``gauge``, ``counter`` or ``histogram``.
         text: what it says.
         samples: takes them from the figures of one instance.
     """
@@ -47,6 +51,18 @@ class Family(NamedTuple):
     def exposed(self) -> str:
         """The name as queries have it."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+def _latencies(name: str, text: str, read: Callable[[Latencies], Histogram]) -> Family:
+    """Of queues of which something was measured."""
+
+    def samples(reading: Reading) -> Iterator[Sample]:
+        figures = reading.figures
+        for each, queue in figures.queues.items():
+            if queue.ages.latencies is not None:
+                yield [figures.instance, each], read(queue.ages.latencies)
+
+    return Family(f"ampsq_queue_{name}", "queue", "histogram", text, samples)
 
 
 def _stat(name: str) -> Callable[[QueueFigures], float | None]:
@@ -146,6 +162,14 @@ FAMILIES: Final[Sequence[Family]] = (
     _queue_counter("missing", "Messages that were gone from their log before they were settled."),
     _queue_counter("transferred_in", "Messages that became this instance's.", _shared(_stat("transferred_in"))),
     _queue_counter("transferred_out", "Messages that became another's.", _shared(_stat("transferred_out"))),
+    _latencies(
+        "delivery_seconds", "From publishing to the first delivery to an application, of one message in a hundred.",
+        lambda latencies: latencies.delivery,
+    ),
+    _latencies(
+        "handling_seconds", "From a delivery to the acknowledgement, of one message in a hundred.",
+        lambda latencies: latencies.handling,
+    ),
     _link("connected", "gauge", "1 while it is connected.", lambda link: int(link.state == "connected")),
     _link(
         "refused", "gauge", "1 while the other side does not fit and the link does not run.",
@@ -201,7 +225,9 @@ class _Collector:
             made = _family(family.name, family.kind, family.text, _LABELS[family.of])
             for reading in self._readings:
                 for labels, value in family.samples(reading):
-                    if value is not None:
+                    if isinstance(value, Histogram):
+                        made.add_metric(labels, *_cumulated(value))
+                    elif value is not None:
                         made.add_metric(labels, value)
             yield made
         yield from _info(self._readings)
@@ -219,9 +245,18 @@ class _Collector:
         yield ages
 
 
-def _family(name: str, kind: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily | CounterMetricFamily:
-    made = GaugeMetricFamily if kind == "gauge" else CounterMetricFamily
-    return made(name, text, labels=tuple(labels))
+#: Kind -> what the library writes it with.
+_KINDS: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
+_ENDS: Final = [*map(str, BOUNDS), "+Inf"]
+
+
+def _family(name: str, kind: str, text: str, labels: Iterable[str]) -> Any:
+    return _KINDS[kind](name, text, labels=tuple(labels))
+
+
+def _cumulated(histogram: Histogram) -> tuple[list[tuple[str, int]], float]:
+    """Return how many are within each bound, and the sum."""
+    return list(zip(_ENDS, accumulate(histogram.counts), strict=True)), histogram.sum
 
 
 def _link_labels(instance: str, link: LinkStatus) -> list[str]:
