@@ -30,8 +30,8 @@ __all__ = [
     "browse_facts",
     "details_facts",
     "json_answer",
+    "latency_facts",
     "letter_facts",
-    "past_facts",
     "queue_facts",
     "topic_facts",
     "wants_json",
@@ -86,13 +86,11 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
     return {"name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused}
 
 
-def past_facts(range_: str, past: QueuePast) -> dict[str, object]:
-    """Tell what a queue's figures were over a range, and percentiles of how long messages took, in seconds."""
+def latency_facts(range_: str, past: QueuePast) -> dict[str, object]:
+    """Tell percentiles of how long messages took over a range, in seconds."""
     whole = Latencies.merged(bucket.latencies for bucket in past.latencies)
-    return {
-        "range": range_, "samples": past.samples, "delivery": LatencyPercentiles.of(whole.delivery),
-        "handling": LatencyPercentiles.of(whole.handling),
-    }  # fmt: skip
+    delivery, handling = LatencyPercentiles.of(whole.delivery), LatencyPercentiles.of(whole.handling)
+    return {"over": range_, "delivery": delivery, "handling": handling}
 
 
 def browse_facts(found: Browse) -> dict[str, object]:

@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.formatting import count_text
-from ampsq.base.histogram import BOUNDS
+from ampsq.base.formatting import count_text, duration_text
 from ampsq.console.queue_list import wait
 from ampsq.operations.latencies import LatencyPercentiles
 from ampsq.protocol.calls.queue_history import BUCKETS, RANGES
@@ -33,7 +32,6 @@ _HEIGHT: Final = 60.0
 #: Buckets without a sample from which on nothing happened in between.
 _GAP: Final = 2.5
 _PERCENTILES: Final = ("p50", "p95", "p99")
-_UNITS: Final = (("min", 60.0), ("s", 1.0), ("ms", 0.001))
 #: Seconds below which nothing is drawn.
 _SHORTEST: Final = 0.0001
 #: Milliseconds over which a rate is taken at least.
@@ -105,7 +103,7 @@ def _draw_percentiles(
     title: str, histograms: Sequence[tuple[int, Histogram]], whole: Histogram, range_: str, now: int
 ) -> LatencyChart:
     over = LatencyPercentiles.of(whole)
-    figures = {name: duration(getattr(over, name)) for name in _PERCENTILES}
+    figures = {name: duration_text(getattr(over, name)) for name in _PERCENTILES}
     where = f"{title} over the last {RANGE_NAMES[range_]}"
     found = [(at, LatencyPercentiles.of(histogram)) for at, histogram in histograms if histogram.count]
     values = [value for _, each in found for name in _PERCENTILES if (value := getattr(each, name)) is not None]
@@ -120,7 +118,7 @@ def _draw_percentiles(
         lines[name] = _path([(at, value) for at, value in points if value is not None], range_, now, low, high)
     told = ", ".join(f"{name} {text}" for name, text in figures.items())
     label = f"{where}: {told}, by {count_text(over.samples, 'message')} that {_was(over.samples)} measured"
-    return LatencyChart(title, figures, lines, over.samples, duration(low), duration(high), label)
+    return LatencyChart(title, figures, lines, over.samples, duration_text(low), duration_text(high), label)
 
 
 def _was(number: int) -> str:
@@ -140,17 +138,6 @@ def _path(values: Sequence[tuple[int, float]], range_: str, now: int, low: float
         parts.append(f"{step}H{min(max(end, 0.0), _WIDTH):.1f}")
         before = at
     return "".join(parts)
-
-
-def duration(seconds: float | None) -> str:
-    """Write a length of time with two digits, as in ``0.4 ms``, ``12 ms``, ``1.5 s``, ``3 min`` and ``over 1 h``."""
-    if seconds is None:
-        return "–"  # noqa: RUF001  (a dash, as it is set)
-    if seconds >= BOUNDS[-1]:
-        return "over 1 h"
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
-    number = seconds / size
-    return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f}".removesuffix(".0") + f" {unit}"  # noqa: PLR2004
 
 
 def draw_history(samples: Sequence[HistorySample], range_: str, live: HistorySample) -> list[HistoryChart]:

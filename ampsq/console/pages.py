@@ -23,8 +23,8 @@ from ampsq.console.answers import (
     browse_facts,
     details_facts,
     json_answer,
+    latency_facts,
     letter_facts,
-    past_facts,
     queue_facts,
     topic_facts,
     wants_json,
@@ -235,7 +235,8 @@ class Pages:
         range_ = range_ if range_ in RANGES else next(iter(RANGES))
         past = self._observer.run(instance, read_past(instance, name, range_))
         told = {
-            **queue_facts(queue, rates(moments)), "history": past_facts(range_, past),
+            **queue_facts(queue, rates(moments)), "history": {"range": range_, "samples": past.samples},
+            "latencies": latency_facts(range_, past),
             "next": explained.as_dict(), "subscriptions": subscribers,
             "messages": None if found is None else browse_facts(found), "wrong": wrong, "definition": queue.definition,
         }  # fmt: skip
