@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ampsq.base.formatting import printable
 from ampsq.definitions.definition import Definition
-from ampsq.operations.latencies import LatencyPercentiles
+from ampsq.operations.latencies import percentiles_of
 from ampsq.protocol.calls.queue_latencies import Latencies
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
 def latency_facts(range_: str, past: QueuePast) -> dict[str, object]:
     """Tell percentiles of how long messages took over a range, in seconds."""
     whole = Latencies.merged(bucket.latencies for bucket in past.latencies)
-    delivery, handling = LatencyPercentiles.of(whole.delivery), LatencyPercentiles.of(whole.handling)
+    delivery, handling = percentiles_of(whole.delivery), percentiles_of(whole.handling)
     return {"over": range_, "delivery": delivery, "handling": handling}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import count_text, duration_text
 from ampsq.console.queue_list import wait
-from ampsq.operations.latencies import LatencyPercentiles
+from ampsq.operations.latencies import percentiles_of
 from ampsq.protocol.calls.queue_history import BUCKETS, RANGES
 from ampsq.protocol.calls.queue_latencies import Latencies
 
@@ -102,10 +102,10 @@ def draw_latencies(buckets: Sequence[LatencyBucket], range_: str, now: int) -> l
 def _draw_percentiles(
     title: str, histograms: Sequence[tuple[int, Histogram]], whole: Histogram, range_: str, now: int
 ) -> LatencyChart:
-    over = LatencyPercentiles.of(whole)
+    over = percentiles_of(whole)
     figures = {name: duration_text(getattr(over, name)) for name in _PERCENTILES}
     where = f"{title} over the last {RANGE_NAMES[range_]}"
-    found = [(at, LatencyPercentiles.of(histogram)) for at, histogram in histograms if histogram.count]
+    found = [(at, percentiles_of(histogram)) for at, histogram in histograms if histogram.count]
     values = [value for _, each in found for name in _PERCENTILES if (value := getattr(each, name)) is not None]
     if not values:
         return LatencyChart(title, figures, {}, 0, "", "", f"{where}: nothing was measured")

@@ -208,7 +208,7 @@ async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
 
 @dataclass(frozen=True, slots=True)
 class QueuePast:
-    """What a queue's figures were over a range of time.
+    """Figures of a queue over a range of time.
 
     Attributes:
         samples: how it was, the earliest first.

@@ -1,4 +1,4 @@
-"""How long messages of a queue take, as percentiles over a range of time."""
+"""Latencies of a queue's messages, as percentiles over a range of time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from ampsq.base.histogram import Histogram
 
-__all__ = ["LatencyPercentiles", "QueueLatencies", "read_latencies"]
+__all__ = ["LatencyPercentiles", "QueueLatencies", "percentiles_of", "read_latencies"]
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPercentiles:
-    """How long messages took, in seconds; None where none was measured.
+    """Percentiles of how long messages took, in seconds; None where none was measured.
 
     Attributes:
         samples: how many messages were measured, about one in a hundred.
@@ -38,15 +38,15 @@ class LatencyPercentiles:
     p95: float | None
     p99: float | None
 
-    @classmethod
-    def of(cls, histogram: Histogram) -> LatencyPercentiles:
-        """Take them from a histogram."""
-        return cls(histogram.count, *(histogram.quantile(share) for share in (0.5, 0.95, 0.99)))
+
+def percentiles_of(histogram: Histogram) -> LatencyPercentiles:
+    """Take the percentiles from a histogram."""
+    return LatencyPercentiles(histogram.count, *(histogram.quantile(share) for share in (0.5, 0.95, 0.99)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueLatencies:
-    """How long messages of a queue took over a range of time.
+    """Latencies of a queue's messages over a range of time.
 
     Attributes:
         queue: its name.
@@ -63,12 +63,12 @@ class QueueLatencies:
 
         A message counts from when it was recorded here, one that was published for later from when it is due.
         """
-        return LatencyPercentiles.of(self._whole.delivery)
+        return percentiles_of(self._whole.delivery)
 
     @property
     def handling(self) -> LatencyPercentiles:
         """From a delivery to the acknowledgement; what was cancelled, expired or came back is not in it."""
-        return LatencyPercentiles.of(self._whole.handling)
+        return percentiles_of(self._whole.handling)
 
     @classmethod
     def merged(cls, parts: Sequence[QueueLatencies]) -> QueueLatencies:

@@ -50,6 +50,7 @@ from ampsq.protocol.limits import (
     REST_HORIZON,
     RETURNS_BYTES,
     RETURNS_KEPT,
+    SCATTERED,
     SORT_WORK,
     TRIM_REFS,
     USUAL_LEAST,
@@ -522,8 +523,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "runs": Key(
             ":q:<queue>:runs", "zset",
-            "leases of neighbours in a log that a subscription was given: topic, order of the first, its token, "
-            "how many, subscription, deadline, length in ms; score 0; see lua/queues/lib/lease_runs",
+            "leases of messages of one topic that a subscription was given at once: topic, order of the first, its "
+            "token, how many, subscription, deadline, length in ms; behind a space where they are no neighbours in "
+            "the log; score 0; see lua/queues/lib/lease_runs",
             "take", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
         "run_refs": Key(
@@ -825,6 +827,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "small_body": SMALL_BODY,
         "expression_limit": EXPRESSION_LIMIT,
         "sort_work": SORT_WORK,
+        "scattered": SCATTERED,
         "key_work": KEY_WORK,
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,

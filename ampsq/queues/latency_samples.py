@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.protocol.calls.queue_latencies import Latencies
-from ampsq.protocol.encoding import read_pairs
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.encoding import due_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ampsq.protocol.calls.queues import Parts
-    from ampsq.queues.server_clock import ServerClock
+    from ampsq.queues.clock_comparison import ClockComparison
 
 __all__ = ["LatencySamples"]
 
@@ -34,7 +33,6 @@ _ONE_IN: Final = 100
 _KEPT: Final = 16_384
 #: Messages that are being measured at most. Beyond that all are given up: their application forgets to settle.
 _OPEN: Final = 1_000
-_DUE: Final = FIELDS["due"].encode()
 
 
 def _gap() -> int:
@@ -55,7 +53,7 @@ class _Measured:
 
 
 class LatencySamples:
-    """What is measured of the messages of one subscription.
+    """Measurements of the messages of one subscription.
 
     Messages may be handed out and acknowledged in any thread; they are picked up by one at a time.
 
@@ -71,7 +69,7 @@ class LatencySamples:
         until: messages that are picked up before the next one that is measured.
     """
 
-    def __init__(self, clock: ServerClock, gap: Callable[[], int] = _gap) -> None:
+    def __init__(self, clock: ClockComparison, gap: Callable[[], int] = _gap) -> None:
         self._clock = clock
         self.measured: dict[bytes, _Measured] = {}
         # Queues of which a message was chosen since the last sign of life.
@@ -127,12 +125,7 @@ class LatencySamples:
 
 
 def _published(parts: Parts) -> float:
-    """When a message could be delivered first, ms: when it was recorded, or is due."""
+    """Return when a message could be delivered first, ms: when it was recorded, or is due."""
     # A time of whole milliseconds is half of one later, on average.
     recorded = int(parse_ref(parts[5].decode())[1].partition("-")[0]) + 0.5
-    # Fields that somebody else wrote say nothing to us.
-    if len(parts) <= 6 or parts[4] == b"f":  # noqa: PLR2004
-        return recorded
-    flat = read_pairs(parts[6])
-    due = dict(zip(flat[::2], flat[1::2], strict=True)).get(_DUE)
-    return max(recorded, int(due)) if due else recorded
+    return max(recorded, due_of(parts))

@@ -19,7 +19,7 @@ from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.calls.subscriptions import SubscribeReply, SubscribeRequest
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
-from ampsq.queues.server_clock import ServerClock
+from ampsq.queues.clock_comparison import ClockComparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ class Registration:
         self.id = ""
         self.max_backlog = 0
         self.closed, self.left = False, False
-        self.clock = ServerClock()
+        self.clock = ClockComparison()
 
     def __str__(self) -> str:
         chosen = f", filter {self.filter.text!r}" if self.filter else ""

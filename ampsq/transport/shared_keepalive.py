@@ -7,6 +7,7 @@ acknowledgements, renewing leases) is done elsewhere, so that no client delays t
 A client subscribes twice: to a channel as coordinators of the version before count them, and to a sharded one. Where a
 cluster moves a slot, the source ends sharded subscriptions at once, and leaves the plain ones as they are.
 """
+# Long: joining, sending, answers and the end are one connection's life, under one lock.
 
 from __future__ import annotations
 

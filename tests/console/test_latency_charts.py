@@ -20,7 +20,7 @@ NOW = 1_000 * LENGTH + 5_000
 
 
 def bucket(ago, *seconds):
-    """What was measured in a bucket of time so many before that of now."""
+    """Measurements of a bucket of time so many before that of now."""
     latencies = Latencies()
     for each in seconds:
         latencies.delivery.add(each)

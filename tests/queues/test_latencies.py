@@ -1,4 +1,4 @@
-"""How long messages take: clients measure one in a hundred and tell it with a sign of life; read as percentiles."""
+"""Latencies: clients measure one message in a hundred and tell it with a sign of life; read as percentiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampsq import AsyncClient, Client, Queue
 from ampsq.base.bookmarks import ref_of
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.queues.latency_samples import LatencySamples
-from ampsq.queues.server_clock import ServerClock
+from ampsq.queues.clock_comparison import ClockComparison
 from ampsq.testing import Instance
 
 WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=200)
@@ -27,7 +27,7 @@ def parts(token, *, queue=b"work", delivery=b"1", at=1_000_000, others=None):
 @pytest.fixture
 def clock():
     """A server's clock that is known: the machine's monotonic one, on top of 1,000 s."""
-    found = ServerClock()
+    found = ClockComparison()
     now = time.monotonic()
     found.learn(now, now, round(now * 1000) + 1_000_000)
     return found
@@ -123,7 +123,7 @@ def test_what_an_application_never_settles_does_not_pile_up(clock):
 )
 def test_a_message_counts_from_when_it_was_recorded_or_is_due(others, seconds):
     # given: by the server's clock it is 1,940,000 ms
-    clock, now = ServerClock(), time.monotonic()
+    clock, now = ClockComparison(), time.monotonic()
     clock.learn(now, now, 1_940_000)
     samples = LatencySamples(clock)
     head = parts(1, at=1_880_000, others=others)
@@ -138,7 +138,7 @@ def test_a_message_counts_from_when_it_was_recorded_or_is_due(others, seconds):
 
 
 def test_a_clock_is_known_as_well_as_the_quickest_answer_and_corrected_by_what_contradicts_it():
-    clock = ServerClock()
+    clock = ClockComparison()
     assert clock.milliseconds(0.0) is None
     # an answer that took two seconds, then one of 2 ms
     clock.learn(10.0, 12.0, 61_000)

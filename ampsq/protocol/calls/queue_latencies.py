@@ -1,4 +1,4 @@
-"""How long messages of a queue took: from publishing to delivery, and from delivery to acknowledgement.
+"""Latencies of a queue's messages: from publishing to delivery, and from delivery to acknowledgement.
 
 Clients measure one message in a hundred and tell it with a sign of life (lua/queues/lib/latency_buckets.lua). Messages
 count from when they were recorded at this instance, by its clock.
@@ -44,7 +44,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class LatencyBucket:
-    """What was measured in one bucket of time.
+    """Measurements of one bucket of time.
 
     Attributes:
         at: ms of the server's clock when it begins.

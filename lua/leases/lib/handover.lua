@@ -37,9 +37,9 @@ local function may_be_run(queue, subscription)
 end
 
 -- One lease of `count` messages, whose refs are `text`. Returns where in `out` its head is; the bodies come behind it. out.run: how
--- many messages are in `out`.
-local function hand_over_run(queue, text, count, subscription, token, deadline, out)
-  add_run(queue, text, count, subscription.id, token + 1, deadline)
+-- many messages are in `out`. scattered: see lease_runs.
+local function hand_over_run(queue, text, count, subscription, token, deadline, out, scattered)
+  add_run(queue, text, count, subscription.id, token + 1, deadline, scattered)
   local at = #out + 1
   out[at] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
   out.run = (at - 1) / 2 + count

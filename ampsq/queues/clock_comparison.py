@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ServerClock"]
+__all__ = ["ClockComparison"]
 
 
-class ServerClock:
+class ClockComparison:
     """The server's clock, as it is known from when questions were sent, and what their answers said."""
 
     def __init__(self) -> None:
