@@ -11,8 +11,8 @@ from observing import eventually
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.bookmarks import ref_of
 from ampsq.base.errors import DefinitionError, UnknownQueue
-from ampsq.queues.latency_samples import LatencySamples
 from ampsq.queues.clock_comparison import ClockComparison
+from ampsq.queues.latency_samples import LatencySamples
 from ampsq.testing import Instance
 
 WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=200)
