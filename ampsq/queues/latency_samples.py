@@ -12,10 +12,9 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.bookmarks import parse_ref
+from ampsq.base.bookmarks import milliseconds_of_ref
 from ampsq.protocol.calls.queue_latencies import Latencies
 from ampsq.protocol.encoding import due_of
 
@@ -33,23 +32,12 @@ _ONE_IN: Final = 100
 _KEPT: Final = 16_384
 #: Messages that are being measured at most. Beyond that all are given up: their application forgets to settle.
 _OPEN: Final = 1_000
+#: Parts of the head of a message that has a body alone.
+_PLAIN: Final = 6
 
 
 def _gap() -> int:
-    return random.randrange(2 * _ONE_IN - 1) + 1  # noqa: S311  (no secret)
-
-
-@dataclass(slots=True)
-class _Measured:
-    """A message that is being measured.
-
-    Attributes:
-        queue: its queue.
-        handed_at: when it was handed out, by the monotonic clock; None: not yet.
-    """
-
-    queue: bytes
-    handed_at: float | None = None
+    return int(random.random() * (2 * _ONE_IN - 1)) + 1  # noqa: S311  (no secret)
 
 
 class LatencySamples:
@@ -71,7 +59,8 @@ class LatencySamples:
 
     def __init__(self, clock: ClockComparison, gap: Callable[[], int] = _gap) -> None:
         self._clock = clock
-        self.measured: dict[bytes, _Measured] = {}
+        # Its queue, and when it was handed out by the monotonic clock; 0: not yet.
+        self.measured: dict[bytes, tuple[bytes, float]] = {}
         # Queues of which a message was chosen since the last sign of life.
         self._lately: set[bytes] = set()
         self.gap = gap
@@ -91,14 +80,15 @@ class LatencySamples:
         self._lately.add(parts[0])
         if len(self.measured) >= _OPEN:
             self.measured.clear()
-        self.measured[parts[1]] = _Measured(parts[0])
+        self.measured[parts[1]] = parts[0], 0.0
 
     def handed_out(self, parts: Parts) -> None:
         """Note that a message is given to the application, which it may be one time only."""
         measured = self.measured.get(parts[1])
-        if measured is None or measured.queue != parts[0] or measured.handed_at is not None:
+        if measured != (parts[0], 0.0):
             return
-        measured.handed_at = at = time.monotonic()
+        at = time.monotonic()
+        self.measured[parts[1]] = parts[0], at
         now = self._clock.milliseconds(at)
         if parts[2] == b"1" and now is not None:
             self._done.append((parts[0], max(now - _published(parts), 0.0) / 1000, True))
@@ -106,8 +96,8 @@ class LatencySamples:
     def acknowledged(self, parts: Parts) -> None:
         """Note that the application has acknowledged a message."""
         measured = self.measured.pop(parts[1], None)
-        if measured is not None and measured.queue == parts[0] and measured.handed_at is not None:
-            self._done.append((parts[0], time.monotonic() - measured.handed_at, False))
+        if measured is not None and measured[0] == parts[0] and measured[1]:
+            self._done.append((parts[0], time.monotonic() - measured[1], False))
 
     def forget(self, messages: Iterable[Parts]) -> None:
         """Measure no more of messages that left the application otherwise."""
@@ -127,5 +117,5 @@ class LatencySamples:
 def _published(parts: Parts) -> float:
     """Return when a message could be delivered first, ms: when it was recorded, or is due."""
     # A time of whole milliseconds is half of one later, on average.
-    recorded = int(parse_ref(parts[5].decode())[1].partition("-")[0]) + 0.5
-    return max(recorded, due_of(parts))
+    recorded = milliseconds_of_ref(parts[5]) + 0.5
+    return recorded if len(parts) == _PLAIN else max(recorded, due_of(parts))
