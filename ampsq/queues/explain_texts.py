@@ -95,14 +95,14 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{before}{back}."
         ),
         "group_stopped": (
-            "{message} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
-            "ampsq groups {queue} --release lets it go on{back}."
+            "{nameless} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
+            "ampsq groups {queue} --release {group} lets it go on{back}."
         ),
         "group_held": (
-            "{message} waits because a message of its group {group} failed, and holds it until it is settled{back}."
+            "{nameless} waits because a message of its group {group} failed, and holds it until it is settled{back}."
         ),
         "group_full": (
-            "{message} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
+            "{nameless} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
             "{group_before}{back}."
         ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
@@ -213,8 +213,14 @@ class _Words:
 
     # -- the message
 
+    def nameless(self) -> str:
+        """Return the message without its group, which the sentence names."""
+        return "The next message" if self._snapshot.is_head else "The message"
+
     def message(self) -> str:
-        snapshot, word = self._snapshot, "The next message" if self._snapshot.is_head else "The message"
+        snapshot, word = self._snapshot, self.nameless()
+        if snapshot.text("group"):
+            return f"{word}, of group {self.group()},"
         if not snapshot.text("priority"):
             return word
         return (

@@ -8,7 +8,34 @@ local function settle_missing(queue, refs)
   notify_watchers(queue, refs)
 end
 
--- The next members of an index, from a rank on, and behind them what was read in this call: `at` is where they go on, nil at their end.
+-- Reads the messages of some members from one on at once, where the IDs in their log count up by one: ref -> fields. most: how many.
+-- Returns their bytes and their number, 0 where only one would be read.
+local function read_stretch(queue, members, from, most, read)
+  local first, following = members[from], members[from + 1]
+  local digit = #first - #queue.topic - 1
+  -- The last digit says of most that they do not follow.
+  if queue.topic == '' or not following or #following ~= #first then return 0, 0 end
+  local step = string.byte(following, digit) - string.byte(first, digit)
+  if step ~= 1 and step ~= -9 then return 0, 0 end
+  local ms, sequence, ending = string.match(first, '^%l(%d+)%l(%d+)(/.*)$')
+  if not ms or #sequence > 15 or ending ~= '/' .. queue.topic then return 0, 0 end
+  local stem, last, number = string.sub(first, 1, digit - #sequence), from, tonumber(sequence)
+  local text = sequence
+  while last - from + 1 < most do
+    local next_text = string.format('%.0f', number + last + 1 - from)
+    if #next_text ~= #sequence or members[last + 1] ~= stem .. next_text .. ending then break end
+    last, text = last + 1, next_text
+  end
+  if last == from then return 0, 0 end
+  local bytes = 0
+  for _, entry in ipairs(call('XRANGE', K.log(queue.topic), ms .. '-' .. sequence, ms .. '-' .. text)) do
+    read[members[from + string.sub(entry[1], #ms + 2) - number]] = entry[2]
+    bytes = bytes + size_of_fields(entry[2])
+  end
+  return bytes, last - from + 1
+end
+
+-- The next members of an index from a rank on; behind all of them what was read in this call. The second value says that these are the latter.
 local function next_members(queue, plan, filter, rank, count)
   local members = call('ZRANGE', K.sorted(queue.name, filter), rank, rank + count - 1)
   if #members > 0 then return members, false end
@@ -23,6 +50,8 @@ local function choose_for_one(queue, plan, room, wanted, token, read, now)
   local most = math.max(math.min(wanted, subscription and subscription.max - subscription.leased or 0), 0)
   local refs, fields, subscriptions, ends, given, over, missing = {}, {}, {}, {}, {}, {}, {}
   local number, bytes, rank, at, is_fresh = 0, 0, 0, 1, false
+  -- The first stretch is short, since its bodies may be large. Where the first messages have none, no more is looked for.
+  local stretch, trials = 4, 3
   local members, written = {}, {refs = {}, members = {}}
   while number < most and bytes < V.bytes and #missing + #over < V.batch do
     if not members[at] then
@@ -34,6 +63,11 @@ local function choose_for_one(queue, plan, room, wanted, token, read, now)
     end
     local member = members[at]
     local ref = ref_of_member(member)
+    if trials > 0 and not read[ref] and not is_fresh then
+      local size, count = read_stretch(queue, members, at, stretch, read)
+      trials = count > 0 and 3 or trials - 1
+      if count > 0 then stretch = math.max(2, math.floor(V.bytes * count / (4 * math.max(size, 1)))) end
+    end
     local entry, fate, ends_at = read[ref] or fields_of_ref(ref), nil, nil
     at = at + 1
     if is_fresh then
