@@ -42,6 +42,7 @@ __all__ = [
     "OWNERS_LOOKED",
     "PASS_AGAIN",
     "PUBLISHER_AGE",
+    "RATE_STEP",
     "REASON_LENGTH",
     "REQUESTS",
     "REST_HORIZON",
@@ -72,6 +73,8 @@ LONGEST_GROUP: Final = 255
 MOST_WEIGHT: Final = 1_000
 #: Most messages that a queue leases in runs while it makes scattered ones: who looks for one of these reads them all.
 SCATTERED: Final = 2_000
+#: Microseconds within which the tokens of a rate that come one after the other are waited for together.
+RATE_STEP: Final = 10_000
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.

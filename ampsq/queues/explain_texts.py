@@ -14,6 +14,7 @@ from ampsq.queues.returns import last_reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ampsq.base.values import Rate
     from ampsq.protocol.reads.message_names import LocatedMessage
     from ampsq.queues.explain_snapshot import ExplainedSubscription, Snapshot
 
@@ -104,6 +105,13 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "group_full": (
             "{nameless} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
             "{group_before}{back}."
+        ),
+        "group_rated": (
+            "{nameless} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
+            "{group_before}{back}."
+        ),
+        "rated": (
+            "{message} waits because queue {queue_name} may deliver {rate}; next in {rate_wait}; {before}{back}."
         ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
@@ -199,6 +207,14 @@ def _listed(texts: Sequence[str]) -> str:
     if len(texts) > _NAMED:
         return ", ".join(texts[:_NAMED]) + f" and {len(texts) - _NAMED:,} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else "nobody"
+
+
+def _rate_words(rate: Rate | None) -> str:
+    """A rate as people say it, as in ``10 a second``."""
+    if rate is None:
+        return ""
+    words = {"s": "a second", "min": "a minute", "m": "a minute", "h": "an hour", "d": "a day"}
+    return f"{rate.count:,} {words.get(rate.unit, f'in {rate.unit}')}"
 
 
 class _Words:
@@ -351,6 +367,9 @@ class _Words:
     def queue(self) -> str:
         return self._snapshot.definition.name
 
+    def queue_name(self) -> str:
+        return repr(self._snapshot.definition.name)
+
     def stopped(self) -> str:
         return span_text(max(self._snapshot.now - self._snapshot.number("group_stopped"), 0))
 
@@ -368,6 +387,18 @@ class _Words:
     def group_before(self) -> str:
         others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)
         return f"{_are(others, 'other message')} waiting in it"
+
+    def rate(self) -> str:
+        return _rate_words(self._snapshot.definition.rate)
+
+    def rate_wait(self) -> str:
+        return span_text(self._snapshot.number("rate_wait"))
+
+    def group_rate(self) -> str:
+        return _rate_words(self._snapshot.definition.group_rate)
+
+    def group_rate_wait(self) -> str:
+        return span_text(self._snapshot.number("group_rate_wait"))
 
     def reads_first(self) -> str:
         return "has priorities" if self._snapshot.definition.priority else "lets its groups take turns"

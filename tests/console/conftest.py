@@ -98,7 +98,7 @@ def define_many():
         for i in range(number):
             topic = f"t{i % 50}"
             definition = LocalQueue(name=f"q{i}", underlying_topic=topic).to_json()
-            head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 4]
+            head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 5]
             version = store.call(script_call("define_queue", [*head, 1, topic], int))
 
     return define

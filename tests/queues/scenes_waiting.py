@@ -459,3 +459,31 @@ def of_a_group_that_was_stopped(stage):
         f"The message waits because its group 'a' was stopped {ago} ago, when a message of it was given up: ampsq "
         "groups work --release 'a' lets it go on."
     )
+
+
+@scene("rated", "waiting")
+def for_the_rate_of_the_queue(stage):
+    stage.queue(rate="1/h", max_per_subscription_backlog=10)
+    stage.client.subscribe("work")
+    first, second = stage.publish({}, {})
+    stage.client.ack("work", first)
+    found = stage.explain(second)
+    assert 3_500_000 < found.facts["rate_wait"] <= 3_600_000
+    wait = times_in(found.sentence, r"next in (\S+);")
+    return found, (
+        f"The message waits because queue 'work' may deliver 1 an hour; next in {wait}; nothing comes before it."
+    )
+
+
+@scene("group_rated", "ready")
+def for_the_rate_of_its_group(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"}, group_rate="6/min")
+    first.ack(wait=True)
+    assert subscription.get(0.05) is None
+    found = stage.explain(bookmarks[1])
+    assert 8_000 < found.facts["group_rate_wait"] <= 10_000
+    wait = times_in(found.sentence, r"next in (\S+);")
+    return found, (
+        f"The message waits because 6 a minute of its group 'a' may be delivered; next in {wait}; no other message is "
+        "waiting in it."
+    )

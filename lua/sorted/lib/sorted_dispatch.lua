@@ -40,7 +40,7 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
     return given, unfinished and something_waits(queue)
   end
   local built = build_indexes(queue, plan, rooms, now)
-  local wanted = math.max(math.min(limit, backlog_left(queue), V.batch), 0)
+  local wanted = math.max(math.min(limit, deliveries_left(queue), V.batch), 0)
   local token = token_before(queue, now)
   local chosen = choose_messages(queue, plan, rooms, wanted, token, read, now)
   -- A ring may choose once more in this call.
