@@ -1,6 +1,6 @@
 """The seeds of the simulation that every run of all tests has: 150 histories, each judged after every step.
 
-`make test` has the first ones, with the test that counts what happens.
+`make test` has the first 30 of them, with the test that counts what happens.
 """
 
 from __future__ import annotations
