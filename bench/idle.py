@@ -34,10 +34,11 @@ __all__ = ["IdleBenchmark"]
 _HELD_TOGETHER: Final = 250
 #: Seconds until what is started must stand, for each instance and beside that.
 _STANDS_WITHIN: Final = (0.5, 60.0)
-#: Seconds that a coordinator is at work before anything is measured: in ten of them it trusts no absence.
-_SETTLES: Final = 12.0
+#: Seconds that a coordinator is at work before anything is measured: in ten of them it trusts no absence, and after
+#: ten more without anything that happens an instance rests long.
+_SETTLES: Final = 30.0
 #: Seconds after which it counts as settled, whatever its work does, and between two looks at that.
-_SETTLES_WITHIN, _LOOK_EVERY = 60.0, 3.0
+_SETTLES_WITHIN, _LOOK_EVERY = 90.0, 6.4
 #: By how much its work may differ from one look to the next one.
 _STEADY: Final = 0.15
 _SEED: Final = 22

@@ -53,6 +53,7 @@ class BenchSettings:
         idle_instances: numbers of instances that are idle, each measured for itself.
         idle_seconds: for which they are.
         idle_rounds: of each latency at each of 20 of them; where there are fewer, four times as many at most.
+        groups: numbers of groups, each measured for itself, with one message a group at least.
     """
 
     messages: int = 20_000
@@ -65,6 +66,7 @@ class BenchSettings:
     idle_instances: tuple[int, ...] = (1, 100)
     idle_seconds: int = 20
     idle_rounds: int = 5
+    groups: tuple[int, ...] = (1, 100, 100_000, 1_000_000)
 
     @classmethod
     def small(cls) -> BenchSettings:
@@ -79,6 +81,7 @@ class BenchSettings:
             outage=10,
             idle_seconds=10,
             idle_rounds=2,
+            groups=(1, 100, 10_000),
         )
 
 

@@ -60,6 +60,7 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
             "gateway",
             "hostile",
             "idle",
+            "groups",
         ]
     ),
     metavar="PART",
@@ -74,7 +75,8 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     "replication: between two servers of its own, in none of the others; "
     "gateway: over HTTP and WebSockets, in none of the others, either; "
     "hostile: the longest call over bodies that are made to hold the server, in none of the others; "
-    "idle: instances of which nothing is asked, on a server of its own, in none of the others.",
+    "idle: instances of which nothing is asked, on a server of its own, in none of the others; "
+    "groups: queues with groups beside plain and priority ones, in none of the others.",
 )
 @click.option(
     "--instances",
@@ -170,18 +172,20 @@ def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[st
     from ampsq.bench.replay import Replay
 
     figures: dict[str, object] = Bench(url, settings, progress).run() if part in {"all", "raw"} else {}
-    if part in {"all", "kinds"}:
-        figures["kinds"] = Kinds(url, settings, progress).run()
-    if part in {"all", "expiry"}:
-        figures["expiry"] = Expiry(url, settings, progress).run()
-    if part in {"all", "redrive"}:
-        figures["redrive"] = Redrive(url, settings, progress).run()
-    if part in {"all", "rebuild"}:
-        figures["rebuild"] = Rebuild(url, settings, progress).run()
-    if part in {"all", "publishing"}:
-        figures["publishing"] = PublishingBenchmark(url, settings, progress).run()
-    if part in {"all", "concurrency"}:
-        figures["concurrency"] = ConcurrencyBenchmark(url, settings, progress).run()
+    stages: dict[
+        str, type[Kinds | Expiry | Redrive | Rebuild | PublishingBenchmark | ConcurrencyBenchmark | Replay]
+    ] = {
+        "kinds": Kinds,
+        "expiry": Expiry,
+        "redrive": Redrive,
+        "rebuild": Rebuild,
+        "publishing": PublishingBenchmark,
+        "concurrency": ConcurrencyBenchmark,
+        "replay": Replay,
+    }
+    for name, stage in stages.items():
+        if part in {"all", name}:
+            figures[name] = stage(url, settings, progress).run()
     if part == "gateway":
         # Of an extra, which the others do without.
         from ampsq.bench.gateway import GatewayFigures
@@ -191,8 +195,10 @@ def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[st
         from ampsq.bench.hostile import Hostile
 
         figures["hostile"] = Hostile(url, settings, progress).run()
-    if part in {"all", "replay"}:
-        figures["replay"] = Replay(url, settings, progress).run()
+    if part == "groups":
+        from ampsq.bench.groups import GroupsBenchmark
+
+        figures["groups"] = GroupsBenchmark(url, settings, progress).run()
     return figures
 
 

@@ -92,10 +92,48 @@ def print_tables(figures: Mapping[str, object]) -> None:
         "gateway": _print_gateway,
         "hostile": _print_hostile,
         "idle": _print_idle,
+        "groups": _print_groups,
     }
     for part, print_part in printers.items():
         if part in known:
             print_part(known.group(part))
+
+
+def _print_groups(figures: _Figures) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    table = Table(title="Server time a message, us, one subscription", title_justify="left")
+    for column in (
+        "groups",
+        "queue",
+        "publish",
+        "take + ack",
+        "messages a call",
+        "publish, to plain",
+        "both, to priority",
+    ):
+        table.add_column(column, justify="left" if column == "queue" else "right")
+    for groups, kinds in figures.group("costs").groups():
+        for kind, row in kinds.groups():
+            beside = (f"{row['publish_ratio']:.2f}", f"{row['priority_ratio']:.2f}")
+            costs = (f"{row['publish_us']:.1f}", f"{row['consume_us']:.1f}", f"{row['messages_per_call']:.1f}")
+            table.add_row(f"{int(groups):,}", kind.replace("_", " "), *costs, *beside)
+    console.print(table)
+    takers, beside_busy = figures.group("takers"), figures.group("beside")
+    console.print(
+        f"100 groups, take + ack of one subscription {takers['one_us']} us, of sixteen {takers['sixteen_us']} us"
+    )
+    for groups, row in figures.group("memory").groups():
+        console.print(
+            f"{int(groups):,} groups: bytes of a message beyond the log: unread {row['bytes_per_unread']}, "
+            f"with its place {row['bytes_per_placed']}; longest call {row['longest_call_ms']} ms"
+        )
+    console.print(
+        f"From publish to delivery of a quiet group: {beside_busy['alone_p50_us']} us alone, "
+        f"{beside_busy['beside_p50_us']} us where much of another group waits"
+    )
 
 
 def _print_idle(figures: _Figures) -> None:

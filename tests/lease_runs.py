@@ -25,7 +25,8 @@ def runs_of(members, refs):
     """
     found = []
     for member in members:
-        topic, order, token, count, holder, ends = member.split(" ", 5)
+        # A space stands before those of which the messages are not neighbours in the log.
+        topic, order, token, count, holder, ends = member.removeprefix(" ").split(" ", 5)
         names = refs[token].split()
         mask = refs.get(f"{token} m", "0" * int(count))
         assert (len(names), len(mask), names[0]) == (int(count), int(count), f"{order}/{topic}")

@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
@@ -24,6 +25,7 @@ __all__ = [
     "NAME_ALLOWED",
     "NAME_PATTERN",
     "Interval",
+    "Rate",
     "check_text",
     "is_name",
     "list_of",
@@ -65,14 +67,23 @@ _INTERVAL_ALLOWED = (
     "a number of seconds, or numbers with the units ns us ms s m h d w, as in '250ms', '30s' or '1h30m', from 0 to "
     "36500d"
 )
+_RATE_ALLOWED = (
+    "a whole number of messages, '/', and a unit s, min, h or d, or an interval, as in '10/s', '600/min' or '100/10s'; "
+    "from 1/d to 1000000/s"
+)
 _SIZE_ALLOWED = "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
 _COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
 _LONGEST_SHOWN = 300
 _MAX_INTERVAL = Decimal(36_500 * 86_400_000)
 _MAX_COUNT = 1_000_000_000
+#: Microseconds between two messages: of the fastest rate, and of the slowest one.
+_SHORTEST_STEP, _LONGEST_STEP = 1, 86_400_000_000
+#: How many messages of a rate may come at once, if nobody says: what it lets go in so many microseconds.
+_USUAL_BURST = 100_000
 _MAX_SIZE = 2**53
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_./-]{1,255}")
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
+_RATE = re.compile(r"([0-9]{1,9})[ ]?/[ ]?([0-9.]{0,20}[a-z]{1,3})")
 _PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([a-z]{1,2})[ ]?")
 _PARTS = re.compile(f"(?:{_PART.pattern}){{2,8}}")
 
@@ -245,6 +256,65 @@ class Interval(int):
             if count and not rest:
                 return f"{count}{unit}"
         return f"{int(self)}ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A number of messages in a time, as in ``10/s``.
+
+    Attributes:
+        count: how many messages.
+        unit: in which time, as it was written: ``s``, ``min``, ``h``, ``d``, or an interval as ``10s``.
+        period: the same as an interval.
+    """
+
+    count: int
+    unit: str
+    period: Interval
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read a rate.
+
+        Args:
+            value: a text as ``10/s``, ``600/min``, ``1/h`` or ``100/10s``, or a `Rate`.
+
+        Raises:
+            DefinitionError: the value is none of these, or slower than one a day, or faster than 1,000,000 a second.
+        """
+        if isinstance(value, cls):
+            return value
+        found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+        period = Interval(0)
+        if found:
+            unit = "m" if found[2] == "min" else found[2]
+            milliseconds = _milliseconds(unit if unit[0].isdigit() else f"1{unit}")
+            if milliseconds is not None and milliseconds == int(milliseconds) and milliseconds <= _MAX_INTERVAL:
+                period = Interval(int(milliseconds))
+        if not found or not int(found[1]) or not _SHORTEST_STEP <= period * 1_000 / int(found[1]) <= _LONGEST_STEP:
+            raise DefinitionError(f"{shown(value)} is not a rate; allowed: {_RATE_ALLOWED}")
+        return cls(int(found[1]), found[2], period)
+
+    @property
+    def text(self) -> str:
+        """The rate as it is written, as in ``10/s``."""
+        return f"{self.count}/{self.unit}"
+
+    @property
+    def step(self) -> float:
+        """Microseconds from one message to the next."""
+        return self.period * 1_000 / self.count
+
+    @property
+    def usual_burst(self) -> int:
+        """The number of messages that may come at once, if nobody says: those of a tenth of a second, at least 1."""
+        return max(int(_USUAL_BURST / self.step), 1)
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _milliseconds(value: object) -> Decimal | None:

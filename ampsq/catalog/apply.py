@@ -10,6 +10,7 @@ from ampsq.base.suggestions import nearest_names
 from ampsq.base.values import is_name, parse_name, pattern_of
 from ampsq.catalog.action_sources import follow_orders, follows_client_events, records_deliveries
 from ampsq.catalog.checks import topics_of
+from ampsq.catalog.compiled_queue import compiled_queue
 from ampsq.catalog.contents_checks import check_contents
 from ampsq.catalog.definition_checks import (
     KINDS,
@@ -27,7 +28,6 @@ from ampsq.catalog.type_checks import check_new_topic, topic_of
 from ampsq.definitions.action import Action
 from ampsq.definitions.address_setting import AddressSetting, settled_for
 from ampsq.definitions.destination import Destination
-from ampsq.definitions.elements import NO_RING
 from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue import Definition, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
@@ -36,13 +36,11 @@ from ampsq.expressions import parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls.catalog import KnownCatalog
-from ampsq.protocol.limits import NO_ROOM
 from ampsq.protocol.reads.recovery_points import starts_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from ampsq.expressions import Use
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.server import Server
     from ampsq.protocol.request import Call
@@ -61,58 +59,6 @@ __all__ = [
 
 #: Catalog changes between reading and writing; more than this is not chance.
 RACES: Final = 50
-
-
-def _compiled(queue: Queue) -> dict[str, int]:
-    return {
-        # At-most-once has nothing to take back: its leases only fill the backlog.
-        "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
-        "backlog": NO_ROOM if queue.paused else queue.max_backlog or 0,
-        "deliveries": queue.max_deliveries,
-        "cancels": queue.max_cancels,
-        "ratio": int(queue.fairness_model == "proportional"),
-        "turn": int(queue.fairness_model == "round-robin"),
-        "once": int(queue.semantics == "at-most-once"),
-        "strict": int(queue.leasing == "strict"),
-        "room": queue.max_per_subscription_backlog,
-        "depth": queue.target_queue_depth or 0,
-    }
-
-
-_MODELS: Final = ("default", "queue", "latest", "earliest")
-
-
-def _policy(queue: Queue) -> dict[str, int]:
-    """Elements that few queues have."""
-    return {
-        "life": int(queue.expiration or 0),
-        "model": _MODELS.index(queue.expiration_model),
-        "redelivery": int(queue.redelivery_delay),
-        "multiplier": round(1000 * queue.redelivery_delay_multiplier),
-        "longest": int(queue.max_redelivery_delay),
-        "jitter": round(1000 * queue.redelivery_collision_avoidance_factor),
-    }
-
-
-def _ring(queue: Queue) -> int | None:
-    return None if queue.ring_size == NO_RING else queue.ring_size
-
-
-def _trees(queue: Queue) -> list[str]:
-    """Of filter, priority and barrier expression, as the scripts take them."""
-    uses: list[tuple[str | None, Use]] = [
-        (queue.filter, "filter"), (queue.priority, "priority"), (queue.barrier_expression, "barrier"),
-    ]  # fmt: skip
-    return [parse(text, use).json if text is not None else "" for text, use in uses]
-
-
-def _grouping(queue: Queue) -> str:
-    """Return what lua/definitions/lib/queue_grouping.lua takes; "" without groups."""
-    if not queue.is_grouped:
-        return ""
-    tree = parse(queue.group_by, "group").json if queue.group_by is not None else ""
-    weight = f"\n{parse(queue.group_weight, 'weight').json}" if queue.group_weight is not None else ""
-    return f"{queue.group_concurrency} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
 
 
 async def _nothing() -> None:
@@ -287,13 +233,9 @@ async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     if target not in catalog.topics:
         catalog = await _with_topic(catalog, target, topic_of(queue, target))
     places = await _places(catalog, queue, topics)
-    alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
     recorded = records_deliveries(queue, map(Action.from_json, catalog.actions.values()))
-    compiled = define_calls.CompiledQueue(
-        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
-        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration), _grouping(queue),
-    )  # fmt: skip
+    compiled = compiled_queue(queue, settled, catalog.group, recorded=recorded)
     version = await define_calls.define_queue(
         catalog.version, queue.name, text, compiled, target, places, subscriptions
     )

@@ -53,27 +53,34 @@ def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Q
         _check_names(catalog.instance, definition)
         _check_number(planned, definition)
         _check_named(planned, queues, definition, definition)
-        _check_groups(queues.values(), [definition], definition)
+        _check_own_order(queues.values(), [definition], definition)
     elif isinstance(definition, LocalQueue | View):
         for name, text in catalog.destinations.items():
             # One that is applied with it is itself refused.
             if planned.destinations[name] == text:
                 _check_named(planned, queues, Destination.from_json(text), definition)
     elif isinstance(definition, Queue):
-        _check_groups([definition], map(Destination.from_json, planned.destinations.values()), definition)
+        _check_own_order([definition], map(Destination.from_json, planned.destinations.values()), definition)
 
 
-def _check_groups(queues: Iterable[Queue], destinations: Iterable[Destination], about: Definition) -> None:
-    """Refuse a queue with groups that other instances share: each of them would deliver a part of a group."""
-    grouped = [queue for queue in queues if queue.is_grouped]
-    for destination in destinations if grouped else ():
-        for queue in grouped:
-            if sent_queue(destination, queue) is not None:
+def _check_own_order(queues: Iterable[Queue], destinations: Iterable[Destination], about: Definition) -> None:
+    """Refuse a queue with groups or a rate that others share: each would deliver a part of a group, or at that rate."""
+    alone = [queue for queue in queues if queue.is_grouped or queue.rate]
+    for destination in destinations if alone else ():
+        for queue in alone:
+            if sent_queue(destination, queue) is None:
+                continue
+            if queue.is_grouped:
                 raise DefinitionError(
                     f"{about.titled}: {queue.titled} has groups, and {destination.titled} is sent it: each instance "
                     "would deliver a part of a group, in an order of its own; allowed: a LocalQueue with group_by, of "
                     "which each instance has its own copies, or topics of the destination that do not name the queue"
                 )
+            raise DefinitionError(
+                f"{about.titled}: {queue.titled} has a rate, and {destination.titled} is sent it: each instance would "
+                "deliver at that rate, and all together faster; allowed: a LocalQueue with rate, of which each "
+                "instance has its own copies, or topics of the destination that do not name the queue"
+            )
 
 
 def _check_instance(catalog: Catalog, queues: Mapping[str, Queue], instance: Instance) -> None:

@@ -88,6 +88,18 @@ CHANGES: Mapping[str, QueueChange] = {
         "For messages that fail from now on. With 'pass', messages that a failed one holds are delivered. A stopped "
         "group stays stopped.",
     ),
+    "rate": QueueChange(
+        "at-once",
+        "For the next delivery. What was delivered before counts as long as it would have, and at most until an empty "
+        "bucket is full.",
+    ),
+    "rate_burst": QueueChange("at-once", "For the next delivery."),
+    "group_rate": QueueChange(
+        "at-once", "For the next delivery of each group; the groups that it lets go are found in bounded steps."
+    ),
+    "group_rate_burst": QueueChange(
+        "at-once", "For the next delivery of each group; the groups that it lets go are found in bounded steps."
+    ),
     "expiration": QueueChange(
         "at-once", "The new value holds for every waiting message, and for a leased one when it comes back."
     ),

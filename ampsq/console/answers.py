@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
 from ampsq.base.formatting import printable
-from ampsq.definitions.definition import Definition
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ampsq.console.facts import Facts
     from ampsq.console.lookups import Browse, Row
     from ampsq.console.topic_lookups import TopicDetails
     from ampsq.operations.actions import ActionState
@@ -48,31 +45,10 @@ def wants_json(request: Request) -> bool:
     return quality[_JSON] > quality["text/html"]
 
 
-def json_answer(facts: object, status: int = 200) -> Response:
+def json_answer(facts: Facts, status: int = 200) -> Response:
     """Answer with facts as JSON; characters that act on who looks stand in it as escapes."""
-    text = printable(json.dumps(facts, ensure_ascii=False, default=_plain, indent=1))
-    return Response(text.encode("utf-8", "backslashreplace") + b"\n", status, media_type=_JSON)
-
-
-def _body_facts(raw: bytes) -> object:
-    """Give a body as its text; one that is no text as ``{"base64": ...}``."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode()}
-
-
-def _plain(value: object) -> object:
-    """Give what JSON knows for what it does not."""
-    if isinstance(value, Definition):
-        return {"kind": type(value).__name__, "name": value.name, **value.public_elements()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value) if not each.name.startswith("_")}
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    text = printable(json.dumps(facts.model_dump(mode="json"), ensure_ascii=False, indent=1))
+    return Response(text.encode() + b"\n", status, {"vary": "accept"}, _JSON)
 
 
 def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[str, object]:
@@ -95,7 +71,7 @@ def browse_facts(found: Browse) -> dict[str, object]:
 
 def _row_facts(row: Row) -> dict[str, object]:
     message = row.message
-    facts = {"bookmark": message.bookmark, "topic": message.topic, "body": _body_facts(message.raw)}
+    facts = {"bookmark": message.bookmark, "topic": message.topic, "body": message.raw}
     return {**facts, "headers": message.headers, "deliveries": message.deliveries, "holder": row.holder}
 
 
@@ -103,7 +79,7 @@ def letter_facts(letter: DeadLetter) -> dict[str, object]:
     """Tell what is known of a dead letter."""
     names = ("bookmark", "original", "queue", "topic", "reasons", "consumer_reason", "deliveries", "group", "headers")
     facts = {name: getattr(letter, name) for name in names}
-    return {**facts, "age": letter.age.total_seconds(), "body": _body_facts(letter.raw)}
+    return {**facts, "age": letter.age, "body": letter.raw}
 
 
 def topic_facts(name: str, state: TopicState, rates: tuple[float, float] | None, *, is_view: bool) -> dict[str, object]:
@@ -117,11 +93,11 @@ def details_facts(name: str, found: TopicDetails, rates: tuple[float, float] | N
         **topic_facts(name, found.state, rates, is_view=found.view is not None), "readers": found.readers,
         "publishers": [each._asdict() for each in found.publishers], "definition": found.view,
         "records": [
-            {"key": each.key, "bookmark": each.bookmark, "body": _body_facts(each.raw)} for each in found.rows
+            {"key": each.key, "bookmark": each.bookmark, "body": each.raw} for each in found.rows
         ],
         "messages": [
             {
-                "bookmark": each.bookmark, "at": each.at, "headers": each.headers, "body": _body_facts(each.raw),
+                "bookmark": each.bookmark, "at": each.at, "headers": each.headers, "body": each.raw,
             }
             for each in found.messages
         ],

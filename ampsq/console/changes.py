@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.console.lookups import browse
+from ampsq.operations.groups import read_group
 from ampsq.protocol.context import InstanceContext
 
 if TYPE_CHECKING:
@@ -146,6 +147,17 @@ def _unproxy(client: Client, given: Mapping[str, str]) -> str:
     return f"{given['queue']}: messages change owner only by their owners again"
 
 
+def _release(client: Client, given: Mapping[str, str]) -> str:
+    changed = client.admin.release_group(given["queue"], given["group"])
+    return f"group {given['group']} of {given['queue']} {'goes on' if changed else 'was neither held nor stopped'}"
+
+
+def _grouped(client: Client, given: Mapping[str, str]) -> int:
+    store = client._store  # noqa: SLF001  (it has no method)
+    found = store.run(read_group(given["queue"], given["group"]))
+    return found.waiting if found is not None else 0
+
+
 def _events(given: Mapping[str, str]) -> list[int] | None:
     if "event" not in given:
         return None
@@ -223,6 +235,12 @@ _ALL: Final = (
         lambda given: f"{given['queue']} delivers again.",
         lambda client, given: f"{given['queue']} {_was(changed=client.admin.resume_queue(given['queue']))} resumed",
         _waiting, counted="wait now, and may be delivered at once",
+    ),
+    ConsoleChange(
+        "release-group", "Release", ("queue", "group"),
+        lambda given: f"Group {given['group']} of {given['queue']} goes on: what failed, or was given up, holds it no "
+        "more. What is leased of it stays leased, and a failed message keeps its place.",
+        _release, _grouped, counted="of it now, which may be delivered",
     ),
     ConsoleChange(
         "downgrade", "Downgrade", ("destination",),

@@ -1,4 +1,5 @@
 """The pages: what each one reads, and which template shows it. Whatever is read is escaped where it is shown."""
+# Long: one method a page.
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -29,12 +30,17 @@ from ampsq.console.answers import (
     wants_json,
 )
 from ampsq.console.changes import CHANGES, change_named
-from ampsq.console.charts import draw_sparkline, links_drawn, rates
+from ampsq.console.charts import draw_sparkline, rates
+from ampsq.console.facts import RefusalFacts
 from ampsq.console.history_charts import RANGE_NAMES, draw_history
 from ampsq.console.live_updates import LiveUpdates
 from ampsq.console.lookups import browse, long_text, read_body, read_samples, read_subscribers, short_text
+from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
+from ampsq.console.page_table import PAGES
 from ampsq.console.queue_list import choose_queues, span, wait
+from ampsq.console.replication_graph import draw_links
+from ampsq.console.search import KINDS, search_everything
 from ampsq.console.topic_lookups import ReplayRequest, read_details, read_topic_page
 from ampsq.definitions.definition import nearest
 from ampsq.operations.figures import sample_of
@@ -52,7 +58,9 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.console.access import Access
     from ampsq.console.examiner import Examiner
+    from ampsq.console.facts import Facts
     from ampsq.console.observer import Observer
+    from ampsq.console.page_table import PageEntry
     from ampsq.operations.figures import QueueFigures
 
 __all__ = ["Pages"]
@@ -99,35 +107,32 @@ class Pages:
     def routes(self) -> list[BaseRoute]:
         """Addresses and what answers them."""
         of = "/i/{instance}"
+        shown: dict[str, Callable[[Request], Response]] = {
+            "overview": self._overview, "search_all": self._search, "search": self._search, "queues": self._queues,
+            "queue": self._queue, "groups": self._groups, "topics": self._topics, "topic": self._topic,
+            "publishers": self._publishers, "message": self._message, "letter_queues": self._letter_queues,
+            "dead_letters": self._dead_letters, "replication": self._replication, "actions": self._actions,
+            "action": self._action, "question": self._question,
+        }  # fmt: skip
         return [
             Mount("/static", StaticFiles(directory=_HERE / "static")),
-            Route("/", self._shown(self._overview)),
+            Route("/openapi.json", lambda _request: JSONResponse(pages_document())),
             Route("/events", self._events),
-            Route(f"{of}/queues", self._shown(self._queues)),
-            Route(f"{of}/queues/{{queue:path}}", self._shown(self._queue)),
-            Route(f"{of}/topics", self._shown(self._topics)),
-            Route(f"{of}/topics/{{topic:path}}", self._shown(self._topic)),
-            Route(f"{of}/publishers", self._shown(self._publishers)),
-            Route(f"{of}/messages", self._shown(self._message)),
-            Route(f"{of}/dead-letters", self._shown(self._letter_queues)),
-            Route(f"{of}/dead-letters/{{queue:path}}", self._shown(self._dead_letters)),
-            Route(f"{of}/replication", self._shown(self._replication)),
-            Route(f"{of}/actions", self._shown(self._actions)),
-            Route(f"{of}/actions/{{action:path}}", self._shown(self._action)),
             Route(f"{of}/events", self._events),
-            Route(f"{of}/changes/{{change}}", self._shown(self._question), methods=["GET"]),
+            *(Route(page.path, self._shown(page, shown[page.name]), methods=["GET"]) for page in PAGES),
             Route(f"{of}/changes/{{change}}", self._do, methods=["POST"]),
         ]
 
     # -- how a page is shown
 
-    def _shown(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def _shown(self, page: PageEntry, show: Callable[[Request], Response]) -> Callable[[Request], Response]:
         """Show what a page raises as a page, too."""
 
         def endpoint(request: Request) -> Response:
             self._observer.looked()
+            request.state.facts = page.facts
             try:
-                return page(request)
+                return show(request)
             except AmpsqError as error:
                 return self._failed(request, error)
 
@@ -138,13 +143,15 @@ class Pages:
             503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue | UnknownTopic) else 400
         )
         titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
+        request.state.facts = RefusalFacts
         told = {"error": str(error), "title": titles[status]}
         return self._page("error.html", request, status=status, told=told, title=titles[status], error=str(error))
 
     def _page(self, template: str, request: Request, *, told: object, status: int = 200, **values: object) -> Response:
         """Answer with a template for people, or with what it shows, told as JSON."""
         if wants_json(request):
-            return json_answer(told, status)
+            kind: type[Facts] = request.state.facts
+            return json_answer(kind.model_validate(told), status)
         is_live = request.query_params.get("live") != "off"
         instance = request.path_params.get("instance")
         text = self._templates.get_template(template).render(
@@ -192,6 +199,11 @@ class Pages:
         self._examiner.looked()
         found = read_overview(self._observer, self._examiner, request.query_params.get("page", "1"))
         return self._page("overview.html", request, told=found, title="Overview", found=found)
+
+    def _search(self, request: Request) -> Response:
+        instance = self._named(request) if "instance" in request.path_params else None
+        found = search_everything(self._observer, request.query_params.get("q", ""), instance)
+        return self._page("search.html", request, told=found, title="Search", found=found, kinds=KINDS, text=found.text)
 
     def _queues(self, request: Request) -> Response:
         instance = self._named(request)
@@ -262,10 +274,31 @@ class Pages:
         return min(max(int(text), 1), _MOST) if text.isdecimal() else _SHOWN
 
     def _known_queue(self, instance: str, name: str) -> QueueFigures:
+        if name not in self._observer.reading(instance).figures.queues:
+            if name not in self._observer.client(instance).admin.queues():
+                raise UnknownQueue(queue=name)
+            # It was defined since the last reading.
+            self._observer.forget(instance)
         queues = self._observer.reading(instance).figures.queues
         if name not in queues:
             raise UnknownQueue(queue=name)
         return queues[name]
+
+    def _groups(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["queue"]
+        queue, limit = self._known_queue(instance, name), self._limit(request)
+        admin = self._observer.client(instance).admin
+        found, explained = admin.groups(name, limit=limit), admin.explain(name)
+        unread = admin.queue_stats(name).waiting
+        told = {
+            "queue": name, "groups": found.groups, "number": found.number, "is_all": found.is_all,
+            "unread": unread, "limit": limit, "next": explained.as_dict(),
+        }  # fmt: skip
+        return self._page(
+            "groups.html", request, told=told, title=f"Groups of {name}", queue=name, unread=unread, found=found,
+            limit=limit, more=min(limit * 4, _MOST), most=_MOST, explained=explained, now=datetime.now(UTC),
+            concurrency=queue.definition.group_concurrency or 0,
+        )  # fmt: skip
 
     def _topics(self, request: Request) -> Response:
         instance, asked = self._named(request), request.query_params
@@ -299,7 +332,7 @@ class Pages:
 
     def _publishers(self, request: Request) -> Response:
         found = self._observer.client(self._named(request)).admin.publishers()
-        told = {"publishers": [each._asdict() for each in found]}
+        told = {"publishers": found}
         return self._page(
             "publishers.html", request, told=told, title="Publishers", found=found[:_MOST], number=len(found)
         )
@@ -340,19 +373,21 @@ class Pages:
             "more": len(letters) > limit,
             "wrong": wrong,
         }
+        queues = self._observer.reading(instance).figures.queues
+        grouped = {name for name, each in queues.items() if each.definition.group_concurrency}
         return self._page(
             "letters.html", request, told=told, title=f"Dead letters in {name}", queue=name, letters=letters[:limit],
             is_more=len(letters) > limit, limit=limit, more=min(limit * 4, _MOST), filter=filter_, wrong=wrong,
+            grouped=grouped,
         )  # fmt: skip
 
     def _replication(self, request: Request) -> Response:
         instance = self._named(request)
         found = self._observer.client(instance).admin.replication()
-        nodes, lines, height = links_drawn(found)
+        here, peers = draw_links(found)
         return self._page(
-            "replication.html", request, told=found.as_dict(), title="Replication", found=found, nodes=nodes,
-            lines=lines, height=height,
-        )  # fmt: skip
+            "replication.html", request, told=found, title="Replication", found=found, graph=here, peers=peers
+        )
 
     def _actions(self, request: Request) -> Response:
         figures = self._observer.reading(self._named(request)).figures

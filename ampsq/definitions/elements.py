@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.message_types import SEPARATOR, SMALL_BODY
-from ampsq.base.values import Interval, parse_count, parse_size, parse_topic_or_pattern, shown
+from ampsq.base.values import Interval, Rate, parse_count, parse_size, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ __all__ = [
     "MIN_QUEUE_DEPTH",
     "NO_RING",
     "Barrier",
+    "Burst",
     "Count",
     "Delay",
     "ExpressionLimit",
@@ -36,6 +37,7 @@ __all__ = [
     "PositiveCount",
     "Priority",
     "QueueDepth",
+    "RatePerTime",
     "RecoveryPoint",
     "RingSize",
     "TopicOrPattern",
@@ -47,6 +49,9 @@ MIN_LEASE_PERIOD = Interval(100)
 
 MIN_QUEUE_DEPTH = 1_000
 """The smallest `target_queue_depth`, messages; AMPS's own limit."""
+
+MOST_BURST = 1_000_000
+"""The most messages that a rate lets go at once."""
 
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
@@ -66,6 +71,13 @@ def _positive(value: object) -> int:
     count = parse_count(value)
     if count < 1:
         raise DefinitionError(f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000")
+    return count
+
+
+def _burst(value: object) -> int:
+    count = parse_count(value)
+    if not 1 <= count <= MOST_BURST:
+        raise DefinitionError(f"{shown(value)} is no burst; allowed: a whole number from 1 to {MOST_BURST}")
     return count
 
 
@@ -217,6 +229,7 @@ TopicOrPattern = Annotated[str, BeforeValidator(parse_topic_or_pattern)]
 Count = Annotated[int, BeforeValidator(parse_count)]
 ExpressionLimit = Annotated[int, BeforeValidator(_expression_limit)]
 PositiveCount = Annotated[int, BeforeValidator(_positive)]
+Burst = Annotated[int, BeforeValidator(_burst)]
 QueueDepth = Annotated[int, BeforeValidator(_queue_depth)]
 RingSize = Annotated[int, BeforeValidator(_ring_size)]
 Multiplier = Annotated[float, BeforeValidator(lambda value: _number(value, 1, 1_000, "multiplier"))]
@@ -245,6 +258,12 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: type) -> tuple[str, ...]: ...
         def __set__(self, instance: object, value: str | Sequence[str]) -> None: ...
 
+    class RatePerTime:
+        """A rate as a type checker knows it: read as one, but written as a text, too."""
+
+        def __get__(self, instance: object, owner: type) -> Rate | None: ...
+        def __set__(self, instance: object, value: Rate | str | None) -> None: ...
+
     class Delay:
         """The same of an interval that is always there."""
 
@@ -255,6 +274,7 @@ else:
     _AS_TEXT = PlainSerializer(lambda period: period and period.text, when_used="json")
     LeasePeriod = Annotated[Interval, PlainValidator(_lease_period), _AS_TEXT]
     Life = Annotated[Interval, PlainValidator(_life), _AS_TEXT]
+    RatePerTime = Annotated[Rate, PlainValidator(Rate.parse), _AS_TEXT]
     Identifiers = Annotated[tuple[str, ...], BeforeValidator(_identifiers)]
     Delay = Annotated[
         Interval,

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
-from ampsq.base.values import Interval, is_name, pattern_of, shown
+from ampsq.base.values import Interval, Rate, is_name, pattern_of, shown
 from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
     NO_RING,
     Barrier,
+    Burst,
     Count,
     Delay,
     Factor,
@@ -34,6 +35,7 @@ from ampsq.definitions.elements import (
     PositiveCount,
     Priority,
     QueueDepth,
+    RatePerTime,
     RecoveryPoint,
     RingSize,
     TopicOrPattern,
@@ -144,6 +146,16 @@ class Queue(Definition):
             ``stop``: as ``hold``, and when the failed one is given up, by a limit or by its consumer, the group stands
             still until `ampsq groups QUEUE --release GROUP`. Default: ``hold`` at a `group_concurrency` of 1, else
             ``pass``.
+        rate: how many messages are delivered in what time, as in ``10/s``, ``600/min``, ``1/h`` or ``100/10s``, by all
+            subscriptions together; what is beyond it waits. Every delivery counts, also of a message that came back;
+            what was given back and nobody began with does not. Goes with all elements; in a queue that instances
+            share it is refused. Default: no limit. See docs/queues.md#rates.
+        rate_burst: how many messages that were not delivered in time may come at once, so that in any time there are
+            at most as many as this and `rate` allows in it. 1 to 1,000,000. Default: what `rate` is in 100 ms, at
+            least 1.
+        group_rate: the same of the messages of one group; each group has it for itself, and one that waits for its rate
+            keeps back no other group.
+        group_rate_burst: as `rate_burst`, of each group.
         expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
             if it was scheduled; 1ms or longer. A message that is not settled by then expires with the reason
             ``time_limit``, but never while it is leased. Default: no limit.
@@ -214,6 +226,10 @@ class Queue(Definition):
     group_choice: GroupChoice = _NOT_GIVEN
     group_weight: GroupWeight | None = None
     on_group_failure: OnGroupFailure = _NOT_GIVEN
+    rate: RatePerTime = _NOT_GIVEN
+    rate_burst: Burst = _NOT_GIVEN
+    group_rate: RatePerTime = _NOT_GIVEN
+    group_rate_burst: Burst = _NOT_GIVEN
     expiration: Life = _NOT_GIVEN
     expiration_model: ExpirationModel = "default"
     redelivery_delay: Delay = _NONE
@@ -295,6 +311,7 @@ class Queue(Definition):
         if given.get("group_by") is not None or concurrency is not None:
             derived["on_group_failure"] = "hold" if concurrency in (None, 1, "1") else "pass"
             derived["group_choice"] = "first"
+        derived |= _bursts(given)
         delay = given.get("redelivery_delay", Interval(0))
         derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
         return derived
@@ -314,6 +331,7 @@ class Queue(Definition):
         yield from type_conflicts(given)
         yield from _redelivery_conflicts(given)
         yield from _group_conflicts(given)
+        yield from _rate_conflicts(given)
         underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
             yield from _target_conflicts(underlying, target)
@@ -365,6 +383,12 @@ class GroupLocalQueue(Queue):
                 "a GroupLocalQueue is shared by instances, each of which would deliver a part of a group; allowed: in "
                 "a LocalQueue, or a Queue that no destination is sent",
             )
+        if "rate" in given:
+            yield Fault(
+                "rate",
+                "a GroupLocalQueue is shared by instances, each of which would deliver at this rate; allowed: in a "
+                "LocalQueue, or a Queue that no destination is sent",
+            )
         if "initial_owner" not in given:
             yield Fault("initial_owner", "missing; allowed: the name of the instance that owns a message at first")
 
@@ -413,7 +437,7 @@ def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
 def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
     """Refuse what would break the order of a group, or count for nothing."""
     if "group_concurrency" not in given:
-        for element in ("on_group_failure", "group_choice", "group_weight"):
+        for element in ("on_group_failure", "group_choice", "group_weight", "group_rate"):
             if element in given:
                 yield Fault(element, "the queue has no groups; allowed: with group_by, or group_concurrency")
         return
@@ -433,6 +457,23 @@ def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
             f"'at-most-once' does not go with {element}: a message is settled when it is sent, so that the next of its "
             "group would not wait for it; allowed: 'at-least-once'",
         )
+
+
+def _bursts(given: Mapping[str, Any]) -> dict[str, int]:
+    """Work out the bursts of rates that are given."""
+    bursts = {}
+    for element in ("rate", "group_rate"):
+        try:
+            bursts[f"{element}_burst"] = Rate.parse(given[element]).usual_burst
+        except (KeyError, DefinitionError):
+            continue
+    return bursts
+
+
+def _rate_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    for element in ("rate", "group_rate"):
+        if f"{element}_burst" in given and element not in given:
+            yield Fault(f"{element}_burst", f"there is no {element}; allowed: with {element}, as in {element}='10/s'")
 
 
 def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:

@@ -16,7 +16,7 @@ from ampsq.protocol.calls import groups as group_calls
 if TYPE_CHECKING:
     from ampsq.protocol.calls.groups import GroupCounts
 
-__all__ = ["GroupState", "QueueGroups", "read_groups", "release_group"]
+__all__ = ["GroupState", "QueueGroups", "read_group", "read_groups", "release_group"]
 
 #: Groups of a queue that are looked at, and a call's share of them.
 _LOOKED: Final = 20_000
@@ -96,6 +96,17 @@ async def read_groups(queue: str, limit: int) -> QueueGroups:
     names = [counts.name for counts in sorted(found.values(), key=_rank)[:limit]]
     rows = (await group_calls.list_groups(queue, 0, _PAGE, names)).groups if names else []
     return QueueGroups([_state(counts) for counts in sorted(rows, key=_rank)], len(found), cursor == 0)
+
+
+@with_suggestions("queue")
+async def read_group(queue: str, group: str) -> GroupState | None:
+    """Read one group; None where nothing of it is leased, waits or stands still.
+
+    Raises:
+        UnknownQueue: there is no such queue.
+    """
+    rows = (await group_calls.list_groups(queue, 0, 1, [group])).groups
+    return _state(rows[0]) if rows else None
 
 
 @with_suggestions("queue")

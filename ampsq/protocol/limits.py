@@ -36,11 +36,13 @@ __all__ = [
     "OWNERS_LOOKED",
     "PASS_AGAIN",
     "PUBLISHER_AGE",
+    "RATE_STEP",
     "REASON_LENGTH",
     "REQUESTS",
     "REST_HORIZON",
     "RETURNS_BYTES",
     "RETURNS_KEPT",
+    "SCATTERED",
     "SORT_WORK",
     "TRIM_REFS",
     "USUAL_LEAST",
@@ -63,6 +65,10 @@ KEY_WORK: Final = 80_000
 LONGEST_GROUP: Final = 255
 #: The largest weight of a group.
 MOST_WEIGHT: Final = 1_000
+#: Most messages that a queue leases in runs while it makes scattered ones: who looks for one of these reads them all.
+SCATTERED: Final = 2_000
+#: Microseconds within which the tokens of a rate that come one after the other are waited for together.
+RATE_STEP: Final = 10_000
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.

@@ -43,10 +43,12 @@ from ampsq.protocol.limits import (
     OWNERS_LOOKED,
     PASS_AGAIN,
     PUBLISHER_AGE,
+    RATE_STEP,
     REQUESTS,
     REST_HORIZON,
     RETURNS_BYTES,
     RETURNS_KEPT,
+    SCATTERED,
     SORT_WORK,
     TRIM_REFS,
     USUAL_LEAST,
@@ -90,7 +92,7 @@ COORDINATORS: Final = "ampsq:coordinators"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
-#: From when on tokens count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
+#: From when on tokens and rates count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
 COUNTED_SINCE: Final = 1_767_225_600_000
 
 
@@ -379,7 +381,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "due": Key(
             ":due", "zset",
             "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
-            "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
+            "`rates <queue>`, `expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
             "`watch <queue>`, `windows <topic>` -> ms",
             "publish, dispatch, settle, unsubscribe, watch_queue", "sweep",
             "leases, log and definitions; for delays of what came back: nothing, they are not durable",
@@ -484,6 +486,17 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "round are over; the score is the turn",
             "dispatch, settle, sweep", "dispatch", "nothing: a group that comes again is a new one",
         ),
+        "rates": Key(
+            ":q:<queue>:rates", "zset",
+            "of a queue with rates: `` for its own, or a group -> when its bucket of tokens is full again, in "
+            "microseconds since 2026; of one that is full there is none; see lua/queues/lib/rates",
+            "dispatch", "sweep", "nothing: a bucket begins full",
+        ),
+        "later": Key(
+            ":q:<queue>:later", "zset",
+            "group of which something waits for its rate alone -> when that lets it go, microseconds since 2026",
+            "dispatch, settle, sweep", "dispatch, sweep", "`groups` and `rates`",
+        ),
         "pinned": Key(
             ":q:<queue>:pinned", "hash", "ref that failed and is not settled -> the group that it holds",
             "settle, sweep", "settle, sweep, release_group", "nothing: not durable, as attempts",
@@ -519,8 +532,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "runs": Key(
             ":q:<queue>:runs", "zset",
-            "leases of neighbours in a log that a subscription was given: topic, order of the first, its token, "
-            "how many, subscription, deadline, length in ms; score 0; see lua/queues/lib/lease_runs",
+            "leases of messages of one topic that a subscription was given at once: topic, order of the first, its "
+            "token, how many, subscription, deadline, length in ms; behind a space where they are no neighbours in "
+            "the log; score 0; see lua/queues/lib/lease_runs",
             "take", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
         "run_refs": Key(
@@ -693,6 +707,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what
         # groups take turns, if they do. round: their turns, see lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
+        # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
+        "rated": "rated",
         # filters
         "grouped_by": "group", "weighed_by": "weight",
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
@@ -815,6 +831,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "small_body": SMALL_BODY,
         "expression_limit": EXPRESSION_LIMIT,
         "sort_work": SORT_WORK,
+        "scattered": SCATTERED,
         "key_work": KEY_WORK,
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,
@@ -835,6 +852,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "round_robin": "round_robin",
         "longest_group": LONGEST_GROUP,
         "most_weight": MOST_WEIGHT,
+        "rate_step": RATE_STEP,
         "run_over": "run_over",
         "counted_since": COUNTED_SINCE,
         "lost_at_most": LOST_AT_MOST,

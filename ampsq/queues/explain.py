@@ -261,6 +261,7 @@ def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
         facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("leased", "waiting", "failed")}
         if snapshot.takes_turns:
             facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("line", "before", "weight")}
+    facts |= {name: snapshot.number(name) for name in ("rate_wait", "group_rate_wait") if snapshot.number(name)}
     if snapshot.text("barrier"):
         facts["barrier"] = str(snapshot.bookmark_of(snapshot.text("barrier")))
     if snapshot.definition.target_queue_depth is not None:

@@ -1,4 +1,5 @@
 """Snapshot of a message by the script `explain`, and the reason that follows from it."""
+# Long: one table of the reasons for which a message waits, and what each of them is read from.
 
 from __future__ import annotations
 
@@ -395,6 +396,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("queue_full", lambda snapshot: 0 < (snapshot.definition.max_backlog or 0) <= snapshot.number("leased")),
     ("group_stopped", lambda snapshot: snapshot.number("group_stopped")),
     ("group_held", lambda snapshot: snapshot.number("group_failed") and not snapshot.flag("group_pinned")),
+    ("group_rated", lambda snapshot: snapshot.number("group_rate_wait")),
     ("group_full", lambda snapshot: snapshot.text("group") and not snapshot.flag("group_has_place")),
     (
         "no_filter_matches",
@@ -405,6 +407,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
         lambda snapshot: not snapshot.free_filters and all(each.matches for each in snapshot.subscriptions),
     ),
     ("matching_full", lambda snapshot: not snapshot.free_filters),
+    ("rated", lambda snapshot: snapshot.number("rate_wait")),
     ("resorting", lambda snapshot: snapshot.flag("resort")),
     ("sorting", Snapshot.unsorted),
     ("indexing", lambda snapshot: all(each.building for each in snapshot.free_filters)),

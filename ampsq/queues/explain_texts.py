@@ -14,6 +14,7 @@ from ampsq.queues.returns import last_reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ampsq.base.values import Rate
     from ampsq.protocol.reads.message_names import LocatedMessage
     from ampsq.queues.explain_snapshot import ExplainedSubscription, Snapshot
 
@@ -95,15 +96,22 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{before}{back}."
         ),
         "group_stopped": (
-            "{message} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
-            "ampsq groups {queue} --release lets it go on{back}."
+            "{nameless} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
+            "ampsq groups {queue} --release {group} lets it go on{back}."
         ),
         "group_held": (
-            "{message} waits because a message of its group {group} failed, and holds it until it is settled{back}."
+            "{nameless} waits because a message of its group {group} failed, and holds it until it is settled{back}."
         ),
         "group_full": (
-            "{message} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
+            "{nameless} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
             "{group_before}{back}."
+        ),
+        "group_rated": (
+            "{message} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
+            "{group_before}{back}."
+        ),
+        "rated": (
+            "{message} waits because queue {queue_name} may deliver {rate}; next in {rate_wait}; {before}{back}."
         ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
@@ -201,6 +209,14 @@ def _listed(texts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else "nobody"
 
 
+def _rate_words(rate: Rate | None) -> str:
+    """A rate as people say it, as in ``10 a second``."""
+    if rate is None:
+        return ""
+    words = {"s": "a second", "min": "a minute", "m": "a minute", "h": "an hour", "d": "a day"}
+    return f"{rate.count:,} {words.get(rate.unit, f'in {rate.unit}')}"
+
+
 class _Words:
     """The words in the braces of `REASONS`; only those that a sentence has are looked up."""
 
@@ -213,8 +229,14 @@ class _Words:
 
     # -- the message
 
+    def nameless(self) -> str:
+        """Return the message without its group, which the sentence names."""
+        return "The next message" if self._snapshot.is_head else "The message"
+
     def message(self) -> str:
-        snapshot, word = self._snapshot, "The next message" if self._snapshot.is_head else "The message"
+        snapshot, word = self._snapshot, self.nameless()
+        if snapshot.text("group"):
+            return f"{word}, of group {self.group()},"
         if not snapshot.text("priority"):
             return word
         return (
@@ -345,6 +367,9 @@ class _Words:
     def queue(self) -> str:
         return self._snapshot.definition.name
 
+    def queue_name(self) -> str:
+        return repr(self._snapshot.definition.name)
+
     def stopped(self) -> str:
         return span_text(max(self._snapshot.now - self._snapshot.number("group_stopped"), 0))
 
@@ -362,6 +387,18 @@ class _Words:
     def group_before(self) -> str:
         others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)
         return f"{_are(others, 'other message')} waiting in it"
+
+    def rate(self) -> str:
+        return _rate_words(self._snapshot.definition.rate)
+
+    def rate_wait(self) -> str:
+        return span_text(self._snapshot.number("rate_wait"))
+
+    def group_rate(self) -> str:
+        return _rate_words(self._snapshot.definition.group_rate)
+
+    def group_rate_wait(self) -> str:
+        return span_text(self._snapshot.number("group_rate_wait"))
 
     def reads_first(self) -> str:
         return "has priorities" if self._snapshot.definition.priority else "lets its groups take turns"

@@ -4,11 +4,12 @@
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, group_names, group_state, index_places, timetable
--- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`. With repair 1 all of it is mended.
+-- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`; `rates`, also of a queue without groups. With
+-- repair 1 all of it is mended.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-if not queue.concurrency then return {'0', 0, 0, 0} end
+if not queue.concurrency and source ~= 'rates' then return {'0', 0, 0, 0} end
 local counts, places, plan, unknown = 0, 0, load_plan(queue), {}
 local is_counted = call('HLEN', K.leases(queue_name)) <= 5000 and call('HLEN', K.pinned(queue_name)) <= 5000
 local leased, failed = {}, {}
@@ -31,6 +32,16 @@ local function count_waiting(name)
   return number
 end
 
+-- Of a group of which its rate lets more go than may go now: whether it is noted when. Those whose time has come are looked at next.
+local function waits_rightly(state)
+  local at = tonumber(call('ZSCORE', K.later(queue_name), state.name))
+  if state.going == number_allowed(queue, state) then
+    local due = time_of_rate(queue, state, state.going)
+    return not due or at and at <= due + 1
+  end
+  return at and at <= rate_clock() and state.going < number_allowed(queue, state)
+end
+
 -- Whether those of a group that may go are its first ones, as many as it says, and each in its place.
 local function has_right_going(state)
   local refs = refs_in_group(queue, state.name, 0, state.going)
@@ -38,6 +49,7 @@ local function has_right_going(state)
     local score = call('ZSCORE', K.going(queue_name), ref .. ' ' .. state.name)
     if not score or tonumber(score) ~= state.score then return false end
   end
+  if queue.group_rate then return #refs == state.going and waits_rightly(state) end
   return #refs == state.going and state.going == number_allowed(queue, state)
 end
 
@@ -94,6 +106,29 @@ local function check_turn(name, turn)
   if repair == '1' then call('ZREM', K.turns(queue_name), name) end
 end
 
+-- A bucket of a rate that there is, and not emptier than empty.
+local function check_bucket(name, full)
+  local rate = queue.rate
+  if name ~= '' then rate = queue.group_rate end
+  -- The clock has gone on since it was written, so that it is before its bound.
+  if rate and tonumber(full) <= bounded_end(rate, math.huge, rate_clock()) + 1 then return end
+  counts = counts + 1
+  if repair ~= '1' then return end
+  if rate then
+    call('ZADD', K.rates(queue_name), end_text(bounded_end(rate, math.huge, rate_clock())), name)
+  else
+    call('ZREM', K.rates(queue_name), name)
+  end
+end
+
+-- What waits for a rate is in the timetable, and so is what is to be forgotten.
+local function check_due_rates()
+  local has_some = call('EXISTS', K.rates(queue_name), K.later(queue_name)) > 0
+  if not has_some or call('ZSCORE', K.due(), 'rates ' .. queue_name) then return end
+  counts = counts + 1
+  if repair == '1' then add_due(ms, 'rates ' .. queue_name, 'LT') end
+end
+
 local following = '0'
 if source == 'groups' or source == 'leases' then
   if not is_counted then return {'0', 0, 0, 1} end
@@ -107,9 +142,10 @@ if source == 'leases' then
   end
 else
   local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name),
-    turns = K.turns(queue_name)}
+    turns = K.turns(queue_name), rates = K.rates(queue_name)}
   local scanned = call(source == 'groups' and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
   following = scanned[1]
+  if source == 'rates' and cursor == '0' then check_due_rates() end
   for i = 1, #scanned[2], 2 do
     local member = scanned[2][i]
     if source == 'placed' then
@@ -118,6 +154,8 @@ else
       check_going(member)
     elseif source == 'turns' then
       check_turn(member, scanned[2][i + 1])
+    elseif source == 'rates' then
+      check_bucket(member, scanned[2][i + 1])
     elseif source == 'groups' and #member <= V.longest_group then
       unknown[member] = true
     end

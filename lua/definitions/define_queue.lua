@@ -1,12 +1,12 @@
 --- define_queue: add a queue or change its definition; its subscriptions take the change at once.
---- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, grouping, number, values...
+--- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, grouping, rated, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY, GROUPED_QUEUE
 --- GIVES the version of the catalog with it
 --- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, queue_grouping, recovery, journal_start, timetable, lease_runs
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
--- grouping: see definitions/lib/queue_grouping, '' of a queue without groups.
+-- grouping, rated: see definitions/lib/queue_grouping, '' of a queue without groups, without rates.
 -- record: 1 if its deliveries are recorded, else 0. owner, domain: see definitions/lib/queue_ownership. deferral: ms, or '' for the default.
 local ms = clock_ms(now)
 check_catalog(version)
@@ -33,7 +33,7 @@ if not former then begin_journal(name) end
 define_policy(name, policy)
 local life_changed = (former_policy or '') ~= policy
 define_ring(name, ring, not former)
-define_grouping(name, grouping, ms)
+define_grouping(name, grouping, define_rates(name, rated), ms)
 define_sorting(name, entry, priority, barrier, life_changed)
 if life_changed then expire_anew(load_queue(name)) end
 if former and former ~= compiled and number_leased(name) > 0 then

@@ -44,8 +44,12 @@ local function oldest_leased()
     end
   end
   local runs = queue.in_runs and runs_behind(queue_name, '', 100) or {}
-  if runs[1] then message = older(message, leases_in_run(queue_name, runs[1])[1]) end
+  -- Behind scattered ones, which have their messages in any order, those of each topic stand in its order.
+  local ordered = queue.in_runs and runs_behind(queue_name, '!', 1)[1]
+  if ordered then message = older(message, leases_in_run(queue_name, ordered)[1]) end
   for _, run in ipairs(runs) do
+    local leased = run.scattered and leases_in_run(queue_name, run) or {}
+    for i = 1, #leased, 2 do message = older(message, leased[i]) end
     local begun = run.deadline > 0 and run.deadline - run.length
     if begun and (not since or begun < since) then since = begun end
   end

@@ -48,6 +48,7 @@ LITTLE = BenchSettings(
     idle_instances=(2,),
     idle_seconds=2,
     idle_rounds=1,
+    groups=(1, 100),
 )
 
 
@@ -200,6 +201,21 @@ def test_idle_instances_are_measured_while_nothing_happens_and_when_something_is
         "hand_off": 4,
     }
     assert all(0 < times["p50_ms"] <= times["p99_ms"] <= times["max_ms"] for times in row["latency"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_groups_are_measured_beside_plain_and_priority_queues():
+    with private_server() as url, redirect_stdout(io.StringIO()) as shown:
+        figures = measure(url, "groups", LITTLE, nothing)
+        print_tables(figures)
+
+    names = flattened(figures)
+    assert [name for name in names if direction(name) is None] == []
+    assert names["groups.costs.1.first.messages_per_call"] == 1.0
+    assert names["groups.costs.100.first.messages_per_call"] > 90
+    assert names["groups.memory.100.bytes_per_unread"] < 1 < names["groups.memory.100.bytes_per_placed"]
+    assert "messages a call" in shown.getvalue()
 
 
 @pytest.mark.parametrize("wrong", ["0", "1,x", "", "9999"])

@@ -64,6 +64,12 @@ def test_every_figure_that_the_benchmark_printed_has_a_direction():
         ("replication.recovery.caught_up_after_s", Better.LESS),
         ("replication.takeover.held", Better.NOT_COMPARED),
         ("replication.takeover.first_ms", Better.LESS),
+        ("groups.costs.100.fair.publish_us", Better.LESS),
+        ("groups.costs.100.fair.priority_ratio", Better.MORE),
+        ("groups.costs.100.fair.messages_per_call", Better.MORE),
+        ("groups.memory.1.bytes_per_placed", Better.LESS),
+        ("groups.memory.1.longest_call_ms", Better.LESS),
+        ("groups.takers.sixteen_us", Better.LESS),
         ("something.new", None),
     ],
 )

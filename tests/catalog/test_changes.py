@@ -500,7 +500,51 @@ def group_weight_holds_for_groups_that_begin_to_wait(client):
         assert [message.group for message in pick_up(messages, 8)] == ["a", "b", "b", "b", "a", "b", "a", "a"]
 
 
+def delivered_of_two(client, before, after, then):
+    """Numbers that are delivered at once by one rate, and those by another one, when its time has come."""
+    client.apply(base(**before))
+    client.publish_many("work", [{"g": "a", "n": n} for n in range(9)])
+    with client.subscribe("work", max_backlog=9) as messages:
+        first = [message.data["n"] for message in pick_up(messages, 2)]
+        assert rest_of(messages) == []
+        client.apply(base(**after))
+        assert [message.data["n"] for message in pick_up(messages, len(then))] == then
+        return first
+
+
+def rate_holds_for_the_next_delivery(client):
+    rate = {"rate": "1/h", "rate_burst": 2}
+    assert delivered_of_two(client, rate, {"rate": "50/s"}, [2, 3, 4]) == [0, 1]
+
+
+def rate_burst_holds_for_the_next_delivery(client):
+    client.apply(base(rate="1/h", rate_burst=1))
+    client.publish_many("work", range(9))
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert data_of(pick_up(messages, 1)) == [0]
+        assert rest_of(messages) == []
+        client.apply(base(rate="1/h", rate_burst=4))
+        assert data_of(pick_up(messages, 3)) == [1, 2, 3]
+        assert rest_of(messages) == []
+
+
+def group_rate_holds_for_the_next_delivery(client):
+    groups = {"group_by": "/g", "group_concurrency": 9}
+    before = groups | {"group_rate": "1/h", "group_rate_burst": 2}
+    assert delivered_of_two(client, before, groups | {"group_rate": "50/s"}, [2, 3, 4]) == [0, 1]
+
+
+def group_rate_burst_holds_for_the_next_delivery(client):
+    groups = {"group_by": "/g", "group_concurrency": 9, "group_rate": "1/h"}
+    after = groups | {"group_rate_burst": 5}
+    assert delivered_of_two(client, groups | {"group_rate_burst": 2}, after, [2, 3, 4]) == [0, 1]
+
+
 SCENES = {
+    "rate": rate_holds_for_the_next_delivery,
+    "rate_burst": rate_burst_holds_for_the_next_delivery,
+    "group_rate": group_rate_holds_for_the_next_delivery,
+    "group_rate_burst": group_rate_burst_holds_for_the_next_delivery,
     "group_choice": group_choice_holds_for_the_next_delivery,
     "group_weight": group_weight_holds_for_groups_that_begin_to_wait,
     "group_by": group_by_changes_only_while_nothing_waits,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
+import shutil
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from console_window import ARGUMENTS, WIDE
 from prometheus_client.parser import text_string_to_metric_families
 
 from ampsq import LocalQueue
@@ -95,7 +98,7 @@ def define_many():
         for i in range(number):
             topic = f"t{i % 50}"
             definition = LocalQueue(name=f"q{i}", underlying_topic=topic).to_json()
-            head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 4]
+            head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 5]
             version = store.call(script_call("define_queue", [*head, 1, topic], int))
 
     return define
@@ -105,3 +108,41 @@ def define_many():
 def asked(serve, valkey, client):
     """A console of the test's instance, where `client` is."""
     return serve(valkey.url, [client.instance])
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One browser for all tests of a module."""
+    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415  (other tests do without)
+
+    program = shutil.which("chromium")
+    if program is None:
+        assert os.environ.get("AMPSQ_FORBID_SKIPS") != "1", "chromium is missing: apt-get install chromium"
+        pytest.skip("chromium is not installed")
+    # How long something may take to appear, on a machine that others keep busy, too.
+    expect.set_options(timeout=20_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(browser):
+    """Open a console in a window of its own: ``look(asked, colour=..., size=...)`` gives the page."""
+    from playwright.sync_api import expect  # noqa: PLC0415  (other tests do without)
+
+    windows = []
+
+    def open_it(asked, colour="light", size=WIDE):
+        windows.append(browser.new_context(color_scheme=colour, viewport=size))
+        page = windows[-1].new_page()
+        page.set_default_timeout(20_000)
+        page.goto(asked.console.address)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        page.goto(f"{asked.console.base}/i/{asked.instance}/queues")
+        return page
+
+    yield open_it
+    for window in windows:
+        window.close()

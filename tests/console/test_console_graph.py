@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from ampsq.console.charts import links_drawn
+from dataclasses import replace
+
+from cases import for_each
+
+from ampsq.console.replication_graph import draw_links
 from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
 
 
-def link(instance, direction="out"):
-    return LinkStatus(
+def link(instance, direction="out", **others):
+    made = LinkStatus(
         instance, direction, instance, "G", None, "connected", "async", (), 1.0, 0, 0.0, 0, 0, 0, 0, 0, None, None
     )
+    return replace(made, **others)
 
 
 def queue(name, owned, owners):
@@ -17,8 +22,9 @@ def queue(name, owned, owners):
 
 
 def drawn(*queues):
-    nodes, lines, _ = links_drawn(ReplicationReport("a", "A", (link("b"), link("b", "in"), link("c.d")), queues))
-    return {node.name: (node.detail, node.owns, node.owned) for node in nodes}, lines
+    here, peers = draw_links(ReplicationReport("a", "A", (link("b"), link("b", "in"), link("c.d")), queues))
+    lines = [line for node in (here, *peers) for line in node.links]
+    return {node.name: (node.detail, node.owns, node.owned) for node in (here, *peers)}, lines
 
 
 def test_each_instance_says_what_it_owns_by_queue():
@@ -44,3 +50,34 @@ def test_an_owner_without_a_link_is_drawn_without_a_line():
 def test_where_nothing_is_shared_nobody_is_said_to_own_anything():
     nodes, _ = drawn()
     assert {owns for _, owns, _ in nodes.values()} == {""}
+
+
+LINKS = {
+    "it has everything": ({}, "good", "async, connected", ""),
+    "it is a little late": (
+        {"behind": 7, "seconds_behind": 4.0}, "good", "async, connected, 7 behind for 4s", "",
+    ),
+    "it lags": ({"behind": 7, "seconds_behind": 30.0}, "warn", "async, connected, 7 behind for 30s", ""),
+    "it is far behind": (
+        {"behind": 1_200, "seconds_behind": 300.0}, "bad", "async, connected, 1,200 behind for 5m", "",
+    ),
+    "it was lost": (
+        {"disconnects": 3, "disconnected_ago": 120.0}, "good", "async, connected",
+        "connection lost 3 times, last 2m ago",
+    ),
+    "it tries again": (
+        {"state": "waiting", "disconnects": 1, "disconnected_ago": 1.0}, "warn", "async, waiting",
+        "connection lost 1 time, last 1s ago",
+    ),
+    "it is refused": ({"state": "refused"}, "bad", "async, refused", ""),
+    "nobody runs it": ({"state": "silent"}, "bad", "async, silent", ""),
+    "nobody waits for it": ({"acknowledgement": "downgraded"}, "bad", "downgraded, connected", ""),
+}  # fmt: skip
+
+
+@for_each("told", LINKS.items(), name=lambda case: case[0])
+def test_a_link_says_its_lag_and_its_losses_in_words_and_in_a_colour(told):
+    _, (facts, level, text, losses) = told
+    _, (peer,) = draw_links(ReplicationReport("a", "A", (link("b", **facts),), ()))
+    (found,) = peer.links
+    assert (found.level, found.text, found.losses) == (level, text, losses)

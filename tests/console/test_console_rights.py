@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from observing import eventually
@@ -21,6 +21,7 @@ DEFINITIONS = (
     Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10, filter="/id < 10"),
     Queue(name="letters", underlying_topic="failed"),
     Queue(name="other", underlying_topic="orders", max_per_subscription_backlog=10, filter="/id >= 10"),
+    Queue(name="grouped", underlying_topic="tenants", group_by="/g", on_group_failure="stop"),
     Action.dead_letter("work", "failed"),
     Action.dead_letter("other", "keyed", name="keep"),
     Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders", "work"]),
@@ -39,6 +40,10 @@ def seeded(admin, coordinate, login):
     """Messages that wait, one that was given up, and events at which an action failed; under a coordinator."""
     marks = admin.publish_many("orders", [{"id": number} for number in range(20)])
     admin.ack("work", option="expire", filter="/id = 0")
+    admin.publish_many("tenants", [{"g": "a"}, {"g": "a"}])
+    with Client(login("worker"), instance=admin.instance) as worker, worker.subscribe("grouped") as messages:
+        messages.get(timeout="30s").expire()
+        messages.flush()
     admin.ack("other", option="expire", filter="/id < 13")
     coordinate(login("coordinator"))
     eventually(lambda: len(admin.admin.failed_events("keep")) == 3)
@@ -71,8 +76,11 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
         assert messages.get(timeout="30s").data == {"id": 1}
         for page in ("queues", "queues/work", "dead-letters", "dead-letters/letters", "topics",
                      "topics/orders?from=epoch", "topics/keyed", "publishers", "replication", "actions", "actions/keep",
+                     "groups/grouped", "search?q=o", f"search?q={seeded[1].id}", f"search?q={quote(seeded[1])}",
                      f"messages?bookmark={seeded[1]}&queue=work"):  # fmt: skip
             assert asked.page(f"{root}/{page}").status == 200, page
+        assert asked.page("/search?q=o").status == 200
+        change("release-group", queue="grouped", group="a")
         change("cancel", queue="work", bookmark=seeded[1])
     change("expire", queue="work", bookmark=seeded[2], reason="of no use")
     change("expire", queue="work", filter="/id = 3")

@@ -54,6 +54,10 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "on_group_failure": None,
         "group_choice": None,
         "group_weight": None,
+        "rate": None,
+        "rate_burst": None,
+        "group_rate": None,
+        "group_rate_burst": None,
     }
 
 

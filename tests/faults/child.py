@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 
@@ -109,7 +110,30 @@ def read_durably(url, instance, record):
                 held.clear()
 
 
+def groups(url, instance, record):
+    """A worker of a queue with groups: three handlers at a time, one of thirty fails."""
+    chance = random.Random(int(sys.argv[5]))  # noqa: S311  (a test's dice)
+
+    def handle(message):
+        what = {"group": message.group, "number": message.data["n"], "delivery": message.delivery}
+        record("start", **what)
+        time.sleep(chance.uniform(0.0, 0.006))  # the handler's work
+        if chance.random() < 1 / 30:
+            record("failed", **what)
+            message.cancel(delay=chance.uniform(0.0, 0.2))
+        else:
+            record("end", **what)
+
+    Worker(handle, "work", url=url, instance=instance, concurrency=3, max_backlog=6).run(signals=True)
+
+
 if __name__ == "__main__":
-    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive, "publish": publish, "read_durably": read_durably}[
-        sys.argv[1]
-    ](sys.argv[2], sys.argv[3], Records(sys.argv[4]))
+    {
+        "work": work,
+        "hold": hold,
+        "stuck": stuck,
+        "redrive": redrive,
+        "publish": publish,
+        "read_durably": read_durably,
+        "groups": groups,
+    }[sys.argv[1]](sys.argv[2], sys.argv[3], Records(sys.argv[4]))

@@ -29,6 +29,7 @@ USERS_DATA = {
     "ampsq.gateway.frames": "JSON of strangers, before it is checked",
     "ampsq.gateway.json_messages": "bodies",
     "ampsq.gateway.openapi": "a JSON document",
+    "ampsq.console.openapi": "a JSON document",
     "ampsq.gateway.publish": "bodies",
     "ampsq.gateway.requests": "JSON of strangers, before it is checked",
     "ampsq.gateway.rules": "elements as files have them, before they are checked",

@@ -6,6 +6,7 @@ scripts count with what is leased and waits, after each step.
 
 from __future__ import annotations
 
+import math
 import random
 
 from grouped import check_groups, grouping, groups_of, put
@@ -13,6 +14,8 @@ from world import ref as ref_of
 
 from ampsq.protocol.schema import LEASES_ANCHOR
 
+#: Microseconds from one message to the next, and bursts.
+RATES = ((1_000, 1), (20_000, 1), (333_333.333333, 2), (50_000, 4), (900_000, 3))
 GROUPS = ([None], ["a"], ["a", "b", "c"], ["a", "b", "c", None], [f"g{i}" for i in range(12)])
 
 
@@ -50,6 +53,14 @@ class GroupedHistory:
         self.weights = {group: self.random.choice([1, 1, 2, 3, 10, 1000]) for group in self.groups}
         # Deliveries so far; of each group at which it was served last, and since which it is there.
         self.served, self.last_served, self.present_since = 0, {}, {}
+        # Microseconds from one message to the next, and bursts, of the queue and of each group; None: no rate. Most
+        # of the histories have neither, and are as they were before there were rates.
+        rates = random.Random(f"rates {seed}")  # noqa: S311
+        self.rate, self.group_rate = (rates.choice(RATES) if rates.random() < 0.7 else None for _ in range(2))
+        if rates.random() < 0.5:
+            self.rate = self.group_rate = None
+        # Of each bucket of tokens when it is full again, microseconds.
+        self.full = {}
         # As the server has them: a group keeps its weight while something of it waits, also from another definition.
         self.known_weights = {}
         # Whether groups are being put in the order of another choice.
@@ -66,10 +77,32 @@ class GroupedHistory:
             "work", "orders", grouping=grouping(
                 self.concurrency, self.failure, choice=self.choice, weight="/w" if self.choice == "fair" else None
             ), lease=self.lease, policy=policy,
-            deliveries=self.limit,
+            deliveries=self.limit, rated=self.rated(),
         )  # fmt: skip
 
+    def rated(self):
+        if not self.rate and not self.group_rate:
+            return ""
+        return " ".join("0 0" if rate is None else f"{rate[0]} {rate[1]}" for rate in (self.rate, self.group_rate))
+
     # what the model says
+
+    def tokens(self, group):
+        """Return how many messages its rate lets go now, of a group, or of the queue ("")."""
+        rate = self.group_rate if group else self.rate
+        if rate is None:
+            return math.inf
+        step, burst = rate
+        left = self.full.get(group, 0) - self.world.now * 1_000
+        return burst if left <= 0 else max(burst - math.ceil(left / step - 1e-6), 0)
+
+    def pay(self, group, number=1):
+        """A delivery takes a token of the queue's rate, and one of its group's; what is given back gives them back."""
+        for of, rate in (("", self.rate), (group, self.group_rate)):
+            if rate and of is not None and number > 0:
+                self.full[of] = max(self.full.get(of, 0), self.world.now * 1_000) + rate[0]
+            elif rate and of is not None:
+                self.full[of] = self.full.get(of, 0) - rate[0]
 
     def leased_of(self, group):
         return [m for m in self.messages.values() if m.group == group and m.state == "leased"]
@@ -77,6 +110,8 @@ class GroupedHistory:
     def may_go(self):
         """The messages that may be given now, the oldest first."""
         found, waiting = [], {}
+        if not self.tokens(""):
+            return []
         for message in sorted(self.messages.values(), key=self.place):
             if message.state == "waiting":
                 waiting.setdefault(message.group, []).append(message)
@@ -89,7 +124,7 @@ class GroupedHistory:
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
             in_order = sorted(messages, key=lambda message: not message.stands_first)
             first = [m for m in messages if m.is_failed] if failed else in_order
-            most = self.concurrency - len(self.leased_of(group))
+            most = min(self.concurrency - len(self.leased_of(group)), self.tokens(group))
             found += first[: max(min(most, 1) if self.choice != "first" else most, 0)]
         return sorted(found, key=self.place)
 
@@ -132,6 +167,8 @@ class GroupedHistory:
     def come_back(self, message, *, counted, delayed):
         """A lease ended without settling the message."""
         message.lease = None
+        if not counted:
+            self.pay(message.group, -1)
         before = message.deliveries
         if counted and self.limit and before >= self.limit:
             self.give_up(message)
@@ -174,16 +211,24 @@ class GroupedHistory:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
             message.state, message.lease, message.stands_first = "leased", str(token), False
             message.deliveries += 1
+            self.pay(message.group)
             assert message.deliveries == int(leases[ref][2])
             assert message.group is None or len(self.leased_of(message.group)) <= self.concurrency
         assert {m.ref for m in self.messages.values() if m.state == "leased"} == set(leases)
-        check_groups(self.world, concurrency=self.concurrency, failure=self.failure, choice=self.choice)
+        counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice}
+        check_groups(self.world, **counts, group_rate=self.group_rate)
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
 
     def note_read(self):
-        cursor = self.world.state().get(":q:work:cursors", {}).get("orders", "0-0 0").split(" ")[0]
+        state = self.world.state()
+        cursor = state.get(":q:work:cursors", {}).get("orders", "0-0 0").split(" ")[0]
         for message in self.messages.values():
             message.is_read = message.is_read or message.ref <= ref_of(cursor)
+            is_unplaced = not message.is_read or message.ref in state.get(":q:work:ready", {})
+            if self.rate and message.state == "waiting" and is_unplaced:
+                # While the rate lets nothing go, nothing is placed: what has no place now has no turn before now.
+                self.present_since[message.ref] = self.served
+                self.note_presence(message.group)
 
     def has_room(self):
         state = self.world.state()
@@ -368,3 +413,9 @@ class GroupedHistory:
         ]
         assert list(state[":q:work:going"]) == [LEASES_ANCHOR]
         assert ":q:work:turns" not in state
+        # When all buckets are full again, nothing is left of them, and nobody is woken any more.
+        self.world.now += 60_000
+        self.world.sweep_all()
+        state = self.world.state()
+        assert not [name for name in (":q:work:rates", ":q:work:later") if name in state]
+        assert "rates work" not in state.get(":due", {})

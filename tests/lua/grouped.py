@@ -9,7 +9,7 @@ from world import ref
 
 from ampsq.expressions import parse
 from ampsq.protocol.limits import LONGEST_GROUP
-from ampsq.protocol.schema import LEASES_ANCHOR
+from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
@@ -77,7 +77,35 @@ def check_turns(world, states, queue, choice):
     assert all(0 < turn <= last for turn in kept.values()), (kept, reached, last)
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first"):
+def tokens_of(world, group, rate, queue="work"):
+    """Return how many messages of a group, "" for the queue, a rate lets go now: microseconds of one, and the burst."""
+    step, burst = rate
+    full = world.state().get(f":q:{queue}:rates", {}).get(group)
+    now = (world.now - COUNTED_SINCE) * 1_000
+    return burst if full is None or full <= now else max(burst - math.ceil((full - now) / step - 1e-6), 0)
+
+
+def is_due(world, group, queue="work"):
+    """Return whether a group waits for its rate, and that let it go by now: it is looked at next."""
+    at = world.state().get(f":q:{queue}:later", {}).get(group)
+    return at is not None and at <= (world.now - COUNTED_SINCE) * 1_000
+
+
+def allowed_by_rate(world, state, queue, most, rate):
+    """Return how many of a group may go that could by all else; one that has to wait is noted, to be looked at then."""
+    group, going_now, waiting = state
+    tokens = tokens_of(world, group, rate, queue)
+    if is_due(world, group, queue):
+        assert going_now <= min(tokens, most), (group, going_now, tokens)
+        return going_now
+    if tokens < min(most, rate[1], len(waiting)):
+        found = world.state()
+        assert group in found[f":q:{queue}:later"], group
+        assert f"rates {queue}" in found[":due"]
+    return min(tokens, most)
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
@@ -106,6 +134,8 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
             most = min(most, 1)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]
+        if group_rate:
+            most = allowed_by_rate(world, (group, k, refs), queue, most, group_rate)
         assert k == len(refs[:most]), (group, states[group], refs)
         allowed |= {(ref[1:], group) for ref in refs[:most]}
     if choice != "first":

@@ -202,7 +202,7 @@ def test_a_new_queue_begins_where_its_topics_are_said_to_begin(world):
     world.publish("orders", *"abc")
     world.mark()
     compiled = world.compiled() + " orders"
-    head = (world.now, world.version(), "work", "{}", "orders", compiled, "", "", "", "", "", 0, "", "", "", "", 1)
+    head = (world.now, world.version(), "work", "{}", "orders", compiled, "", "", "", "", "", 0, "", "", "", "", "", 1)
     world.run("define_queue", *head, "orders now")
     changes = world.changes()
     assert changes[":q:work:cursors"] == {"orders": "1000-2 3"}

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from judged import journal_of, numbers, put
+from world import ref
 
 from ampsq.protocol.limits import BATCH, BYTES
 
@@ -405,3 +406,28 @@ def test_settled_ahead_of_reading_is_never_judged(queue):
     world.sweep_all()
     assert set(world.state()[":q:work:sorted:none"]) == {second}
     assert ":q:work:ahead" not in world.state()
+
+
+@pytest.mark.parametrize("size", [10, 30_000])
+def test_neighbours_of_one_priority_are_read_together_whatever_is_gone_of_them(world, size):
+    # Given 130 messages that have their places, in stretches of 1, 9, 100 and 20 of one priority
+    world.queue("work", "orders", priority="/n", lease=5_000)
+    priorities = [9] + [5] * 9 + [7] * 100 + [5] * 20
+    world.publish("orders", *(json.dumps({"n": n, "at": at, "x": "x" * size}) for at, n in enumerate(priorities)))
+    subscription, other = world.subscribe("work", asked=500), world.subscribe("work", asked=0)
+    drained = []
+    while not drained:
+        drained = world.take(subscription, 1)
+    assert [json.loads(message.body)["at"] for message in drained] == [0]
+    # When some leave the log, at the beginning, in the middle and at the end of stretches
+    gone = [10, 15, 16, 109, 110, 129]
+    assert world.store.redis.xdel(world.key(":log:orders"), *(f"1000-{at}" for at in gone)) == len(gone)
+    taken = []
+    while some := world.take(subscription, 60):
+        taken += [json.loads(message.body)["at"] for message in some]
+
+    # Then all others come in their order, and these are settled as missing
+    expected = [*range(10, 110), *range(1, 10), *range(110, 130)]
+    assert taken == [at for at in expected if at not in gone]
+    assert sorted(journal_of(world, "missing")) == sorted(ref(f"1000-{at}") for at in gone)
+    assert world.take(other, 1) == []

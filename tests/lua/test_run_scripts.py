@@ -282,14 +282,113 @@ def test_a_subscription_with_a_filter_has_runs_with_gaps_and_what_is_between_goe
     assert kept(world)[0] == 0
 
 
-def test_what_a_priority_orders_is_leased_singly(world):
+@pytest.fixture
+def prioritised(world):
+    """Two subscriptions that took six and four messages of ten by their priorities; priority -> message of each."""
     world.runs = True
     world.queue("work", "orders", lease=5_000, priority="/n")
-    world.publish("orders", *(json.dumps({"n": number}) for number in range(6)))
-    messages = world.take(world.subscribe("work", asked=6), 6)
-    assert [json.loads(message.body)["n"] for message in messages] == [5, 4, 3, 2, 1, 0]
-    assert kept(world)[0] == 0
-    assert len(world.holders("work")) == 6
+    # In the log 0 5 1 6 2 7 ..., so that each of both runs has messages on both sides of one of the other
+    world.publish("orders", *(json.dumps({"n": number // 2 + 5 * (number % 2)}) for number in range(10)))
+
+    def taken_by(subscription, wanted):
+        return {json.loads(message.body)["n"]: message for message in world.take(subscription, wanted)}
+
+    world.first = world.subscribe("work", asked=6)
+    world.high = taken_by(world.first, 6)
+    world.second = world.subscribe("work", asked=4)
+    world.low = taken_by(world.second, 4)
+    world.messages = list(world.high.values())
+    return world
+
+
+def test_what_a_priority_orders_is_a_run_in_the_order_in_which_it_was_given(prioritised):
+    assert (list(prioritised.high), list(prioritised.low)) == ([9, 8, 7, 6, 5, 4], [3, 2, 1, 0])
+    assert kept(prioritised) == (2, [])
+    assert prioritised.holders("work") == {
+        message.ref: holder
+        for some, holder in ((prioritised.high, prioritised.first), (prioritised.low, prioritised.second))
+        for message in some.values()
+    }
+
+
+def test_runs_that_overlap_are_acknowledged_whole_and_in_parts(prioritised):
+    assert acknowledge(prioritised, "2 3 6 6", by=prioritised.first) == {}
+    assert kept(prioritised) == (2, ["011001"])
+    assert settled(prioritised) == [prioritised.high[n].ref for n in (8, 7, 4)]
+    assert acknowledge(prioritised, by=prioritised.first) == {
+        prioritised.high[n].ref: "AMPSQ_ALREADY_ACKED" for n in (8, 7, 4)
+    }
+    assert kept(prioritised) == (1, [])
+    prioritised.messages = list(prioritised.low.values())
+    assert acknowledge(prioritised, by=prioritised.second) == {}
+    assert kept(prioritised) == (0, [])
+    assert acknowledge(prioritised, by=prioritised.second) == {prioritised.messages[0].token: "run_over"}
+
+
+@pytest.mark.parametrize("verb", ["acknowledged", "cancelled", "expired", "extended", "given_back"])
+def test_messages_of_runs_that_overlap_are_found_by_their_refs_and_tokens(prioritised, verb):
+    for subscription in (prioritised.first, prioritised.second):
+        prioritised.store.redis.hset(prioritised.key(f":s:{subscription}"), "max", 0)
+    holders = prioritised.holders("work")
+    for subscription, message in ((prioritised.second, prioritised.low[1]), (prioritised.first, prioritised.high[6])):
+        stale = prioritised.run("settle", prioritised.now, verb, 9_000, subscription, "work", 1, message.ref, "999")
+        assert stale == [message.ref, "AMPSQ_STALE_LEASE"]
+        one = ("work", 1, message.ref, message.token)
+        assert prioritised.run("settle", prioritised.now, verb, 9_000, subscription, *one) == []
+        if verb != "extended":
+            del holders[message.ref]
+        assert prioritised.holders("work") == holders
+    assert sorted(kept(prioritised)[1]) == ["000100", "0010"]
+
+
+def test_runs_that_overlap_lapse_and_return_by_their_priorities(prioritised):
+    acknowledge(prioritised, "1 1", by=prioritised.first)
+    for subscription in (prioritised.first, prioritised.second):
+        prioritised.store.redis.hset(prioritised.key(f":s:{subscription}"), "max", 0)
+    prioritised.now = 6_000
+    prioritised.sweep_all()
+
+    assert kept(prioritised) == (0, [])
+    again = prioritised.take(prioritised.subscribe("work", asked=10), 10)
+    assert [(json.loads(message.body)["n"], message.delivery) for message in again] == [
+        (n, 2) for n in range(8, -1, -1)
+    ]
+
+
+def test_a_message_that_was_given_back_may_be_in_a_second_run_while_the_first_is_held(prioritised):
+    # When two messages of a run go back uncounted, and are given to another subscription in one run
+    back = [prioritised.high[9], prioritised.high[5]]
+    third = prioritised.subscribe("work", asked=0)
+    prioritised.store.redis.hset(prioritised.key(f":s:{prioritised.first}"), "max", 0)
+    assert prioritised.settle("given_back", back, by=prioritised.first) == {}
+    prioritised.store.redis.hset(prioritised.key(f":s:{third}"), "max", 5)
+    again = prioritised.take(third, 5)
+    assert [(message.ref, message.delivery) for message in again] == [(message.ref, 1) for message in back]
+    assert sorted(kept(prioritised)[1]) == ["100010"]
+    assert kept(prioritised)[0] == 3
+
+    # Then only its new holder has it
+    refused = acknowledge(prioritised, by=prioritised.first)
+    assert refused == {message.ref: "AMPSQ_STALE_LEASE" for message in back}
+    prioritised.messages = again
+    assert acknowledge(prioritised, by=third) == {}
+    assert set(prioritised.holders("work").values()) == {prioritised.second}
+
+
+def test_beyond_two_thousand_leased_ones_what_a_priority_orders_is_leased_singly(world):
+    world.runs = True
+    world.queue("work", "orders", lease=5_000, priority="/n", room=5_000)
+    for _ in range(6):
+        world.publish("orders", *(json.dumps({"n": number % 7}) for number in range(400)))
+    subscription, messages = world.subscribe("work", asked=5_000), []
+    while len(messages) < 2_400:
+        messages += world.take(subscription, 400)
+    assert kept(world)[0] == 5
+    assert world.store.redis.hlen(world.key(":q:work:leases")) == 401
+    assert len(world.holders("work")) == 2_400
+    world.store.redis.hset(world.key(f":s:{subscription}"), "max", 0)
+    assert world.settle("cancelled", [messages[3], messages[1_999], messages[2_300]]) == {}
+    assert len(world.holders("work")) == 2_397
 
 
 def test_one_message_or_one_with_fields_of_its_own_has_a_lease_of_its_own(world):

@@ -148,6 +148,7 @@ class World:
         domain="",
         deferral="",
         grouping="",
+        rated="",
         **numbers,
     ):
         """One topic alone, unless there are several, or a pattern that may match more later."""
@@ -163,6 +164,7 @@ class World:
             domain,
             deferral,
             grouping,
+            rated,
         )
         head = (self.now, self.version(), name, "{}", target or topics[0], *texts)
         return self.run("define_queue", *head, len(topics), *topics, *subscriptions)

@@ -103,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
         policy = f"{queue.life} {queue.model} {queue.redelivery} 1000 {queue.redelivery} 0"
         plain = not (queue.life or queue.model or queue.redelivery)
         head = (version, queue.name, "{}", queue.topics[0], compiled, "" if plain else policy)
-        trees = (*(trees or ("", "", "")), ring, 0, "", "", "", "")
+        trees = (*(trees or ("", "", "")), ring, 0, "", "", "", "", "")
         self.run("define_queue", *head, *trees, len(queue.topics), *queue.topics)
 
     def pick(self, items, picks):

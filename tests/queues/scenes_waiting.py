@@ -419,8 +419,8 @@ def behind_the_turns_of_other_groups(stage):
     found = stage.explain(bookmark)
     assert [found.facts[f"group_{name}"] for name in ("line", "before", "weight")] == [1, 2, 1]
     return found, (
-        "The message waits in line: the turn of one other group and 2 messages of its own group come before it, and "
-        "there is room for 1."
+        "The message, of group 'c', waits in line: the turn of one other group and 2 messages of its own group come "
+        "before it, and there is room for 1."
     )
 
 
@@ -431,8 +431,8 @@ def everything_is_read_before_groups_take_turns(stage):
     stage.client.subscribe("work")
     stage.redis.delete(stage.key("due"))
     return stage.explain(bookmark), (
-        "The message waits because the queue lets its groups take turns and delivers nothing before it has read "
-        "everything: 2 messages are still to be read."
+        "The message, of group 'b', waits because the queue lets its groups take turns and delivers nothing before it "
+        "has read everything: 2 messages are still to be read."
     )
 
 
@@ -457,5 +457,33 @@ def of_a_group_that_was_stopped(stage):
     ago = times_in(found.sentence, r"stopped (\S+) ago")
     return found, (
         f"The message waits because its group 'a' was stopped {ago} ago, when a message of it was given up: ampsq "
-        "groups work --release lets it go on."
+        "groups work --release 'a' lets it go on."
+    )
+
+
+@scene("rated", "waiting")
+def for_the_rate_of_the_queue(stage):
+    stage.queue(rate="1/h", max_per_subscription_backlog=10)
+    stage.client.subscribe("work")
+    first, second = stage.publish({}, {})
+    stage.client.ack("work", first)
+    found = stage.explain(second)
+    assert 3_500_000 < found.facts["rate_wait"] <= 3_600_000
+    wait = times_in(found.sentence, r"next in (\S+);")
+    return found, (
+        f"The message waits because queue 'work' may deliver 1 an hour; next in {wait}; nothing comes before it."
+    )
+
+
+@scene("group_rated", "ready")
+def for_the_rate_of_its_group(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"}, group_rate="6/min")
+    first.ack(wait=True)
+    assert subscription.get(0.05) is None
+    found = stage.explain(bookmarks[1])
+    assert 8_000 < found.facts["group_rate_wait"] <= 10_000
+    wait = times_in(found.sentence, r"next in (\S+);")
+    return found, (
+        f"The message waits because 6 a minute of its group 'a' may be delivered; next in {wait}; no other message is "
+        "waiting in it."
     )

@@ -21,15 +21,19 @@ def in_runs(monkeypatch):
 
 
 #: Elements of queues of which a batch may be one lease, by what they do.
-POLICIES = {"plain": {}, "filter": {"filter": "/n >= 0"}}
+POLICIES = {
+    "plain": {},
+    "filter": {"filter": "/n >= 0"},
+    "priority": {"priority": "1000 - /n"},
+    "barrier": {"barrier_expression": "/n < 0"},
+}
 
 
 @pytest.fixture(
     params=[
         *(("valkey", policy) for policy in POLICIES),
         *(("redis", policy) for policy in POLICIES),
-        ("memory", "plain"),
-        ("memory", "filter"),
+        *(("memory", policy) for policy in POLICIES),
     ],
     ids="-".join,
 )

@@ -54,7 +54,7 @@ class Site:
         compiled = " ".join(str(values[each]) for each in COMPILED) + f" {topic}"
         trees = [parse(text, "query").json if text else "" for text in (entry, priority, barrier)]
         head = (self.fabric.now, self.version(), name, "{}", topic, compiled, "", *trees, "", 0)
-        self.run("define_queue", *head, owner, "", "", "", 1, topic)
+        self.run("define_queue", *head, owner, "", "", "", "", 1, topic)
 
     def publish(self, topic, *bodies, publisher="", sequence=""):
         """The bookmarks."""

@@ -159,7 +159,7 @@ class Instance:
         compiled = " ".join(str(values[each]) for each in COMPILED) + f" {TOPIC}"
         definition = Queue(name=QUEUE, underlying_topic=TOPIC, lease_period="2s").to_json()
         head = (self.now, self.version, QUEUE, definition, TOPIC, compiled, "", "", self._priority, "", "", 0)
-        self.run("define_queue", *head, self._owner, "", "", "", 1, TOPIC)
+        self.run("define_queue", *head, self._owner, "", "", "", "", 1, TOPIC)
 
     @property
     def now(self):

@@ -84,6 +84,7 @@ class CompiledQueue:
         domain: `Queue.domain`.
         deferral: ms for which what is told of a message waits for it.
         grouping: as lua/definitions/lib/queue_grouping.lua takes it, "" of a queue without groups.
+        rated: its rates, as lua/queues/lib/queue.lua takes them, "" of a queue without any.
     """
 
     numbers: Mapping[str, int]
@@ -97,6 +98,7 @@ class CompiledQueue:
     domain: str
     deferral: int
     grouping: str
+    rated: str
 
     @property
     def arguments(self) -> list[EncodableT]:
@@ -108,7 +110,7 @@ class CompiledQueue:
         ownership: list[EncodableT] = [self.owner, self.domain, deferral]
         # Most queues have none that differs.
         policy = "" if self.policy == dict(POLICY) else " ".join(str(self.policy[name]) for name in POLICY)
-        return [numbers, policy, *self.trees, ring, int(self.recorded), *ownership, self.grouping]
+        return [numbers, policy, *self.trees, ring, int(self.recorded), *ownership, self.grouping, self.rated]
 
 
 def define_queue(  # noqa: PLR0917  (in the order of the script's head)

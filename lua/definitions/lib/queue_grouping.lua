@@ -1,7 +1,7 @@
---- queue_grouping: by what a queue's messages are in groups, and how many of each may be leased.
+--- queue_grouping: by what a queue's messages are in groups, how many of each may be leased, and how many are delivered in what time.
 --- @include fail, queue_emptiness, group_state(), group_review, queue
 -- grouping: `<concurrency> <hold, pass or stop> <first, round_robin or fair> <tree>`, without a tree where only publishers say the
--- group; behind a line feed, if there is one, the tree of its weight.
+-- group; behind a line feed, if there is one, the tree of its weight. rated: as the queue's field has it, see queue.lua.
 
 local function grouping_tree(grouping)
   return string.match(grouping, '^%d+ %l+ [%l_]+ ([^\n]*)')
@@ -20,7 +20,30 @@ local function check_filters_of(name, from)
   end
 end
 
-local function define_grouping(name, grouping, now)
+-- What was delivered so far counts for a rate that takes the place of another. Whether that of each group is another one.
+local function define_rates(name, rated)
+  local former = call('HGET', K.queue(name), F.rated) or ''
+  if former == rated then return false end
+  local own, of_groups = string.match(rated, '^(%S+ %d+) (%S+ %d+)$')
+  local former_of_groups = string.match(former, ' (%S+ %d+)$')
+  if rated == '' then
+    call('HDEL', K.queue(name), F.rated)
+  else
+    call('HSET', K.queue(name), F.rated, rated)
+    call('HSET', K.instance(), F.format, V.format_of_groups)
+  end
+  loaded_queues[name] = nil
+  if rated == '' or string.sub(of_groups, 1, 2) == '0 ' then
+    local full = rated ~= '' and call('ZSCORE', K.rates(name), '')
+    call('UNLINK', K.rates(name), K.later(name))
+    if full then call('ZADD', K.rates(name), full, '') end
+  end
+  if own and string.sub(own, 1, 2) == '0 ' then call('ZREM', K.rates(name), '') end
+  return of_groups ~= former_of_groups
+end
+
+-- are_rates_new: those of each group.
+local function define_grouping(name, grouping, are_rates_new, now)
   local former = call('HGET', K.queue(name), F.grouping)
   local numbers, choice, tree, weight = string.match(grouping, '^(%d+ %l+) ([%l_]+) ([^\n]*)\n?(.*)$')
   loaded_queues[name] = nil
@@ -45,5 +68,5 @@ local function define_grouping(name, grouping, now)
   group_state().keep_group_tables(name)
   call('HSET', K.instance(), F.format, V.format_of_groups)
   -- The first step at once: of few groups nothing waits for a coordinator, and `check` finds none that lags behind.
-  if former and former ~= numbers then review_definition(load_queue(name), '0', now) end
+  if former and (former ~= numbers or are_rates_new) then review_definition(load_queue(name), '0', now) end
 end

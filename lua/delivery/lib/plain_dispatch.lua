@@ -6,7 +6,7 @@ local function dispatch_plain(queue, now, limit, own)
   local name = queue.name
   local room = open_room(name, V.none, limit, own)
   if not room.list[1] then return {}, false end
-  local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
+  local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
   local messages, read, bytes, as_run = empty_messages(), 0, 0, not queue.fated and may_be_run(queue, own)
   -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
   while wanted > 0 and number_read(messages) == 0 and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
@@ -18,7 +18,7 @@ local function dispatch_plain(queue, now, limit, own)
   local count, given, leases, pushes, at = number_read(messages), {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = token_before(queue, now)
-  keep_tokens(queue, token, count)
+  count_deliveries(queue, token, count)
   local deadline = deadline_of(queue, now)
   while at <= count do
     local subscription, run = best_free(room)

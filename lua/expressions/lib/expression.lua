@@ -1,6 +1,6 @@
 --- expression: filters and priorities on messages; the language is docs/expressions.md.
 -- Included as `expression()`: each function here is then a field of what it returns, and nothing else is.
---- @include expression_tree, evaluation, arithmetic
+--- @include expression_tree, evaluation, arithmetic, document
 
 -- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
 local function compile_expression(json)
@@ -19,6 +19,11 @@ local function open_document(topic, id, fields, deliveries, now)
   end
   -- `root`, which comes later, has its place: eight names, so that the table does not grow.
   return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = 0, body = body, root = nil}
+end
+
+-- Of bodies that are judged next, each is looked through for control characters, or all of them together, which costs less.
+local function note_bodies(texts)
+  note_texts_without_controls(texts)
 end
 
 local function document_size(d)

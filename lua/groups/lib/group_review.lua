@@ -1,14 +1,15 @@
 --- group_review: by another definition other messages of a queue's groups may go, or in another order: a bounded step, until all were looked at.
 --- @include group_state(), queue, timetable
 
--- Messages that are in no group stand where what may go stands: in the order of arrival, or each with a turn of its own.
+-- Messages that are in no group stand where what may go stands: in the order of arrival, or each with a turn of its own, which one
+-- that has it keeps.
 local function review_groupless(queue, cursor)
-  local scanned, refs, names = call('ZSCAN', K.going(queue.name), cursor, 'COUNT', 100), {}, {}
+  local scanned, refs, turns = call('ZSCAN', K.going(queue.name), cursor, 'COUNT', 100), {}, {}
   for i = 1, #scanned[2], 2 do
     local ref, name = string.match(scanned[2][i], '^(%S+) (.*)$')
-    if name == '' then refs[#refs + 1], names[#names + 1] = ref, '' end
+    if name == '' then refs[#refs + 1], turns[#turns + 1] = ref, tonumber(scanned[2][i + 1]) end
   end
-  group_state().place_groupless(queue, refs, names)
+  group_state().place_groupless(queue, refs, turns)
   return scanned[1]
 end
 

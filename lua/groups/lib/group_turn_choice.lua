@@ -31,10 +31,10 @@ end
 
 -- What follows an item in its group and may go as well.
 local function following_item(queue, state, item, count)
-  if state.leased >= queue.concurrency then return nil end
+  if room_of_group(queue, state) <= 0 then return nil end
   if not state.following or not state.following[state.followed] then
     state.following, state.followed = {}, 1
-    local number = math.min(count, queue.concurrency - state.leased)
+    local number = math.min(count, room_of_group(queue, state))
     for i, ref in ipairs(refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))) do
       state.following[i] = {ref = ref, name = state.name}
     end
@@ -69,13 +69,16 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
     at = at + 1
     if state then found.changed[item.name] = state end
     -- By another definition a group may have no room; saving it takes it out of the line.
-    if not state or state.stopped == 0 and state.leased < queue.concurrency then
+    if not state or state.stopped == 0 and room_of_group(queue, state) > 0 then
       local entry, ends = fit_entry(queue, found, item, now)
       found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
       if entry then
         choose(chosen, item.ref, entry, ends, item.name)
         local turn = take_turn(round, turn_of_place(item.score))
-        if state then state.leased, state.turn = state.leased + 1, turn end
+        if state then
+          take_room(queue, state)
+          state.turn = turn
+        end
       end
       if state then
         state.passed = (state.passed or 0) + 1

@@ -28,7 +28,7 @@ local function drop_unfit(queue, states, refs, names, now)
       if list then list[#list + 1] = ref end
     elseif state then
       taken[name] = (taken[name] or 0) + 1
-      found.is_crowded = found.is_crowded or state.stopped > 0 or state.leased + taken[name] > queue.concurrency
+      found.is_crowded = found.is_crowded or state.stopped > 0 or taken[name] > room_of_group(queue, state)
     end
   end
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
@@ -59,7 +59,7 @@ local function choose_going(queue, chosen, wanted, now)
       taken[i] = refs[i]
       choose(chosen, refs[i], entries[i], ends[i], names[i])
       local state = states[names[i]]
-      if state then state.leased = state.leased + 1 end
+      if state then take_room(queue, state) end
     end
     if entries then
       leave_groups(queue, states, refs, names)
@@ -80,10 +80,10 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for i, ref in ipairs(messages.refs) do
       local name = messages.names[i]
       local state = states[name]
-      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0 and state.leased < queue.concurrency
+      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0 and room_of_group(queue, state) > 0
       if may_go and #chosen.refs < wanted then
         choose(chosen, ref, messages.fields[i], messages.ends[i] or false, name)
-        if state then state.leased = state.leased + 1 end
+        if state then take_room(queue, state) end
       else
         refs[#refs + 1], names[#names + 1] = ref, name
         -- What comes behind it in its group waits with it.
@@ -123,7 +123,7 @@ end
 
 -- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.
 local function dispatch_in_turns(queue, room, now, limit, own, duty)
-  local wanted = room.list[1] and math.min(limit, room.total, backlog_left(queue), V.batch) or 0
+  local wanted = room.list[1] and math.min(limit, room.total, deliveries_left(queue), V.batch) or 0
   if wanted <= 0 and not duty then return {}, something_waits(queue) end
   local plan, chosen = load_plan(queue), empty_choice()
   if not place_all(queue, plan, now) then return {}, true end
@@ -140,9 +140,10 @@ end
 -- As `dispatch_queue`. Nobody free is one look.
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, limit, own)
+  if queue.group_rate and (room.list[1] or duty) then end_waits_for_rates(queue) end
   if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
-  local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
+  local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
   if wanted <= 0 then return {}, false end
   local plan, chosen = load_plan(queue), empty_choice()
   if not place_ready(queue, plan, now) then return {}, true end

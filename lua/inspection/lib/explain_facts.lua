@@ -1,5 +1,5 @@
 --- explain_facts: facts about a queue and one message of it, in one bounded look.
---- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner(), lease_runs, group_state()
+--- @include ref, judging_plan, message_place, leases, delivery_element, set_rank, unread_messages, message_life, bookmark, message_owner(), lease_runs, group_state(), rates
 
 local function open_look(queue, ms)
   return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
@@ -52,6 +52,8 @@ local function add_queue_facts(look)
   add_fact(look, 'subscriptions', call('SCARD', K.members(name)))
   add_fact(look, 'dispatch_due', call('ZSCORE', K.due(), 'dispatch ' .. name))
   add_fact(look, 'resort', trees.resort and 1)
+  local rate = look.queue.rate
+  add_fact(look, 'rate_wait', rate and time_until_token(rate, tonumber(call('ZSCORE', K.rates(name), ''))))
   add_unread_fact(look)
 end
 

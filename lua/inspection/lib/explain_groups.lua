@@ -25,6 +25,16 @@ local function add_line_facts(look, ref, state)
   add_fact(look, 'group_weight', state.weight)
 end
 
+-- ms until the rate of its group lets one more go, where nothing else keeps the message from being that one.
+local function time_until_rate(queue, state, ref, where)
+  local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
+  if not rate or tokens >= queue.concurrency - state.leased then return nil end
+  local has_token = where == 'sorted' and call('ZSCORE', K.going(queue.name), ref .. ' ' .. state.name)
+    or where ~= 'sorted' and state.waiting < tokens
+  if has_token or tokens > 0 and queue.choice then return nil end
+  return math.max(math.ceil((time_of_tokens(rate, state.full, tokens + 1) - rate_clock()) / 1000), 1)
+end
+
 local function add_group_facts(look, ref, fields, where)
   local queue = look.queue
   local name = group_name(look.plan, ref, fields, look.ms)
@@ -43,6 +53,7 @@ local function add_group_facts(look, ref, fields, where)
     if where == 'sorted' then add_line_facts(look, ref, state) end
   end
   add_fact(look, 'group_has_place', has_place and 1 or 0)
+  add_fact(look, 'group_rate_wait', time_until_rate(queue, state, ref, where))
   add_fact(look, 'group_pinned', call('HEXISTS', K.pinned(queue.name), ref))
   add_group_holders(look, name)
 end

@@ -1,11 +1,18 @@
 --- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
---- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries, timetable, lease_runs
+--- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries, timetable, lease_runs, rates()
 
--- The whole queue's limit. A paused queue has none left.
-local function backlog_left(queue)
+-- The whole queue's limits: how much it may have leased, and its rate. A paused queue has nothing left.
+local function deliveries_left(queue)
   if queue.backlog == V.no_room then return 0 end
-  if queue.backlog == 0 then return V.batch end
-  return queue.backlog - number_leased(queue.name)
+  local left = queue.backlog == 0 and V.batch or queue.backlog - number_leased(queue.name)
+  if queue.rate and left > 0 then return math.min(left, rates().tokens_left(queue)) end
+  return left
+end
+
+-- The `count` deliveries behind the token `before` are made.
+local function count_deliveries(queue, before, count)
+  keep_tokens(queue, before, count)
+  if queue.rate then rates().take_tokens(queue, count) end
 end
 
 local function write_leases(queue, now, leases, refs)
@@ -37,9 +44,9 @@ local function may_be_run(queue, subscription)
 end
 
 -- One lease of `count` messages, whose refs are `text`. Returns where in `out` its head is; the bodies come behind it. out.run: how
--- many messages are in `out`.
-local function hand_over_run(queue, text, count, subscription, token, deadline, out)
-  add_run(queue, text, count, subscription.id, token + 1, deadline)
+-- many messages are in `out`. scattered: see lease_runs.
+local function hand_over_run(queue, text, count, subscription, token, deadline, out, scattered)
+  add_run(queue, text, count, subscription.id, token + 1, deadline, scattered)
   local at = #out + 1
   out[at] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
   out.run = (at - 1) / 2 + count

@@ -1,5 +1,5 @@
 --- lease_return: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
---- @include leases, group_state(), message_life, ref, recorded_deliveries, return_history, timetable
+--- @include leases, group_state(), message_life, ref, recorded_deliveries, return_history, timetable, rates()
 
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
@@ -101,6 +101,7 @@ end
 -- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing). consumer_reason: what its holder says, nil for nothing.
 local function return_leased(queue, cause, refs, leases, freed, now, due, consumer_reason)
   if #refs == 0 then return end
+  if cause == V.given_back and (queue.rate or queue.group_rate) then rates().refund_tokens(queue, leases) end
   end_leases(queue, refs, leases, freed)
   if queue.recorded then record_returned(queue, cause, refs, leases, consumer_reason) end
   -- At most once nothing comes back, but what never was handed to anybody.

@@ -25,9 +25,7 @@ end
 -- {its token, V.run_over}: they are to be named one by one.
 local function acknowledge_in_run(queue, now, text, by, freed)
   local order, topic, token, parts = string.match(text, '^(%l%d+%l%d+)/(%S+) (%d+)(.*)$')
-  local place = topic .. ' ' .. order .. ' ' .. token
-  local member = call('ZRANGE', K.runs(queue.name), '[' .. place .. ' ', '(' .. place .. '!', 'BYLEX', 'LIMIT', 0, 1)[1]
-  local run = member and read_run(member)
+  local run = named_run(queue, topic .. ' ' .. order .. ' ' .. token)
   if not run or run.holder ~= by then return {token, V.run_over} end
   load_run_refs(queue.name, run)
   local texts, others, held = {}, {refs = {}, tokens = {}}, 0

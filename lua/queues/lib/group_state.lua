@@ -2,7 +2,7 @@
 -- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
 -- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
---- @include batch, group_turns
+--- @include batch, group_turns, rates
 
 local function state_of(name, value)
   local leased, going, waiting, held, stopped, turn, weight =
@@ -16,6 +16,31 @@ local function score_of(queue, state)
   return state.turn and place_in_line(queue, state.leased, state.weight, state.turn)
 end
 
+-- A bucket that was wrong is written anew with the state.
+local function read_bucket(queue, state, stored)
+  state.full = bounded_end(queue.group_rate, stored, rate_clock())
+  state.is_paid = state.full ~= stored
+end
+
+-- How many messages of a group its rate lets go now.
+local function tokens_of_group(queue, state)
+  if not queue.group_rate then return math.huge end
+  return number_of_tokens(queue.group_rate, state.full, rate_clock())
+end
+
+-- How many more of a group may be leased.
+local function room_of_group(queue, state)
+  return math.min(queue.concurrency - state.leased, tokens_of_group(queue, state))
+end
+
+-- One more message of a group is leased.
+local function take_room(queue, state)
+  state.leased = state.leased + 1
+  if not queue.group_rate then return end
+  local now = rate_clock()
+  state.full, state.is_paid = math.max(state.full or now, now) + queue.group_rate.interval, true
+end
+
 -- names: of messages, '' of those that are in no group. Gives the state of each group by its name.
 local function load_groups(queue, names)
   local states, list = {}, {}
@@ -25,8 +50,10 @@ local function load_groups(queue, names)
   for first = 1, #list, 1000 do
     local last = math.min(first + 999, #list)
     local values = call('HMGET', K.groups(queue.name), unpack(list, first, last))
+    local ends = queue.group_rate and call('ZMSCORE', K.rates(queue.name), unpack(list, first, last))
     for i = first, last do
       local state = state_of(list[i], values[i - first + 1])
+      if ends then read_bucket(queue, state, tonumber(ends[i - first + 1])) end
       state.score, states[list[i]] = score_of(queue, state), state
     end
   end
@@ -49,7 +76,7 @@ end
 
 -- How many of those that wait may go.
 local function number_allowed(queue, state)
-  local places = queue.concurrency - state.leased
+  local places = room_of_group(queue, state)
   if queue.choice then places = math.min(places, 1) end
   if state.stopped > 0 or places <= 0 then return 0 end
   if not is_held(queue, state) then return math.min(places, state.waiting) end
@@ -74,10 +101,29 @@ local function give_missing_turns(queue, states)
   assign_turns(queue, without)
 end
 
+-- When its rate lets another message of a group go than the `allowed` ones, which wait for nothing else; nil: it does not wait for that.
+local function time_of_rate(queue, state, allowed)
+  local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
+  local places = queue.concurrency - state.leased
+  if queue.choice then places = math.min(places, 1) end
+  if tokens ~= allowed or tokens >= math.min(places, rate.burst) or state.stopped > 0 or state.waiting <= allowed then return nil end
+  return time_of_tokens(rate, state.full, tokens + 1)
+end
+
+-- items: times and groups, in turn.
+local function wait_for_rates(queue, buckets, items)
+  call_in_batches('ZADD', K.rates(queue.name), buckets)
+  if buckets[1] then wake_for_full_buckets(queue, buckets[1]) end
+  call_in_batches('ZADD', K.later(queue.name), items)
+  local first = math.huge
+  for i = 1, #items, 2 do first = math.min(first, tonumber(items[i])) end
+  if items[1] then wake_for_tokens(queue, queue.group_rate, first, rate_clock()) end
+end
+
 -- What may go of the groups follows from their numbers; all of it is written. Where groups take turns, is_anew: each is put in its place.
 local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
-  local enters, leaves, kept, over, turns = {}, {}, {}, {}, {}
+  local enters, leaves, kept, over, turns, buckets, later = {}, {}, {}, {}, {}, {}, {}
   local function enter(ref, state)
     enters[#enters + 1], enters[#enters + 2] = string.format('%.0f', score_of(queue, state)), ref .. ' ' .. state.name
     state.score = score_of(queue, state)
@@ -98,6 +144,9 @@ local function save_groups(queue, states, is_anew)
 
   for name, state in pairs(states) do
     local allowed, going = number_allowed(queue, state), state.going
+    local at = queue.group_rate and time_of_rate(queue, state, allowed)
+    if at then later[#later + 1], later[#later + 2] = end_text(at), name end
+    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2] = end_text(state.full), name end
     if state.before then
       rearrange(state, allowed)
     elseif allowed > going then
@@ -125,6 +174,21 @@ local function save_groups(queue, states, is_anew)
   call_in_batches('HSET', K.groups(queue.name), kept)
   call_in_batches('HDEL', K.groups(queue.name), over)
   call_in_batches('ZADD', K.turns(queue.name), turns)
+  if queue.group_rate then wait_for_rates(queue, buckets, later) end
+end
+
+-- Groups whose rate lets one more go by now: a bounded number. All of them, where the clock was set back behind what they wait for.
+local function end_waits_for_rates(queue)
+  local key, now, rate = K.later(queue.name), rate_clock(), queue.group_rate
+  local first = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if not first then return end
+  local is_set_back = first > now + rate.burst * rate.interval + 1000
+  if first > now and not is_set_back then return wake_for_tokens(queue, rate, first, now) end
+  local names = call('ZRANGE', key, '-inf', is_set_back and '+inf' or end_text(now), 'BYSCORE', 'LIMIT', 0, 200)
+  call_in_batches('ZREM', key, names)
+  save_groups(queue, load_groups(queue, names))
+  first = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if first then wake_for_tokens(queue, rate, first, now) end
 end
 
 -- Groups of messages that enter and messages that are in none get their turns in the order in which they come. Gives those of the latter.
@@ -174,11 +238,15 @@ local function enter_groups(queue, states, refs, names)
   end
 end
 
--- Messages without a group that may go get their place anew: by another choice that is another one.
-local function place_groupless(queue, refs, names)
-  local turns, places = queue.choice and begin_turns(queue, {}, refs, names), {}
-  for _, ref in ipairs(refs) do
-    places[#places + 1], places[#places + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
+-- Messages without a group that may go get their place by another choice. One that has a turn keeps it.
+local function place_groupless(queue, refs, turns)
+  local last, without, names, places = queue.choice and load_round(queue).last or 0, {}, {}, {}
+  for i, ref in ipairs(refs) do
+    if turns[i] == 0 or turns[i] > last then without[#without + 1], names[#names + 1] = ref, '' end
+  end
+  local begun = queue.choice and begin_turns(queue, {}, without, names)
+  for _, ref in ipairs(without) do
+    places[#places + 1], places[#places + 2] = begun and string.format('%.0f', begun[ref].turn) or 0, ref .. ' '
   end
   call_in_batches('ZADD', K.going(queue.name), places)
 end

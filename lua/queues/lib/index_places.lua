@@ -15,6 +15,19 @@ local function remove_from_indexes(queue, refs, members)
   if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
 end
 
+-- The same of those that stand first in the index of a filter, all of them.
+local function remove_first_places(queue, filter, refs, members)
+  if not refs[1] then return end
+  if queue.sorted ~= filter then return remove_from_indexes(queue, refs, members) end
+  call('ZREMRANGEBYRANK', K.sorted(queue.name, filter), 0, #refs - 1)
+  local prefixed = {}
+  for i, ref in ipairs(refs) do
+    if members[i] ~= ref then prefixed[#prefixed + 1] = ref end
+  end
+  call_in_batches('HDEL', K.places(queue.name), prefixed)
+  if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
+end
+
 -- The pass over what is over by the order of arrival may have been where something comes to now.
 local function expire_anew(queue)
   if queue.life == 0 then return end

@@ -1,7 +1,10 @@
---- lease_runs: leases of neighbours in one log that a subscription was given at once: one record for all of them.
+--- lease_runs: leases of messages of one topic that a subscription was given at once: one record for all of them.
 -- A run is a member of `runs`, and its refs are one text, padded to one width, so that the i-th is a part of it. Which of them are
 -- leased in it no more says a mask, a character each, 1 for those; where there is none, all are. Its i-th message has the token of its
 -- first one + i - 1, and is delivered for the first time. A message that is extended gets a lease of its own.
+-- What was read from the log in one call follows each other there, so these runs do not overlap. Others are scattered: their messages
+-- stand in the order in which they were given, by priority; a space before the member keeps these together. There are few of them at a
+-- time, so that a call that looks for a message can read them all.
 --- @include batch, queue, ref, group_state()
 
 local loaded_lease_runs = {}
@@ -9,11 +12,12 @@ local loaded_lease_runs = {}
 local function read_run(member)
   local run = loaded_lease_runs[member]
   if run then return run end
-  local topic, order, token, count, holder, deadline, length =
-    string.match(member, '^(%S+) (%S+) (%d+) (%d+) (%S+) (%d+) (%d+)$')
+  local space, topic, order, token, count, holder, deadline, length =
+    string.match(member, '^( ?)(%S+) (%S+) (%d+) (%d+) (%S+) (%d+) (%d+)$')
   run = {
     member = member, first = order .. '/' .. topic, token = tonumber(token), name = token, count = tonumber(count), holder = holder,
     deadline = tonumber(deadline), length = tonumber(length), ending = ' ' .. holder .. ' 1 ' .. deadline .. ' ' .. length, at = 1,
+    scattered = space ~= '',
   }
   loaded_lease_runs[member] = run
   return run
@@ -50,10 +54,10 @@ local function text_of_refs(run, first, last)
   return (string.gsub(string.match(text, '^(.-) *$'), '  +', ' '))
 end
 
--- Where a ref is in a run: mostly behind the one that was asked for before.
+-- Where a ref is in a run: mostly behind the one that was asked for before. In a scattered one it is looked for nowhere else.
 local function find_in_run(run, ref)
   if ref_in_run(run, run.at) == ref then return run.at end
-  local low, high = 1, run.count
+  local low, high = 1, run.scattered and 0 or run.count
   while low <= high do
     local middle = math.floor((low + high) / 2)
     local found = ref_in_run(run, middle)
@@ -63,24 +67,46 @@ local function find_in_run(run, ref)
   return nil
 end
 
--- The run that holds a message, and where in it; nil: none does. Runs of one topic follow each other in its order.
+-- Of what is leased in scattered runs the run of each ref, and where in it; they are read once a call.
+local function read_scattered(queue)
+  local found = {runs = {}, places = {}}
+  for _, member in ipairs(call('ZRANGE', K.runs(queue.name), '[ ', '(!', 'BYLEX')) do
+    local run, i = read_run(member), 0
+    load_run_refs(queue.name, run)
+    for ref in string.gmatch(run.refs, '%S+') do
+      i = i + 1
+      if is_in_run(run, i) then found.runs[ref], found.places[ref] = run, i end
+    end
+  end
+  queue.scattered = found
+  return found
+end
+
+-- Runs of one topic that are not scattered follow each other in its order.
+local function find_in_ordered_runs(queue, ref)
+  local order, topic = string.match(ref, '^(%l%d+%l%d+)/(.*)$')
+  if not order then return nil end
+  local member = call('ZRANGE', K.runs(queue.name), '[' .. topic .. ' ' .. order .. '!', '[' .. topic .. ' ', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
+  if not member then return nil end
+  local run = read_run(member)
+  load_run_refs(queue.name, run)
+  if ref > run.last then return nil end
+  return run, find_in_run(run, ref)
+end
+
+-- The run that holds a message, and where in it; nil: none does. One that was given back and is leased again is also in its former run,
+-- and there no more leased.
 local function run_of(queue, ref)
   if not queue.in_runs then return nil end
   local run = queue.last_run
-  local i = run and ref >= run.first and ref <= run.last and find_in_run(run, ref)
-  if not i then
-    local order, topic = string.match(ref, '^(%l%d+%l%d+)/(.*)$')
-    if not order then return nil end
-    local member = call('ZRANGE', K.runs(queue.name), '[' .. topic .. ' ' .. order .. '!', '[' .. topic .. ' ', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
-    if not member then return nil end
-    run = read_run(member)
-    load_run_refs(queue.name, run)
-    if ref > run.last then return nil end
-    queue.last_run = run
-    i = find_in_run(run, ref)
+  local i = run and (run.scattered or ref >= run.first and ref <= run.last) and find_in_run(run, ref)
+  if not i or not is_in_run(run, i) then
+    local scattered = queue.scattered or read_scattered(queue)
+    run, i = scattered.runs[ref], scattered.places[ref]
+    if not run then run, i = find_in_ordered_runs(queue, ref) end
   end
   if not i or not is_in_run(run, i) then return nil end
-  run.at = math.min(i + 1, run.count)
+  queue.last_run, run.at = run, math.min(i + 1, run.count)
   return run, i
 end
 
@@ -177,12 +203,28 @@ local function refs_of_entries(entries, topic)
   return text_of_equal_width(refs)
 end
 
+-- Whether so many more messages may be leased in a scattered run.
+local function may_be_scattered(queue, count)
+  return (queue.in_runs or 0) + count <= V.scattered
+end
+
 -- text: the refs, `count` of them, padded to one width.
-local function add_run(queue, text, count, holder, token, deadline)
+local function add_run(queue, text, count, holder, token, deadline, scattered)
   local name, order, topic = string.format('%.0f', token), string.match(text, '^([^/]+)/(%S+)')
-  call('ZADD', K.runs(queue.name), 0, topic .. ' ' .. order .. ' ' .. name .. ' ' .. count .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
+  queue.scattered = nil
+  call('ZADD', K.runs(queue.name), 0, (scattered and ' ' or '') .. topic .. ' ' .. order .. ' ' .. name .. ' ' .. count .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
   call('HSET', K.run_refs(queue.name), name, text)
   count_in_runs(queue, count)
+end
+
+-- A run by what its holder names it by: topic, order of its first message, token. nil: it is over.
+local function named_run(queue, name)
+  for _, space in ipairs(queue.sorted and {' ', ''} or {'', ' '}) do
+    local first = space .. name
+    local member = call('ZRANGE', K.runs(queue.name), '[' .. first .. ' ', '(' .. first .. '!', 'BYLEX', 'LIMIT', 0, 1)[1]
+    if member then return read_run(member) end
+  end
+  return nil
 end
 
 -- Some runs behind a member, '' from the first one, at most `most`.

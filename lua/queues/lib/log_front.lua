@@ -60,7 +60,7 @@ end
 -- What is given to be judged weighs more than its bytes.
 local function take_from_front(queue, front, count, out, budget, ahead)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
-  local refs, fields, deliveries = out.refs, out.fields, out.deliveries
+  local refs, fields, deliveries, ids = out.refs, out.fields, out.deliveries, out.ids
   local last = math.min(at + count, #entries + 1) - 1
   for i = at, last do
     local entry = entries[i]
@@ -71,7 +71,7 @@ local function take_from_front(queue, front, count, out, budget, ahead)
       budget.bytes = budget.bytes + V.bytes / 1000
     else
       number = number + 1
-      refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
+      refs[number], fields[number], deliveries[number], ids[number] = ref, entry[2], '1', entry[1]
       if #entry[2] > 2 and not out.special then out.special = has_delivery_options(entry[2]) end
       budget.bytes = budget.bytes + size_of_fields(entry[2]) * budget.weight
       if budget.bytes >= V.bytes then

@@ -1,5 +1,5 @@
 --- next_messages: the next messages of a queue in order: first what is ready, then straight from the logs.
--- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log; special:
+-- Lists: refs, fields, deliveries (texts), ids, false of what was ready; whether it was cut short, and whether it saw the end of every log; special:
 -- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor. With `as_run` it
 -- may be `entries` of the log in their place, see `read_log`.
 --- @include topic_merge, journal, watchers, lease_runs
@@ -13,7 +13,7 @@ local function places_below_target_depth(queue)
 end
 
 local function empty_messages()
-  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false, special = false, returned = 0}
+  return {refs = {}, fields = {}, deliveries = {}, ids = {}, cut = false, exhausted = false, special = false, returned = 0}
 end
 
 -- What is ready has no score: the order is that of the refs. With a barrier that waits, only what came before it.
@@ -36,6 +36,7 @@ local function read_ready(queue, out, wanted, budget)
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
       local number = #out.refs + 1
       out.refs[number], out.fields[number], out.deliveries[number] = ref, entry[2], string.format('%d', deliveries + 1)
+      out.ids[number] = false
       if #entry[2] > 2 and not out.special then out.special = has_delivery_options(entry[2]) end
       for _, text in ipairs(entry[2]) do budget.bytes = budget.bytes + #text * budget.weight end
       if budget.bytes > V.bytes then break end

@@ -9,6 +9,14 @@ local function load_policy(queue, text)
   queue.multiplier, queue.longest, queue.jitter = multiplier / 1000, tonumber(longest), jitter / 1000
 end
 
+-- Of the whole queue and of each group of it: the interval in which there is one more token, in microseconds, 0 of no rate; the burst.
+local function load_rates(queue, text)
+  local interval, burst, group_interval, group_burst = string.match(text, '^(%S+) (%d+) (%S+) (%d+)$')
+  if tonumber(interval) > 0 then queue.rate = {interval = tonumber(interval), burst = tonumber(burst)} end
+  if tonumber(group_interval) > 0 then queue.group_rate = {interval = tonumber(group_interval), burst = tonumber(group_burst)} end
+end
+
+-- rate, group_rate: nil where there is none, see rates.lua.
 -- concurrency: how many messages of one group may be leased, nil of a queue without groups; on_failure: what a failure does to
 -- the rest of its group; choice: by what groups take turns, nil where the oldest message goes first. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
@@ -16,7 +24,7 @@ end
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping)
+    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated)
   if not fields[1] then return nil end
   local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
@@ -32,6 +40,7 @@ local function load_queue(name)
     if queue.choice == '' then queue.choice = nil end
     queue.concurrency = tonumber(queue.concurrency)
   end
+  if fields[13] then load_rates(queue, fields[13]) end
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
   -- Whether each message has a fate to be looked at: most say of themselves whether they do.

@@ -8,9 +8,101 @@ local function settle_missing(queue, refs)
   notify_watchers(queue, refs)
 end
 
+-- Reads the messages of some members from one on at once, where the IDs in their log count up by one: ref -> fields. most: how many.
+-- Returns their bytes and their number, 0 where only one would be read.
+local function read_stretch(queue, members, from, most, read)
+  local first, following = members[from], members[from + 1]
+  local digit = #first - #queue.topic - 1
+  -- The last digit says of most that they do not follow.
+  if queue.topic == '' or not following or #following ~= #first then return 0, 0 end
+  local step = string.byte(following, digit) - string.byte(first, digit)
+  if step ~= 1 and step ~= -9 then return 0, 0 end
+  local ms, sequence, ending = string.match(first, '^%l(%d+)%l(%d+)(/.*)$')
+  if not ms or #sequence > 15 or ending ~= '/' .. queue.topic then return 0, 0 end
+  local stem, last, number = string.sub(first, 1, digit - #sequence), from, tonumber(sequence)
+  local text = sequence
+  while last - from + 1 < most do
+    local next_text = string.format('%.0f', number + last + 1 - from)
+    if #next_text ~= #sequence or members[last + 1] ~= stem .. next_text .. ending then break end
+    last, text = last + 1, next_text
+  end
+  if last == from then return 0, 0 end
+  local bytes = 0
+  for _, entry in ipairs(call('XRANGE', K.log(queue.topic), ms .. '-' .. sequence, ms .. '-' .. text)) do
+    read[members[from + string.sub(entry[1], #ms + 2) - number]] = entry[2]
+    bytes = bytes + size_of_fields(entry[2])
+  end
+  return bytes, last - from + 1
+end
+
+-- The next members of an index from a rank on; behind all of them what was read in this call. The second value says that these are the latter.
+local function next_members(queue, plan, filter, rank, count)
+  local members = call('ZRANGE', K.sorted(queue.name, filter), rank, rank + count - 1)
+  if #members > 0 then return members, false end
+  local fresh = plan.fresh.indexes[filter]
+  for i = 2, #fresh, 2 do members[i / 2] = fresh[i] end
+  return members, true
+end
+
+-- `choose_messages` where one room has one free subscription and its index is built: what is first is for that one.
+local function choose_for_one(queue, plan, room, wanted, token, read, now)
+  local subscription = room.list[1]
+  local most = math.max(math.min(wanted, subscription and subscription.max - subscription.leased or 0), 0)
+  local refs, fields, subscriptions, ends, given, over, missing = {}, {}, {}, {}, {}, {}, {}
+  local number, bytes, rank, at, is_fresh = 0, 0, 0, 1, false
+  -- The first stretch is short, since its bodies may be large. Where the first messages have none, no more is looked for.
+  local stretch, trials = 4, 3
+  local members, written = {}, {refs = {}, members = {}}
+  while number < most and bytes < V.bytes and #missing + #over < V.batch do
+    if not members[at] then
+      if is_fresh then break end
+      rank = #written.refs
+      members, is_fresh = next_members(queue, plan, room.filter, rank, most)
+      at = 1
+      if not members[1] then break end
+    end
+    local member = members[at]
+    local ref = ref_of_member(member)
+    if trials > 0 and not read[ref] and not is_fresh then
+      local size, count = read_stretch(queue, members, at, stretch, read)
+      trials = count > 0 and 3 or trials - 1
+      if count > 0 then stretch = math.max(2, math.floor(V.bytes * count / (4 * math.max(size, 1)))) end
+    end
+    local entry, fate, ends_at = read[ref] or fields_of_ref(ref), nil, nil
+    at = at + 1
+    if is_fresh then
+      given[member] = true
+    else
+      written.refs[rank + at - 1], written.members[rank + at - 1] = ref, member
+    end
+    if entry and (#entry > 2 or queue.life > 0) then fate, ends_at = fate_of(queue, ref, entry, true, now) end
+    if fate then
+      over[#over + 1] = ref
+    elseif entry then
+      number = number + 1
+      refs[number], fields[number], subscriptions[number], ends[number] = ref, entry, subscription, ends_at or false
+      bytes = bytes + size_of_fields(entry)
+    else
+      missing[#missing + 1] = ref
+    end
+  end
+  if number > 0 then give_to_best(room, queue, subscription, number, token + number) end
+  local cut = number == wanted or bytes >= V.bytes or #missing + #over >= V.batch
+  local more = cut and wanted > 0 and (members[at] ~= nil
+    or not is_fresh and next_members(queue, plan, room.filter, #written.refs, 1)[1] ~= nil)
+  remove_first_places(queue, room.filter, written.refs, written.members)
+  settle_missing(queue, missing)
+  expire_read(queue, over)
+  return {refs = refs, fields = fields, subscriptions = subscriptions, given = given, more = more, ends = ends,
+    over = #over, is_fresh = #written.refs == 0}
+end
+
 -- Gives refs, fields, ends of lives and subscriptions of at most `wanted` messages, and `given`, their members; tokens rise from `token`.
 -- is_fresh: all were read from the logs in this call, and are in their order. What somebody removed from its log is settled as missing. A room that is full takes part no more.
 local function choose_messages(queue, plan, rooms, wanted, token, read, now)
+  if not rooms[2] and not rooms[1].more and not rooms[1].list[2] and not plan.places[rooms[1].filter] then
+    return choose_for_one(queue, plan, rooms[1], wanted, token, read, now)
+  end
   local refs, fields, subscriptions, given, written, missing = {}, {}, {}, {}, {refs = {}, members = {}}, {}
   local ends, over = {}, {}
   for _, room in ipairs(rooms) do begin_room(room, wanted) end
@@ -48,7 +140,7 @@ local function choose_messages(queue, plan, rooms, wanted, token, read, now)
   if taken > 0 then give_to_best(room, queue, subscription, taken, token + number) end
   local cut = number == wanted or bytes >= V.bytes or #missing + #over >= V.batch
   local more = cut and wanted > 0 and first_of_indexes(queue, plan, rooms, given) ~= nil
-  if #written.refs > 0 then remove_from_indexes(queue, written.refs, written.members) end
+  if marked > 0 then remove_from_indexes(queue, written.refs, written.members) end
   settle_missing(queue, missing)
   expire_read(queue, over)
   return {refs = refs, fields = fields, subscriptions = subscriptions, given = given, more = more, ends = ends,

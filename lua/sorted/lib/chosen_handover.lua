@@ -1,10 +1,11 @@
 --- chosen_handover: what was chosen is leased and handed over, each subscription's share at once.
 --- @include handover
 
--- Whether all of it may be one lease of `own`: straight from one log, in its order, and of each there is the body alone. So runs of one
--- topic follow each other in its order, as whoever looks for a message in them takes it. known: of each what is known of its attempts.
+-- Whether all of it may be one lease of `own`: of one topic, and of each there is the body alone. Read in this call, in the order of the log,
+-- it follows the runs of before; else the run is scattered. known: of each what is known of its attempts.
 local function may_be_one_run(queue, chosen, own, known)
-  if not chosen.is_fresh or queue.fated or not chosen.refs[2] or not may_be_run(queue, own) then return false end
+  if not chosen.may_be_run or queue.fated or not chosen.refs[2] or not may_be_run(queue, own) then return false end
+  if not chosen.is_fresh and not may_be_scattered(queue, #chosen.refs) then return false end
   for i, fields in ipairs(chosen.fields) do
     if chosen.subscriptions[i] ~= own or chosen.ends[i] or known and known[i] or #fields ~= 2 or fields[1] ~= F.body then return false end
   end
@@ -15,10 +16,10 @@ end
 local function write_deliveries(queue, chosen, token, own, now, given)
   local leases, pushes, count = {}, {}, #chosen.refs
   local known = call('EXISTS', K.attempts(queue.name)) == 1 and call('HMGET', K.attempts(queue.name), unpack(chosen.refs))
-  keep_tokens(queue, token, count)
+  count_deliveries(queue, token, count)
   local deadline, at = deadline_of(queue, now), 1
   if may_be_one_run(queue, chosen, own, known) then
-    local head = hand_over_run(queue, text_of_equal_width(chosen.refs), count, own, token, deadline, given)
+    local head = hand_over_run(queue, text_of_equal_width(chosen.refs), count, own, token, deadline, given, not chosen.is_fresh)
     for i, fields in ipairs(chosen.fields) do given[head + i] = fields[2] end
     return write_leases(queue, now, {}, {})
   end

@@ -54,16 +54,25 @@ local function compiled_tree(plan, name)
   return tree
 end
 
+-- What is to be judged next. fields: of each message.
+local function expect_bodies(plan, fields)
+  if plan.format or not fields[2] then return end
+  local texts = {}
+  for i, some in ipairs(fields) do texts[i] = some[1] == F.body and some[2] or '' end
+  expression_language().note_bodies(texts)
+end
+
 local function judge(plan, name, document)
   return expression_language().expression_matches(compiled_tree(plan, name), document)
 end
 
--- The document of a message, and the work of reading it on the bill.
-local function document_of(plan, ref, fields, deliveries, now)
-  local topic, id = parse_ref(ref)
-  local document = expression_language().open_document(topic, id, fields, deliveries, now)
+-- The document of a message, and the work of reading it on the bill. topic, id: of the message, where the caller knows them.
+local function document_of(plan, ref, fields, deliveries, now, topic, id)
+  local language = expression_language()
+  if not topic then topic, id = parse_ref(ref) end
+  local document = language.open_document(topic, id, fields, deliveries, now)
   if plan.format then document.format = plan.format end
-  plan.spent.work = plan.spent.work + 1 + expression_language().document_size(document) / 1500
+  plan.spent.work = plan.spent.work + 1 + language.document_size(document) / 1500
   return document
 end
 

@@ -90,9 +90,11 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
   local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
     weight = weight, barrier = barrier})
   local found, trees = empty_finds(plan), plan.trees
+  expect_bodies(plan, messages.fields)
   for i, ref in ipairs(messages.refs) do
-    local fields, returned = messages.fields[i], i <= messages.returned
-    local document = document_of(plan, ref, fields, messages.deliveries[i] - 1, now)
+    local fields, returned, id = messages.fields[i], i <= messages.returned, messages.ids[i]
+    local topic = id and queue.topic ~= '' and queue.topic
+    local document = document_of(plan, ref, fields, returned and messages.deliveries[i] - 1 or 0, now, topic, id)
     local fate, at, ends_later = nil, nil, nil
     if #fields > 2 or queue.fated then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
     if fate == 'elsewhere' then

@@ -40,11 +40,11 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
     return given, unfinished and something_waits(queue)
   end
   local built = build_indexes(queue, plan, rooms, now)
-  local wanted = math.max(math.min(limit, backlog_left(queue), V.batch), 0)
+  local wanted = math.max(math.min(limit, deliveries_left(queue), V.batch), 0)
   local token = token_before(queue, now)
   local chosen = choose_messages(queue, plan, rooms, wanted, token, read, now)
-  -- It may choose once more in this call.
-  chosen.is_fresh = chosen.is_fresh and not plan.trees.ring
+  -- A ring may choose once more in this call.
+  chosen.may_be_run = not plan.trees.ring
   save_fresh(queue, plan, chosen.given)
   plan.given = #chosen.refs
   if plan.given > 0 then write_deliveries(queue, chosen, token, own, now, given) end

@@ -1,0 +1,251 @@
+"""Queues with groups whose workers, coordinator and server are killed: ``group_kills.py --seed 1 --seeds 30``.
+
+A seed decides the queue's definition, the messages, who is killed and when. Each worker writes down when a handler
+starts and ends. The judge demands of each run: nothing is lost; no message of a group starts before the one ahead of
+it is settled, where that is promised; no more of a group is in hands than `group_concurrency`; after each kill `check`
+finds that the counts of groups are those of their leases; at the end nothing is left of any group.
+"""
+
+# ruff: noqa: E402, T201  (imports behind a path; a command prints)
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+# As a program it finds what pytest finds for tests.
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+from campaign import conftest
+from network import Node
+from observing import eventually
+
+from ampsq import Client, Queue
+from ampsq.base.errors import Unavailable
+
+__all__ = ["Held", "judge", "run", "said"]
+
+_CHILD = Path(__file__).parent / "child.py"
+_WORKERS, _MESSAGES, _KILLS = 3, 900, 7
+#: Seconds within which everything is handled: a coordinator that has just begun trusts no absence for ten.
+_DRAINED = 120.0
+
+
+class Held:
+    """One message in the hands of one worker.
+
+    Attributes:
+        group, number: the message: its group, and its place there.
+        start, end: when its handler started and ended, or its worker died.
+        is_done: the handler ended, and did not cancel it.
+    """
+
+    def __init__(self, group, number, start, end, is_done):
+        self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
+
+
+def judge(held, published, concurrency, *, in_order):
+    """Say what is wrong: a list of sentences.
+
+    Args:
+        held: what workers had in their hands.
+        published: group -> number of its messages.
+        concurrency: of each group.
+        in_order: each message starts only once the one ahead of it in its group was settled.
+    """
+    wrong = []
+    by_group = defaultdict(list)
+    for each in held:
+        by_group[each.group].append(each)
+    for group, number in published.items():
+        of = by_group[group]
+        if missing := set(range(number)) - {each.number for each in of if each.is_done}:
+            wrong.append(f"{group}: {len(missing)} messages were never handled: {sorted(missing)[:5]}")
+        ends = [(each.start, 1) for each in of] + [(each.end, -1) for each in of]
+        most = max(itertools.accumulate(step for _, step in sorted(ends)), default=0)
+        if most > concurrency:
+            wrong.append(f"{group}: {most} messages were in hands at a time, of {concurrency}")
+        if in_order:
+            for earlier, later in itertools.pairwise(sorted(of, key=lambda each: each.start)):
+                if later.number < earlier.number:
+                    wrong.append(f"{group}: message {later.number} was started after message {earlier.number}")
+                elif later.number > earlier.number and not earlier.is_done:
+                    wrong.append(f"{group}: message {later.number} was started before {earlier.number} was done")
+    return wrong
+
+
+class _Run:
+    """One seed: a server, a coordinator, workers, and who is killed."""
+
+    def __init__(self, program, folder, seed):
+        self.folder, self.rng = Path(folder), random.Random(seed)  # noqa: S311  (a test's dice)
+        self.node = Node(program, self.folder / "server", ["--appendonly", "yes"])
+        self.instance = f"groups-{seed}"
+        self.children, self.died, self.numbers = {}, {}, itertools.count()
+        choice = self.rng.choice(["first", "round_robin", "fair"])
+        self.concurrency = self.rng.choice([1, 1, 2, 5])
+        failure = "hold" if self.concurrency == 1 else self.rng.choice(["hold", "pass"])
+        self.in_order = self.concurrency == 1
+        self.groups = self.rng.choice([3, 20, 100])
+        self.queue = Queue(
+            name="work",
+            underlying_topic="orders",
+            group_by="/g",
+            group_concurrency=self.concurrency,
+            group_choice=choice,
+            on_group_failure=failure,
+            max_per_subscription_backlog=50,
+            lease_period="60s",
+        )
+        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups"
+
+    def start(self, role, *arguments):
+        """Start a process under a name of its own; gives the name."""
+        name = f"{role}-{next(self.numbers)}"
+        self.children[name] = subprocess.Popen(
+            [sys.executable, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        return name
+
+    def start_worker(self):
+        path = self.folder / f"records-{next(self.numbers)}"
+        name = self.start("worker", _CHILD, "groups", self.node.url, self.instance, path, self.rng.randrange(2**31))
+        self.children[name].records = path
+        return name
+
+    def start_coordinator(self):
+        arguments = ("--url", self.node.url, "--instance", self.instance)
+        return self.start("coordinator", "-m", "ampsq.coordinator", *arguments)
+
+    def kill(self, name):
+        self.children[name].kill()
+        self.children[name].wait()
+        self.died[name] = time.monotonic()
+
+    def held(self):
+        """What the workers had in their hands."""
+        found = []
+        for name, child in self.children.items():
+            if not name.startswith("worker"):
+                continue
+            started = {}
+            # A line that a killed one did not finish is left out.
+            lines = child.records.read_text().splitlines(keepends=True) if child.records.exists() else []
+            for record in (json.loads(line) for line in lines if line.endswith("\n")):
+                what = (record.get("group"), record.get("number"), record.get("delivery"))
+                if record["what"] == "start":
+                    started[what] = record["at"]
+                elif record["what"] in {"end", "failed"}:
+                    found.append(Held(*what[:2], started.pop(what), record["at"], record["what"] == "end"))
+            over = self.died.get(name, float("inf"))
+            found += [Held(*what[:2], at, over, is_done=False) for what, at in started.items()]
+        return found
+
+    def close(self):
+        for child in self.children.values():
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        if self.node.process.poll() is None:
+            self.node.kill()
+
+
+def run(program, folder, seed):
+    """Carry out one seed; gives a row: what was done, and what is wrong."""
+    with contextlib.closing(_Run(program, folder, seed)) as one, contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(one.node.url, instance=one.instance))
+        client.apply(one.queue)
+        workers = [one.start_worker() for _ in range(_WORKERS)]
+        coordinator = one.start_coordinator()
+        eventually(lambda: client.admin.queue_stats("work").subscriptions == _WORKERS, within=40.0)
+        published = dict.fromkeys((f"g{number}" for number in range(one.groups)), 0)
+        wrong, kills, left = [], defaultdict(int), _MESSAGES
+        for number in range(_KILLS):
+            part = left if number == _KILLS - 1 else min(left, _MESSAGES // _KILLS)
+            left -= part
+            bodies = []
+            for _ in range(part):
+                group = one.rng.choice(list(published))
+                bodies.append({"g": group, "n": published[group]})
+                published[group] += 1
+            # A kill of the server comes between two publishes: what a lost reply may double is not looked at here.
+            client.publish_many("orders", bodies)
+            time.sleep(one.rng.uniform(0.1, 0.8))  # the workers are in the middle of it
+            who = one.rng.choice(["worker", "worker", "coordinator", "server"])
+            kills[who] += 1
+            if who == "worker":
+                victim = one.rng.randrange(_WORKERS)
+                one.kill(workers[victim])
+                workers[victim] = one.start_worker()
+            elif who == "coordinator":
+                one.kill(coordinator)
+                coordinator = one.start_coordinator()
+            else:
+                one.node.kill()
+                one.node.start()
+            wrong += _checked(client, f"after a kill of the {who}")
+        try:
+            eventually(lambda: client.admin.queue_stats("work").depth == 0, within=_DRAINED)
+        except AssertionError:
+            wrong.append(f"stuck: {client.admin.queue_stats('work')}")
+        wrong += _checked(client, "at the end")
+        if groups := client.admin.groups("work").groups:
+            wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
+        held = one.held()
+        wrong += judge(held, published, one.concurrency, in_order=one.in_order)
+        return {
+            "seed": seed,
+            "queue": one.what,
+            "kills": dict(kills),
+            "handled": sum(each.is_done for each in held),
+            "again": sum(not each.is_done for each in held),
+            "wrong": wrong,
+        }
+
+
+def _checked(client, when):
+    """Say what `check` finds, once the server answers again."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return [f"{when} check finds {each}" for each in client.admin.check("work") if not each.clean]
+        except Unavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)  # the server is back in a moment
+
+
+def said(row):
+    """A line about a run."""
+    kills = ", ".join(f"{number} of the {who}" for who, number in sorted(row["kills"].items()))
+    well = "; ".join(row["wrong"]) or "well"
+    return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {row['handled']} handled, {row['again']} again: {well}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--server", choices=("redis", "valkey"), default="valkey")
+    options = parser.parse_args()
+    wrong = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+            row = run(conftest().program_of(options.server), folder, seed)
+        print(said(row), flush=True)
+        wrong += bool(row["wrong"])
+    print(f"{options.seeds} seeds, {wrong} with anything wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

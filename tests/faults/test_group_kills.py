@@ -1,0 +1,44 @@
+"""A short run of `group_kills`, and that its judge notices what must not be."""
+
+from __future__ import annotations
+
+import pytest
+from group_kills import Held, judge, run, said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("kind", "seed"), [("valkey", 1), ("redis", 4)])
+def test_groups_keep_their_order_and_their_limit_while_everybody_is_killed(server_program, kind, seed, tmp_path):
+    row = run(server_program(kind), tmp_path, seed)
+
+    assert not row["wrong"], said(row)
+    assert sum(row["kills"].values()) == 7
+    assert row["handled"] >= 900
+
+
+def held(number, start, end, *, is_done=True):
+    return Held("g", number, start, end, is_done)
+
+
+def test_the_judge_is_content_with_order_and_with_what_comes_again():
+    again = [held(0, 1, 2, is_done=False), held(0, 3, 4), held(1, 4, 5)]
+
+    assert judge(again, {"g": 2}, 1, in_order=True) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ([held(0, 1, 2)], "g: 1 messages were never handled: [1]"),
+        ([held(0, 1, 2), held(1, 3, 4, is_done=False)], "g: 1 messages were never handled: [1]"),
+        ([held(0, 1, 3), held(1, 2, 4)], "g: 2 messages were in hands at a time, of 1"),
+        ([held(1, 1, 2), held(0, 3, 4)], "g: message 0 was started after message 1"),
+        (
+            [held(0, 1, 2, is_done=False), held(1, 3, 4), held(0, 5, 6)],
+            "g: message 1 was started before 0 was done",
+        ),
+    ],
+)
+def test_the_judge_notices_what_must_not_be(wrong, sentence):
+    assert sentence in judge(wrong, {"g": 2}, 1, in_order=True)
