@@ -107,7 +107,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{group_before}{back}."
         ),
         "group_rated": (
-            "{message} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
+            "{nameless} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
             "{group_before}{back}."
         ),
         "rated": (
