@@ -380,7 +380,7 @@ def written(value):
 
 
 EXAMPLES = rows_of("these ten give")
-TRIALS = rows_of("### What takes trials")
+TRIALS = rows_of("### Results that surprise")
 MEANT = rows_of("### From SQL and Python")
 
 
