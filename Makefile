@@ -3,8 +3,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that share the tests: one more than cores, since most tests wait; JOBS=0 for none beside pytest's own.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Processes that share the tests: two more than cores, since most tests wait; JOBS=0 for none beside pytest's own.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # What the many processes of the tests import is compiled once, also where others keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
@@ -28,20 +28,22 @@ RUNS ?= 100
 UNDER_ROLES = PYTHONPATH=tests $(BIN)/python -m pytest -p under_roles -n $(JOBS) --dist worksteal
 # Where a run of the tests notes what it called.
 SEEN := $(CURDIR)/$(VENV)/seen
-# Runs tests: $(1) says which, $(2) with what in the environment, $(3) with which plugin. Those of Spark are a process
-# beside the others. Where ARGS choose tests, one of both may have none (5).
+# Runs tests: $(1) says which, $(2) with what in the environment, $(3) with which plugin, $(4) names targets that are made
+# beside them. Those of Spark are a process beside the others. Where ARGS choose tests, one of both may have none (5).
 define run_tests
-	@echo "the tests of Spark run beside the others; what they say comes at the end"
-	@trap 'kill $$spark 2>/dev/null' EXIT INT TERM; \
+	@echo "$(if $(4),$(4) and )the tests of Spark run beside the others; what they say comes at the end"
+	@trap 'kill $$spark $$beside 2>/dev/null' EXIT INT TERM; \
+	$(if $(4),$(MAKE) --no-print-directory,true) $(4) >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	$(2) $(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed-spark $(3) -n 0 $(1) tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
 	$(2) $(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed $(3) -n $(JOBS) --dist worksteal $(1) --ignore tests/spark $(ARGS); others=$$?; \
 	wait $$spark; code=$$?; cat $(VENV)/spark.log; \
+	wait $$beside; said=$$?; cat $(VENV)/beside.log; [ $$said -eq 0 ] || exit $$said; \
 	case "$$others $$code $(if $(ARGS),chosen)" in "5 0 chosen"|"0 5 chosen") exit 0;; esac; \
 	[ $$others -eq 0 ] && exit $$code; exit $$others
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-rest test-slow test-roles test-soak test-again check roles soak dist matrix bench compare size campaign nightly clean
+.PHONY: help install demo test test-all test-rest test-slow test-roles test-soak test-again check lint types roles soak dist matrix bench compare size campaign nightly clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -67,9 +69,9 @@ install: $(TOOLS) ## make .venv with ampsq and its tools
 demo: $(STAMP) ## the main job on 27,004 real flights; ARGS=--json for one line
 	@$(BIN)/ampsq demo $(ARGS)
 
-test: $(TOOLS) check ## every room, verb, command and script, for who waits for it; ARGS for pytest
+test: $(TOOLS) lint ## every room, verb, command and script, for who waits for it; ARGS for pytest
 	@rm -rf "$(SEEN)"
-	$(call run_tests,-m 'not slow',AMPSQ_SEEN="$(SEEN)" PYTHONPATH=tests,-p calls_seen)
+	$(call run_tests,-m 'not slow',AMPSQ_SEEN="$(SEEN)" PYTHONPATH=tests,-p calls_seen,types)
 	@echo "and whether that left out anything"
 	@AMPSQ_SEEN="$(SEEN)" PYTHONPATH=tests $(BIN)/python -m pytest -n 0 -rs tests/house/test_short_run.py
 
@@ -90,13 +92,18 @@ test-soak: $(TOOLS) ## five minutes of the soak
 test-again: $(TOOLS) ## what failed in the last run, each alone; fails where nothing did
 	$(BIN)/python -m pytest -o addopts='-q --strict-markers' -o cache_dir=$(VENV)/failed -n 0 --last-failed --last-failed-no-failures none
 
-check: $(TOOLS) ## format, lint and types
+check: lint types ## format, lint and types
+
+lint: $(TOOLS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+# What mypy knows of the last run stays, so that the next one looks at what changed; the copy is made anew.
+types: $(TOOLS)
 	@rm -rf $(VENV)/types && mkdir -p $(VENV)/types
-	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli && cp -r spark $(VENV)/types/ampsq/spark && cp -r lua $(VENV)/types/ampsq/lua
-	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
-	cd $(VENV)/types && MYPYPATH=../../examples ../bin/mypy --config-file ../../pyproject.toml ../../examples/*.py
+	@cp -rp ampsq $(VENV)/types/ampsq && cp -rp bench $(VENV)/types/ampsq/bench && cp -rp cli $(VENV)/types/ampsq/cli && cp -rp spark $(VENV)/types/ampsq/spark && cp -rp lua $(VENV)/types/ampsq/lua
+	cd $(VENV)/types && ../bin/mypy --cache-dir ../mypy --config-file ../../pyproject.toml -p ampsq
+	cd $(VENV)/types && MYPYPATH=../../examples ../bin/mypy --cache-dir ../mypy --config-file ../../pyproject.toml ../../examples/*.py
 
 roles: $(TOOLS) ## tests where servers let in users of roles alone; ROLES names files
 	$(UNDER_ROLES) $(ROLES) $(ARGS)

@@ -1,4 +1,4 @@
-"""Cases of a test: many as one item, where items would cost more than what they look at; of seeds the first soon."""
+"""Cases of a test: many as one item, where items would cost more than what they look at; some in `make test` alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ import inspect
 
 import pytest
 
-__all__ = ["for_each", "seeds"]
+__all__ = ["first_ones", "for_each", "seeds", "short_and_whole"]
 
 
 def seeds(number, soon):
     """Parametrize a test with seeds from 0 on, of which `make test` has the first ones alone."""
+    return first_ones("seed", range(number), soon)
+
+
+def first_ones(arguments, cases, soon):
+    """Parametrize a test with cases, of which `make test` has the first ones alone, as many as `soon` says."""
+    several = "," in arguments if isinstance(arguments, str) else True
     return pytest.mark.parametrize(
-        "seed", [seed if seed < soon else pytest.param(seed, marks=pytest.mark.slow) for seed in range(number)]
+        arguments,
+        [
+            case if place < soon else pytest.param(*(case if several else (case,)), marks=pytest.mark.slow)
+            for place, case in enumerate(cases)
+        ],
     )
+
+
+def short_and_whole(argument, short, whole):
+    """Run a test with a small number, and with the whole one in `make test-slow`."""
+    return first_ones(argument, (short, whole), 1)
 
 
 def for_each(argument, cases, name=str):

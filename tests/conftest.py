@@ -1,7 +1,8 @@
 """Private servers that the tests start and end themselves, and a store on an instance of each test's own.
 
-`server` and `store` run a test once on Valkey and once on Redis; `valkey` and `valkey_store` once. A server
-program that is missing skips its tests with the reason; with AMPSQ_FORBID_SKIPS=1 it fails them.
+`server` and `store` run a test once on Valkey and once on Redis, most of them in `make test` on Valkey alone
+(`on_redis`); `valkey` and `valkey_store` once. A server program that is missing skips its tests with the reason; with
+AMPSQ_FORBID_SKIPS=1 it fails them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hypothesis
+import on_memory
+import on_redis
 import pytest
 import redis
-from on_memory import MODULES, exception_of, is_long
 from scene import Journal
 
 from ampsq import Client
@@ -207,15 +209,18 @@ def _names_server(metafunc):
 
 
 def pytest_generate_tests(metafunc):
-    """Run what asks for `server` once on Valkey, once on Redis, and where `on_memory` says so on fakeredis, too."""
+    """Run what asks for `server` once on Valkey, once on Redis, and where `on_memory` says so on fakeredis, too.
+
+    In `make test` most of it runs on Valkey alone (`on_redis`, `on_memory`).
+    """
     if "server" in metafunc.fixturenames and not _names_server(metafunc):
-        kinds = ["valkey", "redis"]
-        if metafunc.module.__name__ in MODULES:
-            name = metafunc.module.__name__, metafunc.function.__name__
-            reason = exception_of(*name)
+        module = metafunc.module.__name__
+        kinds = ["valkey", pytest.param("redis", marks=[] if on_redis.is_soon(module) else [pytest.mark.slow])]
+        if module in on_memory.MODULES:
+            reason = on_memory.exception_of(module, metafunc.function.__name__)
             # Strictly: one that is no exception any more is to leave the list.
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-            marks += [pytest.mark.slow] if is_long(*name) else []
+            marks += [] if on_memory.is_soon(module) else [pytest.mark.slow]
             kinds.append(pytest.param("memory", marks=marks))
         metafunc.parametrize("server", kinds, indirect=True, scope="session")
 

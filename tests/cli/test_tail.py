@@ -11,6 +11,7 @@ import select
 import signal
 
 import pytest
+from cases import first_ones
 
 from ampsq import Queue, View
 
@@ -50,7 +51,7 @@ def test_a_topic_and_a_pattern_are_shown(defined):
     assert data(defined("tail", "orders", *epoch, "--count", "1", "--json")) == [{"id": 1}]
 
 
-@pytest.mark.parametrize("name", ["work", "orders", "totals"])
+@first_ones("name", ["work", "orders", "totals"], 1)
 def test_what_comes_is_shown_at_once_and_ctrl_c_ends_it_well(defined_process, name):
     # given
     with defined_process.client() as client:

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from cases import first_ones
 from observing import eventually
 from scene import pick_up
 
@@ -161,8 +162,8 @@ def test_a_failed_message_stays_away_for_the_delay(client, start):
     assert times[1] - times[0] >= 0.4
 
 
-@pytest.mark.parametrize(
-    ("kind", "busy"), [("one thread", True), ("three threads", False), *((each, True) for each in AWAITED)]
+@first_ones(
+    ("kind", "busy"), [("three threads", False), ("asyncio", True), ("coroutine", True), ("one thread", True)], 2
 )
 def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind, busy):
     # Given a lease of two seconds, a coordinator that takes back what lapses, and a worker that was idle for a while

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import msgpack
 import pytest
+from cases import short_and_whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fuzz import Maker
@@ -17,7 +18,6 @@ from test_vectors_lua import Case, ServerSide, described
 from ampsq.base.errors import ExpressionError
 from ampsq.base.message_types import MessageType
 
-_EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "60"))
 _PAIRS = 20
 MSGPACK, FIX, NVFIX = (MessageType(name) for name in ("msgpack", "fix", "nvfix"))
 BAR = MessageType("fix", "|")
@@ -178,9 +178,14 @@ def _small(content, dice):
     return content
 
 
+@short_and_whole("examples", 12, 60)
 @pytest.mark.parametrize("message_type", [MSGPACK, FIX, NVFIX, BAR], ids=str)
-def test_python_and_lua_say_the_same_of_every_type(server_side_of_all, message_type):
-    @settings(max_examples=_EXAMPLES, database=None, derandomize="AMPSQ_EXAMPLES" not in os.environ)
+def test_python_and_lua_say_the_same_of_every_type(server_side_of_all, message_type, examples):
+    @settings(
+        max_examples=int(os.environ.get("AMPSQ_EXAMPLES", examples)),
+        database=None,
+        derandomize="AMPSQ_EXAMPLES" not in os.environ,
+    )
     @given(st.integers(0, 2**64 - 1))
     def run(seed):
         maker, cases, said = Maker(seed), [], []

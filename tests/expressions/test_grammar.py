@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import short_and_whole
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -379,7 +380,7 @@ def written(value):
 
 
 EXAMPLES = rows_of("these ten give")
-TRIALS = rows_of("### What takes trials")
+TRIALS = rows_of("### Results that surprise")
 MEANT = rows_of("### From SQL and Python")
 
 
@@ -431,15 +432,19 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=600)
 @given(st.lists(PIECES, max_size=12).map(" ".join) | st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=30))
 @example("(" * 8000)
 @example("-" * 8000)
 @example("NOT " * 2000 + "1")
 @example("1" + "+1" * 4000)
 @example("\ud800")
-def test_any_text_is_an_expression_or_refused_in_words(text):
+def any_text_is_an_expression_or_refused_in_words(text):
     for refusal in filter(None, [refused(parse, text, "query"), refused(parse_projection, text)]):
         assert 1 <= refusal.column <= len(text) + 1
         assert "None" in text or "None" not in refusal.reason
         assert not refusal.reason.rstrip().endswith("expected")
+
+
+@short_and_whole("examples", 150, 600)
+def test_any_text_is_an_expression_or_refused_in_words(examples):
+    settings(max_examples=examples)(any_text_is_an_expression_or_refused_in_words)()

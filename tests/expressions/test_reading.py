@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import msgpack
 import pytest
+from cases import short_and_whole
 from test_vectors_lua import KNOWN, Case, ServerSide
 
 from ampsq.base.message_types import EXPRESSION_LIMIT, JSON, SMALL_BODY, MessageType
@@ -119,9 +120,10 @@ def test_a_body_of_the_usual_size_costs_no_steps():
     assert Document(b"[" + b"1," * 17_000 + b"1]").steps < STEPS
 
 
-def test_random_large_bodies_are_read_alike(server_side):
+@short_and_whole("number", 12, 60)
+def test_random_large_bodies_are_read_alike(server_side, number):
     made, cases = random.Random(18), []  # noqa: S311 - tests
-    for _ in range(60):
+    for _ in range(number):
         leaf = lambda: made.choice([1, -2.5, 1.0, "a,b", "x. y", None, True, 2**60, 0.1, 'é"\\'])  # noqa: E731
         value = {"a": leaf(), "l": [leaf() for _ in range(made.randrange(5))], "t": leaf(), "b": {"a": [leaf()]}}
         value["rows"] = [[leaf() for _ in range(made.randrange(9))] for _ in range(made.randrange(1_500, 4_500))]

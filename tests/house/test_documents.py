@@ -159,6 +159,7 @@ def test_the_commands_of_the_page_on_dead_letters_work_in_their_order(tmp_path):
     assert said.endswith("dropped 0\n")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_on_traces_prints_its_spans(tmp_path):
     done = run([sys.executable, "-c", blocks("tracing.md", "python")[0]], tmp_path, AMPSQ_URL="")
 
@@ -189,6 +190,7 @@ def test_the_program_of_a_page_prints_what_it_says(tmp_path, page, said):
     assert re.fullmatch(said, done.stdout), done.stdout
 
 
+@pytest.mark.slow
 def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
     shop, two, to_two = blocks("tutorial.md", "yaml")
     handler, program = blocks("tutorial.md", "python")
@@ -269,6 +271,7 @@ def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
     assert said.endswith("+ queue myRing\n    ring_size: 3\n1 new, 0 unchanged\n")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
     done = run([sys.executable, "-c", blocks("dead-letters.md", "python")[0]], tmp_path, AMPSQ_URL="")
 
@@ -276,12 +279,14 @@ def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
     assert done.stdout == ("work ('forced_expire',) 1 {'id': 1, 'price': 0}\n1 {'work': 1} 0 {'id': 1, 'price': 5}\n")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_on_publishing_records_what_has_an_id_once(tmp_path):
     done = run([sys.executable, "-c", blocks("publishing.md", "python")[0]], tmp_path, AMPSQ_URL="")
 
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_on_a_message_s_life_says_how_far_it_is(tmp_path):
     done = run([sys.executable, "-c", blocks("message-life.md", "python")[0]], tmp_path, AMPSQ_URL="")
 
@@ -289,6 +294,7 @@ def test_the_program_of_the_page_on_a_message_s_life_says_how_far_it_is(tmp_path
     assert ", picked up, 0.4 of it done (page 40 of 100), as it said " in done.stdout
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_on_a_message_s_life_says_why_it_ended(tmp_path):
     done = run([sys.executable, "-c", blocks("message-life.md", "python")[1]], tmp_path, AMPSQ_URL="")
 
@@ -327,6 +333,7 @@ def test_the_actions_of_the_document_can_be_defined_each_file_alone(tmp_path):
                 assert {outcome for _, outcome in client.apply(*definitions)} == {"unchanged"}
 
 
+@pytest.mark.slow
 def test_the_python_of_the_document_of_actions_does_what_it_says(tmp_path):
     page = (ROOT / "docs" / "actions.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
@@ -353,6 +360,7 @@ def test_every_word_of_actions_is_in_the_document():
         assert f"`{word}`" in page, word
 
 
+@pytest.mark.slow
 def test_the_page_on_the_state_of_the_world_does_what_it_says(tmp_path):
     (program,), (commands,) = blocks("sow.md", "python"), blocks("sow.md", "console")
     said = [line.split("# ", 1)[1].split(":")[0] for line in program.splitlines() if "print(" in line and "# " in line]
@@ -520,6 +528,7 @@ def test_the_rules_of_the_page_about_security_are_taken_by_a_server(tmp_path):
             assert called(tmp_path, server.url, shlex.split(command)[1:]), command
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
     commands = [line.split("#")[0].strip() for line in blocks("console.md", "console")[0].splitlines()]
     assert len(commands) == 2
@@ -552,6 +561,7 @@ def test_the_reference_is_what_the_code_says():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     mkdocs = Path(sys.executable).with_name("mkdocs")
     if not mkdocs.exists():

@@ -163,6 +163,7 @@ def test_setuptools_knows_where_each_package_begins():
     assert SETTINGS["package-dir"] == {there.replace("/", "."): folder for folder, there in FOLDERS.items()}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_what_the_checkout_has_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as packed:
         names = {name for name in packed.namelist() if ".dist-info/" not in name}
@@ -170,6 +171,7 @@ def test_the_wheel_holds_what_the_checkout_has_and_nothing_else(wheel):
         assert [name for name, path in files().items() if packed.read(name) != path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_every_module_of_the_wheel_can_be_imported(installed):
     wanted = sorted(set(modules()) - RUN_AS_FILES)
 
@@ -181,6 +183,7 @@ def test_every_module_of_the_wheel_can_be_imported(installed):
         assert py_compile.compile(str(path), doraise=True)
 
 
+@pytest.mark.slow
 def test_what_is_installed_runs_the_readme_s_ten_lines(installed, tmp_path):
     program = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[0]
 
@@ -189,6 +192,7 @@ def test_what_is_installed_runs_the_readme_s_ten_lines(installed, tmp_path):
     assert said == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
 
 
+@pytest.mark.slow
 def test_what_is_installed_has_the_command(installed, tmp_path):
     assert run(installed / "ampsq", "--version", folder=tmp_path).split()[-1] == ampsq.__version__
 
@@ -209,6 +213,7 @@ def test_the_sdist_makes_the_wheel_that_the_checkout_makes_to_the_byte(sdist, wh
     assert again.read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.slow
 def test_neither_the_wheel_nor_the_sdist_has_tests_or_their_data(sdist, wheel):
     with tarfile.open(sdist) as packed:
         names = packed.getnames()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cases import first_ones
 from world import ref, version_after
 
 from ampsq.base.errors import CatalogChanged, FormatMismatch
@@ -186,7 +187,7 @@ def test_news_are_read_of_no_instance_of_another_format_and_of_all_others(world,
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
-@pytest.mark.parametrize("found", ["1", "", None])
+@first_ones("found", ["1", "", None], 1)
 def test_every_script_refuses_another_format_and_changes_nothing(world, name, found):
     if found is None and name == "open":
         return  # it makes the format

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from cases import short_and_whole
 from group_model import GroupedHistory
 
 
-def run_history(world, seed, steps=120):
+def run_history(world, seed, steps):
     history = GroupedHistory(world, seed)
     for _ in range(steps):
         history.step()
     history.drain()
 
 
-@pytest.mark.parametrize("seed", [0])
-def test_random_histories_of_groups_agree_with_the_model(world, seed):
-    run_history(world, seed)
+@short_and_whole("steps", 50, 120)
+def test_random_histories_of_groups_agree_with_the_model(world, steps):
+    run_history(world, 0, steps)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(1, 6), *range(100, 129)])
 def test_many_random_histories_of_groups_agree_with_the_model(world, seed):
-    run_history(world, seed, steps=200)
+    run_history(world, seed, 200)

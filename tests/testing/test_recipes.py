@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import first_ones
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 #: The packages that a recipe needs; their warnings are not ours.
@@ -35,8 +36,8 @@ def test_the_page_lists_each_of_its_recipes():
     assert NEEDS.keys() | SKIPS.keys() <= set(listed)
 
 
-@pytest.mark.parametrize("server", ["memory", pytest.param("embedded", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("title", recipes())
+@first_ones("server", ["memory", "embedded"], 1)
+@first_ones("title", recipes(), 3)
 def test_a_recipe_does_what_its_test_says(title, server, tmp_path):
     if title in NEEDS and os.environ.get("AMPSQ_FORBID_SKIPS") != "1":
         pytest.importorskip(NEEDS[title])
