@@ -217,6 +217,26 @@ def test_programs_and_webhooks_run_only_where_that_is_allowed(client, act, tmp_p
     assert client.admin.failed_events("run") == []
 
 
+def test_a_message_without_the_key_of_its_topic_stays_failed_however_often_it_is_tried_again(client, act):
+    # Given dead letters that go into a topic with a key
+    client.apply(
+        Topic(name="dead", key="/id"),
+        Queue(name="work"),
+        Action(name="route", on={"expire": "work"}, do=Do.publish(topic="dead", data="{{AMPS_DATA}}")),
+    )
+    # When one has the key and one has it not
+    client.ack("work", client.publish_many("work", [{"x": 1}, {"id": 7}]), "expire")
+    act()
+    client.admin.retry_action("route")
+    act()
+    # Then the first is kept as failed, and what is recorded has its record
+    (event,) = client.admin.failed_events("route")
+    assert "does not have exactly one value" in event.error
+    assert event.tries > 1
+    assert client.admin.topics()["dead"].messages == 1
+    assert [message.data for message in client.sow("dead")] == [{"id": 7}]
+
+
 # -- what is refused
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref, version_after
 
-from ampsq.base.errors import UnknownTopic
+from ampsq.base.errors import MissingKey, UnknownTopic
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")
 
@@ -183,6 +183,25 @@ def test_a_failed_event_is_not_published_to_an_unknown_topic(world):
         world.run("retry_event", world.now, "a", 1, 1, "", 0, "", "nowhere", "body", "", "p")
     assert refusal.value.detail == {"name": "nowhere"}
     assert world.changes() == {}
+
+
+def test_a_failed_event_of_a_topic_with_a_key_is_recorded_by_its_rules(world):
+    world.keyed("prices")
+    failed(world)
+    world.mark()
+
+    # Without its key it is refused, as by publish, and stays where it was
+    with pytest.raises(MissingKey) as refusal:
+        world.run("retry_event", world.now, "a", 1, 1, "", 0, "done", "prices", '{"x":1}', "", "p")
+    assert refusal.value.detail == {"topic": "prices", "key": "/id", "message": 0}
+    assert world.changes() == {}
+
+    # With it, it has a record as any message
+    assert world.run("retry_event", world.now, "a", 1, 1, "", 0, "done", "prices", '{"id":7}', "", "p") == 1
+    recorded = world.store.redis.hkeys(world.key(":records:prices"))
+    assert len(recorded) == 1
+    world.publish("prices", '{"id":7}')
+    assert world.store.redis.hkeys(world.key(":records:prices")) == recorded
 
 
 # -- count
