@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport, StateDifference
     from ampsq.operations.groups import GroupState, QueueGroups
+    from ampsq.operations.latencies import LatencyPercentiles, QueueLatencies
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -114,6 +115,7 @@ __all__ = [
     "Instance",
     "Interval",
     "InvalidMessage",
+    "LatencyPercentiles",
     "LinkStatus",
     "LocalQueue",
     "MemoryBookmarkStore",
@@ -127,6 +129,7 @@ __all__ = [
     "PublisherState",
     "Queue",
     "QueueGroups",
+    "QueueLatencies",
     "QueueOwnership",
     "QueueState",
     "QueueStats",
@@ -210,6 +213,7 @@ _HOMES = {
     "Instance": "definitions.instance",
     "Interval": "base.values",
     "InvalidMessage": "client.typed_handlers",
+    "LatencyPercentiles": "operations.latencies",
     "LinkStatus": "replication.report",
     "LocalQueue": "definitions.queue",
     "MemoryBookmarkStore": "topics.bookmark_store",
@@ -223,6 +227,7 @@ _HOMES = {
     "PublisherState": "publishing.publishers",
     "Queue": "definitions.queue",
     "QueueGroups": "operations.groups",
+    "QueueLatencies": "operations.latencies",
     "QueueOwnership": "replication.report",
     "QueueState": "queues.history",
     "QueueStats": "protocol.calls.queue_stats",

@@ -227,6 +227,8 @@ PAGES: Final = (
             *(
                 "GroupState",
                 "QueueGroups",
+                "QueueLatencies",
+                "LatencyPercentiles",
                 "CheckReport",
                 "StateDifference",
                 "Rebuilt",

@@ -18,6 +18,7 @@ __all__ = [
     "Bookmarks",
     "Origin",
     "PublisherBookmark",
+    "milliseconds_of_ref",
     "parse_ref",
     "recorded_by",
     "ref_of",
@@ -228,6 +229,12 @@ def parse_ref(ref: str) -> tuple[str, str]:
     if parts is None or _LETTER[len(parts[2])] != parts[1] or _LETTER[len(parts[4])] != parts[3]:
         raise DefinitionError(f"{shown(ref)} is not a ref; allowed: {_REF_ALLOWED}")
     return parts[5], f"{parts[2]}-{parts[4]}"
+
+
+def milliseconds_of_ref(ref: bytes) -> int:
+    """Return the time in a ref of this instance, ms, without reading the rest of it."""
+    # The letter in front says how many digits there are.
+    return int(ref[1 : ref[0] - ord("a") + 2])
 
 
 class Bookmarks(Sequence[Bookmark]):

@@ -6,7 +6,16 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["count_text", "fact_text", "interval_text", "printable", "size_text", "span_text", "time_text"]
+__all__ = [
+    "count_text",
+    "duration_text",
+    "fact_text",
+    "interval_text",
+    "printable",
+    "size_text",
+    "span_text",
+    "time_text",
+]
 
 _SECOND: Final = 1_000
 _LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
@@ -21,6 +30,8 @@ _BYTES: Final = ("bytes",)
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
+_UNITS: Final = (("min", 60.0), ("s", 1.0), ("ms", 0.001))
+_HOUR: Final = 3600.0
 _SIZES: Final = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 
 
@@ -41,6 +52,21 @@ def span_text(milliseconds: int) -> str:
     """Write how long something took or is away, to what is worth telling: ``3d4h``, ``5m12s``, ``59.2s``, ``20ms``."""
     worth = next((part for length, part in _WORTH if milliseconds >= length), 1)
     return interval_text((milliseconds + worth // 2) // worth * worth)
+
+
+def duration_text(seconds: float | None) -> str:
+    """Write how long something took that was measured up to an hour, as in ``0.4 ms``, ``12 ms`` and ``over 1 h``.
+
+    Args:
+        seconds: None: nothing was measured, a dash.
+    """
+    if seconds is None:
+        return "–"  # noqa: RUF001  (a dash, as it is set)
+    if seconds >= _HOUR:
+        return "over 1 h"
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
+    number = seconds / size
+    return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f}".removesuffix(".0") + f" {unit}"  # noqa: PLR2004
 
 
 def size_text(number: int) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
     from ampsq.operations.groups import QueueGroups
+    from ampsq.operations.latencies import QueueLatencies
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -317,6 +318,23 @@ class Admin:
     def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
         return self._store.run(self._session.queue_stats(queue))
+
+    def queue_latencies(self, queue: str, over: str = "15m") -> QueueLatencies:
+        """Read how long messages of a queue take, as percentiles.
+
+        Clients measure about one message in a hundred, and the first of each queue every ten seconds, and tell it with
+        their signs of life, so that what is read lacks up to the last ten seconds.
+
+        Args:
+            queue: its name.
+            over: the range of time that ends now: ``15m`` (default), ``6h`` or ``7d``.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the range is none of these.
+        """
+        from ampsq.operations.latencies import read_latencies
+
+        return self._store.run(read_latencies(self._session.instance, queue, over))
 
     def groups(self, queue: str, *, limit: int = 20) -> QueueGroups:
         """Read the groups of a queue: those that stand still first, then those of which most waits.

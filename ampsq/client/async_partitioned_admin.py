@@ -21,6 +21,7 @@ from ampsq.client.partition_rules import (
     only_for_one,
     refuse_the_rest,
 )
+from ampsq.operations.latencies import QueueLatencies
 from ampsq.protocol.calls.queue_stats import QueueStats
 
 if TYPE_CHECKING:
@@ -125,6 +126,11 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         """Read a queue's figures: the sums over all partitions, each of its own moment."""
         parts = [await each.admin.queue_stats(queue) for each in self._client.clients]
         return QueueStats.merged(parts)
+
+    async def queue_latencies(self, queue: str, over: str = "15m") -> QueueLatencies:
+        """Read how long messages of a queue take, of all partitions; see `AsyncAdmin.queue_latencies`."""
+        parts = [await each.admin.queue_latencies(queue, over) for each in self._client.clients]
+        return QueueLatencies.merged(parts)
 
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `AsyncAdmin.check`. A report for each of them."""

@@ -19,6 +19,7 @@ from ampsq.client.partition_rules import (
     only_for_one,
     refuse_the_rest,
 )
+from ampsq.operations.latencies import QueueLatencies
 from ampsq.protocol.calls.queue_stats import QueueStats
 
 if TYPE_CHECKING:
@@ -122,6 +123,11 @@ class PartitionedAdmin(Admin):
         """Read a queue's figures: the sums over all partitions, each of its own moment."""
         parts = [each.admin.queue_stats(queue) for each in self._client.clients]
         return QueueStats.merged(parts)
+
+    def queue_latencies(self, queue: str, over: str = "15m") -> QueueLatencies:
+        """Read how long messages of a queue take, of all partitions; see `Admin.queue_latencies`."""
+        parts = [each.admin.queue_latencies(queue, over) for each in self._client.clients]
+        return QueueLatencies.merged(parts)
 
     def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `Admin.check`. A report for each of them."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ampsq.base.formatting import printable
+from ampsq.operations.latencies import percentiles_of
+from ampsq.protocol.calls.queue_latencies import Latencies
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ampsq.console.facts import Facts
-    from ampsq.console.lookups import Browse, Row
+    from ampsq.console.lookups import Browse, QueuePast, Row
     from ampsq.console.topic_lookups import TopicDetails
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
@@ -25,6 +27,7 @@ __all__ = [
     "browse_facts",
     "details_facts",
     "json_answer",
+    "latency_facts",
     "letter_facts",
     "queue_facts",
     "topic_facts",
@@ -57,6 +60,13 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
     each_second = {"in_per_second": rates[0] if rates else None, "out_per_second": rates[1] if rates else None}
     ages = {"oldest": queue.ages.message, "oldest_lease": queue.ages.lease, "behind": queue.ages.behind}
     return {"name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused}
+
+
+def latency_facts(range_: str, past: QueuePast) -> dict[str, object]:
+    """Tell percentiles of how long messages took over a range, in seconds."""
+    whole = Latencies.merged(bucket.latencies for bucket in past.latencies)
+    delivery, handling = percentiles_of(whole.delivery), percentiles_of(whole.handling)
+    return {"over": range_, "delivery": delivery, "handling": handling}
 
 
 def browse_facts(found: Browse) -> dict[str, object]:

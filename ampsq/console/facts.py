@@ -28,6 +28,7 @@ __all__ = [
     "GroupFacts",
     "GroupsFacts",
     "HistoryFacts",
+    "LatencyFacts",
     "LetterFacts",
     "LetterQueueFacts",
     "LetterQueuesFacts",
@@ -41,6 +42,7 @@ __all__ = [
     "OverviewInstanceFacts",
     "OverviewLinkFacts",
     "OwnershipFacts",
+    "PercentileFacts",
     "PublisherFacts",
     "PublishersFacts",
     "QuestionFacts",
@@ -371,6 +373,36 @@ class HistoryFacts(Facts):
     samples: list[SampleFacts]
 
 
+class PercentileFacts(Facts):
+    """Percentiles of how long messages took, in seconds; null where none was measured.
+
+    Attributes:
+        samples: how many messages were measured.
+        p50: within which half of them took.
+        p95: within which 95 of a hundred took.
+        p99: within which 99 of a hundred took.
+    """
+
+    samples: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class LatencyFacts(Facts):
+    """Lengths of time that messages of a queue took, of about one in a hundred.
+
+    Attributes:
+        over: the range: `15m`, `6h` or `7d`.
+        delivery: from publishing to the first delivery to an application.
+        handling: from a delivery to the acknowledgement.
+    """
+
+    over: Text
+    delivery: PercentileFacts
+    handling: PercentileFacts
+
+
 class ExplanationFacts(Facts):
     """An explanation of why a message is where it is.
 
@@ -454,6 +486,7 @@ class QueuePageFacts(QueueFacts):
 
     Attributes:
         history: what it was over time.
+        latencies: how long its messages took.
         next: why its next message is where it is.
         subscriptions: who subscribes, a hundred at most, those that hold most first.
         messages: what matches the filter; null where that is wrong.
@@ -463,6 +496,7 @@ class QueuePageFacts(QueueFacts):
 
     subscriptions: list[SubscriberFacts]  # type: ignore[assignment]  # the page lists what the figures count
     history: HistoryFacts
+    latencies: LatencyFacts
     next: ExplanationFacts
     messages: BrowseFacts | None
     wrong: Text

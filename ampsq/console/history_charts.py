@@ -1,20 +1,29 @@
-"""Charts of what a queue's figures were, from the samples that coordinators write: in, out, depth, oldest message."""
+"""Charts of what a queue's figures were: in, out, depth, oldest message, how long messages took.
+
+Coordinators write the samples of the first four, clients measure the last one.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.formatting import count_text, duration_text
 from ampsq.console.queue_list import wait
+from ampsq.operations.latencies import percentiles_of
 from ampsq.protocol.calls.queue_history import BUCKETS, RANGES
+from ampsq.protocol.calls.queue_latencies import Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ampsq.base.histogram import Histogram
     from ampsq.protocol.calls.queue_history import HistorySample
+    from ampsq.protocol.calls.queue_latencies import LatencyBucket
 
-__all__ = ["RANGE_NAMES", "HistoryChart", "draw_history"]
+__all__ = ["RANGE_NAMES", "HistoryChart", "LatencyChart", "draw_history", "draw_latencies"]
 
 #: Range -> what people call it.
 RANGE_NAMES: Final[Mapping[str, str]] = {"15m": "15 minutes", "6h": "6 hours", "7d": "7 days"}
@@ -22,6 +31,9 @@ _WIDTH: Final = 300.0
 _HEIGHT: Final = 60.0
 #: Buckets without a sample from which on nothing happened in between.
 _GAP: Final = 2.5
+_PERCENTILES: Final = ("p50", "p95", "p99")
+#: Seconds below which nothing is drawn.
+_SHORTEST: Final = 0.0001
 #: Milliseconds over which a rate is taken at least.
 _LEAST: Final = 5_000
 
@@ -45,6 +57,87 @@ class HistoryChart:
     last: str
     most: str
     label: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyChart:
+    """Percentiles over a range of time, on a logarithmic scale.
+
+    Attributes:
+        title: what was measured.
+        figures: name of each percentile, and what it is over the whole range, for people.
+        lines: name of each percentile, and its path as SVG takes it, with gaps where nothing was measured; none where
+            nothing is known.
+        samples: how many messages were measured.
+        bottom, top: what the scale goes from and to, for people.
+        label: the same in words.
+    """
+
+    title: str
+    figures: Mapping[str, str]
+    lines: Mapping[str, str]
+    samples: int
+    bottom: str
+    top: str
+    label: str
+
+
+def draw_latencies(buckets: Sequence[LatencyBucket], range_: str, now: int) -> list[LatencyChart]:
+    """Draw how long messages took: from publishing to delivery, and from delivery to acknowledgement.
+
+    Args:
+        buckets: what was measured, by buckets of time, the earliest first.
+        range_: one of `RANGES`.
+        now: ms of the server's clock.
+    """
+    whole = Latencies.merged(bucket.latencies for bucket in buckets)
+    delivery = [(each.at, each.latencies.delivery) for each in buckets]
+    handling = [(each.at, each.latencies.handling) for each in buckets]
+    return [
+        _draw_percentiles("Publish to delivery", delivery, whole.delivery, range_, now),
+        _draw_percentiles("Delivery to acknowledgement", handling, whole.handling, range_, now),
+    ]
+
+
+def _draw_percentiles(
+    title: str, histograms: Sequence[tuple[int, Histogram]], whole: Histogram, range_: str, now: int
+) -> LatencyChart:
+    over = percentiles_of(whole)
+    figures = {name: duration_text(getattr(over, name)) for name in _PERCENTILES}
+    where = f"{title} over the last {RANGE_NAMES[range_]}"
+    found = [(at, percentiles_of(histogram)) for at, histogram in histograms if histogram.count]
+    values = [value for _, each in found for name in _PERCENTILES if (value := getattr(each, name)) is not None]
+    if not values:
+        return LatencyChart(title, figures, {}, 0, "", "", f"{where}: nothing was measured")
+    # Whole decades, so that what is twice as long looks so on each chart.
+    low = 10.0 ** math.floor(math.log10(max(min(values), _SHORTEST)))
+    high = max(10.0 ** math.ceil(math.log10(max(*values, _SHORTEST))), low * 10)
+    lines = {}
+    for name in _PERCENTILES:
+        points = [(at, getattr(each, name)) for at, each in found]
+        lines[name] = _path([(at, value) for at, value in points if value is not None], range_, now, low, high)
+    told = ", ".join(f"{name} {text}" for name, text in figures.items())
+    label = f"{where}: {told}, by {count_text(over.samples, 'message')} that {_was(over.samples)} measured"
+    return LatencyChart(title, figures, lines, over.samples, duration_text(low), duration_text(high), label)
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _path(values: Sequence[tuple[int, float]], range_: str, now: int, low: float, high: float) -> str:
+    """Draw a line through buckets that follow each other; one between two gaps is as long as its bucket."""
+    length = RANGES[range_]
+    parts: list[str] = []
+    before = -math.inf
+    for at, value in values:
+        share = math.log10(max(value, low) / low) / math.log10(high / low)
+        y = _HEIGHT - 2 - (_HEIGHT - 4) * share
+        begin, end = (_WIDTH * (1 - (now - each) / (length * BUCKETS)) for each in (at, at + length))
+        step = f"L{max(begin, 0.0):.1f},{y:.1f}" if at - before <= length else f"M{max(begin, 0.0):.1f},{y:.1f}"
+        parts.append(f"{step}H{min(max(end, 0.0), _WIDTH):.1f}")
+        before = at
+    return "".join(parts)
 
 
 def draw_history(samples: Sequence[HistorySample], range_: str, live: HistorySample) -> list[HistoryChart]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.expressions.unparse import show
 from ampsq.protocol.calls.queue_history import read_history
+from ampsq.protocol.calls.queue_latencies import read_latencies
 from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import body_in, headers_in, read_entry
 from ampsq.protocol.reads.clock import server_time
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.calls.queue_history import HistorySample
+    from ampsq.protocol.calls.queue_latencies import LatencyBucket
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.reads.subscribers import StoredSubscription
 
-__all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_samples", "read_subscribers"]
+__all__ = ["Body", "Browse", "QueuePast", "Subscriber", "browse", "read_body", "read_past", "read_subscribers"]
 
 #: Subscriptions of a queue that are shown.
 _SUBSCRIBERS: Final = 100
@@ -204,10 +206,27 @@ async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
     return sorted(found, key=lambda each: (-each.leased, each.name))
 
 
-async def read_samples(instance: str, queue: str, range_: str) -> tuple[list[HistorySample], int]:
-    """Read what a queue's figures were over a range of time, and the server's time, ms."""
+@dataclass(frozen=True, slots=True)
+class QueuePast:
+    """Figures of a queue over a range of time.
+
+    Attributes:
+        samples: how it was, the earliest first.
+        latencies: how long messages took, by buckets of time, the earliest first.
+        now: ms of the server's clock.
+    """
+
+    samples: list[HistorySample]
+    latencies: list[LatencyBucket]
+    now: int
+
+
+async def read_past(instance: str, queue: str, range_: str) -> QueuePast:
+    """Read what a queue's figures were over a range of time."""
     now = await server_time()
-    return (await read_history(instance, queue, range_, now)), now
+    return QueuePast(
+        await read_history(instance, queue, range_, now), await read_latencies(instance, queue, range_, now), now
+    )
 
 
 def _subscriber(facts: StoredSubscription, *, is_silent: bool) -> Subscriber:

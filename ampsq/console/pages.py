@@ -24,6 +24,7 @@ from ampsq.console.answers import (
     browse_facts,
     details_facts,
     json_answer,
+    latency_facts,
     letter_facts,
     queue_facts,
     topic_facts,
@@ -32,9 +33,9 @@ from ampsq.console.answers import (
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import draw_sparkline, rates
 from ampsq.console.facts import RefusalFacts
-from ampsq.console.history_charts import RANGE_NAMES, draw_history
+from ampsq.console.history_charts import RANGE_NAMES, draw_history, draw_latencies
 from ampsq.console.live_updates import LiveUpdates
-from ampsq.console.lookups import browse, long_text, read_body, read_samples, read_subscribers, short_text
+from ampsq.console.lookups import browse, long_text, read_body, read_past, read_subscribers, short_text
 from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.page_table import PAGES
@@ -244,9 +245,10 @@ class Pages:
         subscribers = self._observer.run(instance, read_subscribers(instance, name))
         range_ = request.query_params.get("range", "")
         range_ = range_ if range_ in RANGES else next(iter(RANGES))
-        samples, now = self._observer.run(instance, read_samples(instance, name, range_))
+        past = self._observer.run(instance, read_past(instance, name, range_))
         told = {
-            **queue_facts(queue, rates(moments)), "history": {"range": range_, "samples": samples},
+            **queue_facts(queue, rates(moments)), "history": {"range": range_, "samples": past.samples},
+            "latencies": latency_facts(range_, past),
             "next": explained.as_dict(), "subscriptions": subscribers,
             "messages": None if found is None else browse_facts(found), "wrong": wrong, "definition": queue.definition,
         }  # fmt: skip
@@ -254,7 +256,8 @@ class Pages:
             "queue.html", request, told=told, title=name, queue=queue, found=found, wrong=wrong, filter=filter_,
             limit=limit, more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained,
             rates=rates(moments), ranges=RANGE_NAMES, range=range_, subscribers=subscribers,
-            history=draw_history(samples, range_, sample_of(queue, now)), is_shared=is_shared, alone=alone,
+            history=draw_history(past.samples, range_, sample_of(queue, past.now)),
+            latencies=draw_latencies(past.latencies, range_, past.now), is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
         )  # fmt: skip
 

@@ -25,6 +25,7 @@ __all__ = [
     "decode_body",
     "delivered_type",
     "document_of",
+    "due_of",
     "encode",
     "encode_batches",
     "encode_headers",
@@ -41,6 +42,7 @@ _JSON_KINDS: Final = (b"b", b"f")
 #: The group of a message, as its queue and as its publisher says it.
 _TOLD_GROUP: Final = FIELDS["told_group"].encode()
 _IN_GROUP: Final = FIELDS["in_group"].encode()
+_DUE: Final = FIELDS["due"].encode()
 #: Characters of a body that a representation has.
 _SHOWN: Final = 80
 JSON_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -146,6 +148,15 @@ def group_of(parts: Sequence[bytes]) -> str | None:
         return flat[1].decode(errors="replace")
     said = dict(zip(flat[::2], flat[1::2], strict=True)).get(_IN_GROUP) if parts[4] != b"f" else None
     return said.decode(errors="replace") if said else None
+
+
+def due_of(parts: Sequence[bytes]) -> int:
+    """Return when a delivered message is due, ms, if it was published for later; else 0."""
+    # Fields that somebody else wrote say nothing to us.
+    if len(parts) <= 6 or parts[4] == b"f":  # noqa: PLR2004
+        return 0
+    flat = read_pairs(parts[6])
+    return int(dict(zip(flat[::2], flat[1::2], strict=True)).get(_DUE, 0))
 
 
 def document_of(parts: list[bytes], body: bytes) -> Document:

@@ -5,7 +5,11 @@ Scripts get them folded in, as `V.<name>`; see `ampsq.protocol.schema.VALUES`.
 
 from __future__ import annotations
 
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ASKED_LATELY",
@@ -22,6 +26,8 @@ __all__ = [
     "EVENTS",
     "FAILED",
     "HAPPENINGS",
+    "HISTORY_BUCKETS",
+    "HISTORY_RANGES",
     "INDEX_STEP",
     "KEEP_FILTER",
     "KEY_WORK",
@@ -88,6 +94,12 @@ REASON_LENGTH: Final = 500
 DELIVERIES: Final = 100_000
 #: About how many `happenings` are kept: an action that falls further behind misses some.
 HAPPENINGS: Final = 10_000
+#: Buckets of time of each range over which is kept how a queue was.
+HISTORY_BUCKETS: Final = 60
+#: Range, as people call it -> ms of each of its buckets.
+HISTORY_RANGES: Final[Mapping[str, int]] = MappingProxyType(
+    {name: minutes * 60_000 // HISTORY_BUCKETS for name, minutes in (("15m", 15), ("6h", 360), ("7d", 10_080))}
+)
 #: Most events of one action that are set aside; while there are so many, the action waits where it fails.
 FAILED: Final = 10_000
 #: Barriers that a subscription was sent and that are pushed again after a call whose outcome is unknown.

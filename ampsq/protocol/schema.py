@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.histogram import BOUNDS
 from ampsq.base.message_types import EXPRESSION_LIMIT, SMALL_BODY
 from ampsq.base.values import NAME_ALLOWED, shown
 from ampsq.protocol.limits import (
@@ -28,6 +29,8 @@ from ampsq.protocol.limits import (
     EVENTS,
     FAILED,
     HAPPENINGS,
+    HISTORY_BUCKETS,
+    HISTORY_RANGES,
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
@@ -548,6 +551,13 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "`<range> <place in its ring>` -> a sample for charts: ms, entered, settled, depth, age of the oldest",
             "the coordinator's duty `history`", "its own length; remove_queue", "nothing: charts begin anew",
         ),
+        "latencies": Key(
+            ":q:<queue>:latencies", "hash",
+            "`<range> <place in its ring>` -> number of its bucket of time, and histograms of what publish to delivery "
+            "and delivery to acknowledgement took, of some messages; `total`: since the queue was defined; see "
+            "lua/queues/lib/latency_buckets",
+            "heartbeat", "its own length; remove_queue", "nothing: figures begin anew",
+        ),
         "progress": Key(
             ":q:<queue>:progress", "hash",
             "ref of a leased message -> token, ms, 0 to 1 and perhaps a text: how far its holder is, as it said last; "
@@ -838,6 +848,9 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "events": EVENTS,
         "deliveries": DELIVERIES,
         "happenings": HAPPENINGS,
+        "history_buckets": HISTORY_BUCKETS,
+        "history_ranges": " ".join(f"{name}={length}" for name, length in HISTORY_RANGES.items()),
+        "latency_intervals": len(BOUNDS) + 1,
         "most_failed": FAILED,
         "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,

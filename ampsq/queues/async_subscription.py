@@ -85,6 +85,8 @@ class AsyncMessage(MessageView):
         self._leases = leases
         self._managed = managed
         self.settled = False
+        if parts[1] in leases.measured:
+            leases.samples.handed_out(parts)
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""

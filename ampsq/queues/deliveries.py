@@ -22,6 +22,7 @@ from ampsq.protocol.reads.subscriptions import subscription_load
 from ampsq.protocol.request import Pause
 from ampsq.queues.idle_duties import IdleDuties
 from ampsq.queues.late_acknowledgements import LateAcknowledgements
+from ampsq.queues.latency_samples import LatencySamples
 from ampsq.queues.replacement import Replacement
 from ampsq.queues.takes_ahead import TakesAhead
 
@@ -67,6 +68,8 @@ class LeaseTable:
         in_runs: token -> the run in which a message was delivered.
         acks: acknowledgements collected and not sent.
         late: those that came too late.
+        samples: how long some of the messages took.
+        measured: token -> a message that this is measured of, part of `samples`.
         settlements: keeps acknowledgements until they are answered, if somebody asked for that.
         keeper: whose these are, wherever it publishes.
         left_for: told of what is acknowledged here since the client went on at another instance; None: it works here.
@@ -78,6 +81,8 @@ class LeaseTable:
         self.in_runs: dict[bytes, LeaseRun] = {}
         self.acks: deque[Parts] = deque()
         self.late = LateAcknowledgements(registration)
+        self.samples = LatencySamples(registration.clock)
+        self.measured = self.samples.measured
         self.settlements: Settlements | None = None
         self.keeper: SettlementKeeper | None = None
         self.left_for: Callable[[Parts], None] | None = None
@@ -103,6 +108,8 @@ class LeaseTable:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if parts[2] == b"0":
             return False
+        if parts[1] in self.measured:
+            self.samples.acknowledged(parts)
         if not self.acks:
             self._acks_since = time.monotonic()
         self.acks.append(parts)
@@ -218,6 +225,7 @@ class LeaseTable:
         """Hold these leases no more: nobody renews them."""
         self.late.forget(messages)
         for queue, some in messages.items():
+            self.samples.forget(some)
             for parts in some:
                 self.held.get(queue, {}).pop(parts[1], None)
                 self.in_runs.pop(parts[1], None)
@@ -232,6 +240,7 @@ class LeaseTable:
         while messages:
             some = by_queue(messages[:BATCH])
             for queue, of_queue in some.items():
+                self.samples.forget(of_queue)
                 refs, tokens = [parts[5] for parts in of_queue], [parts[1] for parts in of_queue]
                 await calls.settle("given_back", queue, refs, tokens, by=self.registration.id)
             # Only now: a call that failed is made again by the next fetch.
@@ -344,17 +353,24 @@ class Inbox:
         held, queue, replacement = self._leases.held, b"", self.replacement
         tokens: dict[bytes, bytes] = {}
         i, number, end = 0, 0, len(elements)
+        samples = self._leases.samples
+        measured = samples.until
         while i < end:
             parts = elements[i].split(b" ", 5)
             if b"\n" in parts[5]:
                 parts[5:] = parts[5].split(b"\n", 1)
             elif b" " in parts[5]:
-                count = self._keep_run(parts, elements, i + 1)
+                count, measured = self._keep_run(parts, elements, i + 1, measured - number)
+                measured += number
                 i, number = i + 1 + count, number + count
                 continue
             if parts[0] != queue:
                 queue = parts[0]
                 tokens = held.setdefault(queue, {})
+                samples.choose_first(parts)
+            if number == measured:
+                samples.choose(parts)
+                measured += samples.gap()
             if parts[2] == b"0":
                 # A barrier: no lease. Its token is remembered, so that a resume does not push it again.
                 self._barriers.append((parts[0], parts[1]))
@@ -365,12 +381,23 @@ class Inbox:
             elif parts[2] != b"0":
                 self.unwanted.append(parts)
             i, number = i + 2, number + 1
+        samples.until = measured - number
         if elements:
             self._reply_limit = max(_REPLY_BYTES // (len(elements[1]) + 96), 1)
         return number
 
-    def _keep_run(self, head: Parts, elements: list[bytes], at: int) -> int:
-        """Keep a run whose bodies begin at an element; gives the number of messages."""
+    def _keep_run(self, head: Parts, elements: list[bytes], at: int, measured: int) -> tuple[int, int]:
+        """Keep a run whose bodies begin at an element.
+
+        Args:
+            head: what its messages have in common.
+            elements: of the reply.
+            at: the element.
+            measured: the place in the run of the next message to be measured, or beyond its end.
+
+        Returns:
+            The number of messages, and the place of the next one to be measured then.
+        """
         queue, token, delivery, deadline, kind, text = head
         refs, first, leases = text.split(), int(token), self._leases
         count = len(refs)
@@ -382,15 +409,20 @@ class Inbox:
             ([queue, each, delivery, deadline, kind, ref], body)
             for each, ref, body in zip(tokens, refs, elements[at : at + count], strict=True)
         ]
+        samples = leases.samples
+        samples.choose_first(found[0][0])
+        while measured < count:
+            samples.choose(found[measured][0])
+            measured += samples.gap()
         if not self.replacement.former:
             self.buffer.extend(found)
-            return count
+            return count, measured
         for parts, body in found:
             if self.replacement.wants(parts, body):
                 self.buffer.append((parts, body))
             else:
                 self.unwanted.append(parts)
-        return count
+        return count, measured
 
     async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
         acks = self._leases.drain()
@@ -514,5 +546,6 @@ class Inbox:
         self.unwanted.clear()
         self._leases.held.clear()
         self._leases.in_runs.clear()
+        self._leases.measured.clear()
         self.ahead.outcome_unknown = self._is_free = False
         await us.register()

@@ -20,6 +20,7 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.calls.queue_latencies import latency_lines
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.connection_state import ConnectionState
@@ -27,6 +28,7 @@ from ampsq.transport.shared_keepalive import SharedKeepalive
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
+    from ampsq.protocol.calls.queue_latencies import Latencies
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.route import Route, ServerAddress
 
@@ -137,6 +139,18 @@ class Keepalive:
         """Return the names of the subscriptions, which end where no life is shown."""
         return [each.registration.id for each in self._subscriptions if each.registration.id]
 
+    def take_latencies(self) -> str:
+        """Return what was measured of messages since the last time; "" where that is nothing."""
+        found: dict[str, Latencies] = {}
+        for subscription in list(self._subscriptions):
+            subscription.leases.samples.take(found)
+        return latency_lines(found)
+
+    def answered(self, sent: float, received: float, now: int) -> None:
+        """Compare the server's clock with ours."""
+        for subscription in list(self._subscriptions):
+            subscription.registration.clock.learn(sent, received, now)
+
     def look(self, shared: SharedKeepalive) -> None:
         """Let the thread do what is to be done."""
         if self._shared is not shared or self._thread is not None:
@@ -217,7 +231,7 @@ class Keepalive:
         """Show life by a call, which finds the server; gives the subscriptions that are gone there."""
         gone: list[str] = []
         if ids := self.subscription_ids():
-            gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids))
+            gone = self._store.call(subscription_calls.heartbeat(SESSION_TIMEOUT, ids)).gone
         else:
             # It may be a publisher's, whose user may send no signs of life.
             self._store.call(is_opened(self.instance))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -18,6 +19,7 @@ from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.calls.subscriptions import SubscribeReply, SubscribeRequest
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
+from ampsq.queues.clock_comparison import ClockComparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +109,7 @@ class Registration:
         spec: what is asked for.
         closed: whether nobody uses it any more.
         left: whether the server has ended it, too.
+        clock: the server's.
     """
 
     def __init__(self, instance: str, client: str, spec: SubscriptionSpec) -> None:
@@ -115,6 +118,7 @@ class Registration:
         self.id = ""
         self.max_backlog = 0
         self.closed, self.left = False, False
+        self.clock = ClockComparison()
 
     def __str__(self) -> str:
         chosen = f", filter {self.filter.text!r}" if self.filter else ""
@@ -160,11 +164,15 @@ class Registration:
             TooManyFilters: of the queue's subscriptions.
             DefinitionError: the name is neither a name nor a regular expression.
         """
+        sent = 0.0
 
         def subscribe(request: SubscribeRequest) -> Call[SubscribeReply]:
+            nonlocal sent
+            sent = time.monotonic()
             return subscription_calls.subscribe(self.client, request, SESSION_TIMEOUT)
 
         made = await self.matched(self.spec, subscribe)
+        self.clock.learn(sent, time.monotonic(), made.now)
         self.id, self.max_backlog = made.name, made.max_backlog
         await self.tell_cut()
 

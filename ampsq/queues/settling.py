@@ -52,6 +52,9 @@ async def _settle(
     refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
     call = calls.settle(verb, queue, refs, tokens, period=period, by=by, reason=why)
     kept = leases.settlements if verb != "extended" else None
+    if verb == "acknowledged":
+        for parts in messages:
+            leases.samples.acknowledged(parts)
     started = time.monotonic()
     with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
         try:

@@ -51,6 +51,8 @@ class Message(MessageView):
         self._leases = leases
         self._managed = managed
         self.settled = False
+        if parts[1] in leases.measured:
+            leases.samples.handed_out(parts)
 
     def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed.

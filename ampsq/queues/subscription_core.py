@@ -7,11 +7,14 @@ asks for is its `registration`, what it holds its `leases`, what comes its `inbo
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
-from ampsq.base.errors import UnknownSubscription
+from ampsq.base.errors import AmpsqError, UnknownSubscription
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.calls.queue_latencies import latency_lines
+from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.reads.subscriptions import find_subscription
 from ampsq.queues.deliveries import Inbox, LeaseTable, by_queue
 from ampsq.queues.idle_duties import LONG_WAIT
@@ -21,10 +24,13 @@ from ampsq.queues.registration import Registration, SubscriptionSpec
 if TYPE_CHECKING:
     from types import EllipsisType
 
+    from ampsq.protocol.calls.queue_latencies import Latencies
     from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["SubscriptionCore"]
+
+_log = logging.getLogger("ampsq")
 
 
 class SubscriptionCore:
@@ -135,12 +141,27 @@ class SubscriptionCore:
         """Let the server end it, giving back what is unstarted; once more where that was not answered."""
         inbox = self.inbox
         inbox.unwanted += inbox.unstarted()
+        await self._tell_latencies()
         # In one call, so that nothing given back can be dispatched to this subscription again.
         while await subscription_calls.unsubscribe(self.registration.id, by_queue(inbox.unwanted)):
             inbox.unwanted.clear()
         self.registration.left = True
         if any(self.leases.held.values()):
             await inbox.duties.sweep()
+
+    async def _tell_latencies(self) -> None:
+        """Tell what was measured since the last sign of life; a server that does not answer now is not told."""
+        found: dict[str, Latencies] = {}
+        self.leases.samples.take(found)
+        if not found:
+            return
+        call = subscription_calls.heartbeat(SESSION_TIMEOUT, [self.registration.id], latency_lines(found))
+        call.patience = 0.0
+        try:
+            await call
+        except AmpsqError as error:
+            # What follows is told of it, too: this is only about figures.
+            _log.debug("what was measured of %s is lost: %s", self.registration.id, error)
 
     async def end_unanswered(self) -> bool:
         """End a subscription that was asked for by who did not wait for the answer; whether there was one."""

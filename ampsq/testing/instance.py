@@ -22,6 +22,7 @@ from ampsq.testing.clock import Clock
 from ampsq.testing.duties import HeldDuties
 from ampsq.testing.relay import Relay
 from ampsq.testing.servers import backend_of
+from ampsq.transport.shared_keepalive import SharedKeepalive
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ class HeldInstance:
     In memory it has all message types, but no persistence, no links to other instances, no server functions and no
     users, its `retention_size` counts the bytes of messages alone, and every script runs under one lock. What clients
     do by their own clock stays with the machine's: how long `get` waits, when a batch of acknowledgements is sent, and
-    when a worker renews a lease, so that `advance` beyond a lease period ends the lease of a handler that runs.
+    when a worker renews a lease, so that `advance` beyond a lease period ends the lease of a handler that runs, and
+    how long a handler takes. From publishing to delivery counts by the instance's clock, as a client of this process
+    knows it since `advance`, and another one since its last sign of life.
 
     Args:
         server: ``memory`` (default), ``embedded``, or the address of one server, where it has a name of its own and
@@ -118,7 +121,10 @@ class HeldInstance:
         """
         milliseconds = int(Interval.parse(period))
         with self._moving:
+            # What clients of this process have measured belongs to the time before; behind it they learn the new one.
+            SharedKeepalive.show_now(self._relay.url)
             self._duties.advance_to(self._clock.milliseconds + milliseconds)
+            SharedKeepalive.show_now(self._relay.url)
 
     def handle(self, app: App, timeout: timedelta | float | str = "30s") -> None:
         """Run an app's handlers until none of their queues has a message that may be delivered now.

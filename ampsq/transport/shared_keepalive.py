@@ -7,6 +7,7 @@ acknowledgements, renewing leases) is done elsewhere, so that no client delays t
 A client subscribes twice: to a channel as coordinators of the version before count them, and to a sharded one. Where a
 cluster moves a slot, the source ends sharded subscriptions at once, and leaves the plain ones as they are.
 """
+# Long: joining, sending, answers and the end are one connection's life, under one lock.
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import hiredis
 import redis
 
+from ampsq.protocol import scripts
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.calls.subscriptions import HeartbeatReply
 from ampsq.protocol.keepalive import HEARTBEAT, LONGEST_HEARTBEAT, SESSION_TIMEOUT, attach, detach
 from ampsq.transport.attempts import pool_options
 from ampsq.transport.errors import translate_connect_error, translate_error
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.base.errors import AmpsqError
+    from ampsq.protocol.request import Call
 
 __all__ = ["LiveClient", "SharedKeepalive"]
 
@@ -67,6 +71,12 @@ class LiveClient(Protocol):
 
     def subscription_ids(self) -> list[str]:
         """Return the names of its subscriptions, which end where it shows no life."""
+
+    def take_latencies(self) -> str:
+        """Return what it measured since the last time, as a heartbeat takes it."""
+
+    def answered(self, sent: float, received: float, now: int) -> None:
+        """Note the answer to its sign of life: when it was sent and received, and the server's time in ms."""
 
     def look(self, shared: SharedKeepalive) -> None:
         """See whether something is to be done; called ten times a second."""
@@ -102,12 +112,14 @@ class _Asked:
         at: when it was sent.
         client: whom it is about.
         joining: who waits for the answer.
+        heartbeat: the call, of a sign of life.
     """
 
     kind: str
     at: float
     client: LiveClient | None = None
     joining: _Joining | None = None
+    heartbeat: Call[HeartbeatReply] | None = None
 
 
 class SharedKeepalive:
@@ -189,6 +201,22 @@ class SharedKeepalive:
         """Return whether the server is shown that a client lives; False: connection lost, or its slot moved."""
         return not self._has_ended and self._clients.get(self._channel(client)) is client
 
+    @classmethod
+    def show_now(cls, url: str) -> None:
+        """Send the signs of life of this process's clients of a server, and wait until they are answered."""
+        with cls._changing:
+            found = [shared for (address, _), shared in cls._open.items() if address == url.removesuffix("/")]
+        for shared in found:
+            shared._show_now()  # noqa: SLF001  (ours)
+
+    def _show_now(self) -> None:
+        joining = _Joining()
+        # Where the connection is lost, its own thread finds that and tells the clients.
+        with contextlib.suppress(redis.RedisError, OSError):
+            with self._using:
+                self._ask_heartbeats(list(self._clients.values()), joining)
+            joining.done.wait(self._heartbeat)
+
     # -- joining
 
     def _join(self, client: LiveClient) -> None:
@@ -256,26 +284,30 @@ class SharedKeepalive:
         asked.append(_Asked("ping", now))
         self._send(b"".join(map(_packed, (*commands, HEARTBEAT))), asked)
 
-    def _ask_heartbeats(self, clients: Sequence[LiveClient], *, whole: bool = False) -> None:
-        """Send the signs of life of all in one packet; `whole`: with the script's text."""
+    def _ask_heartbeats(self, clients: Sequence[LiveClient], joining: _Joining | None = None) -> None:
+        """Send the signs of life of all in one packet."""
         now = time.monotonic()
         requests: list[bytes] = []
         asked: list[_Asked] = []
         for client in clients:
-            ids = client.subscription_ids()
-            if not ids:
-                continue
-            call = subscription_calls.heartbeat(SESSION_TIMEOUT, ids)
-            if call.script is None:
-                continue
-            script = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
-            requests.append(_packed((*script, 1, "{" + client.instance + "}", *call.arguments)))
-            asked.append(_Asked("heartbeat", now, client))
-        if not whole:
-            requests.append(_packed(HEARTBEAT))
-            asked.append(_Asked("ping", now))
-        if requests:
-            self._send(b"".join(requests), asked)
+            if ids := client.subscription_ids():
+                call = subscription_calls.heartbeat(SESSION_TIMEOUT, ids, client.take_latencies())
+                requests.append(self._heartbeat_request(client, call))
+                asked.append(_Asked("heartbeat", now, client, heartbeat=call))
+        requests.append(_packed(HEARTBEAT))
+        asked.append(_Asked("ping", now, joining=joining))
+        self._send(b"".join(requests), asked)
+
+    def _ask_heartbeat_again(self, client: LiveClient, call: Call[HeartbeatReply]) -> None:
+        """Send a sign of life with the script's text, which the server did not know."""
+        asked = _Asked("heartbeat", time.monotonic(), client, heartbeat=call)
+        self._send(self._heartbeat_request(client, call, whole=True), [asked])
+
+    @staticmethod
+    def _heartbeat_request(client: LiveClient, call: Call[HeartbeatReply], *, whole: bool = False) -> bytes:
+        script = scripts.script("heartbeat")
+        head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
+        return _packed((*head, 1, "{" + client.instance + "}", *call.arguments))
 
     # -- the thread
 
@@ -331,17 +363,31 @@ class SharedKeepalive:
         if asked.kind == "sunsubscribe" and not isinstance(reply, Exception):
             # That was answered by a push, and this is the answer to what was sent behind it.
             asked = self._unanswered.popleft()
-        if asked.client is None or not isinstance(reply, Exception):
+        if asked.client is None:
+            if asked.joining is not None:
+                asked.joining.end()
             return None
-        if asked.kind == "heartbeat":
-            if not isinstance(reply, redis.exceptions.NoScriptError):
-                _log.debug("keepalive: %s", reply)
-                return asked.client.refused
-            self._ask_heartbeats([asked.client], whole=True)
-        elif asked.joining is not None:
+        if asked.heartbeat is not None:
+            return self._heartbeat_answered(asked, asked.client, asked.heartbeat, reply)
+        if not isinstance(reply, Exception):
+            return None
+        if asked.joining is not None:
             # Users whose rules an older release made may not subscribe to shards; coordinators see the other channel.
             is_allowed = asked.kind == "ssubscribe" and isinstance(reply, redis.exceptions.NoPermissionError)
             asked.joining.end(None if is_allowed else reply)
+        return None
+
+    def _heartbeat_answered(
+        self, asked: _Asked, client: LiveClient, call: Call[HeartbeatReply], reply: object
+    ) -> Callable[[SharedKeepalive], None] | None:
+        if isinstance(reply, redis.exceptions.NoScriptError):
+            self._ask_heartbeat_again(client, call)
+        elif isinstance(reply, Exception):
+            _log.debug("keepalive: %s", reply)
+            return client.refused
+        else:
+            found = HeartbeatReply.read(reply)  # type: ignore[arg-type]  # the script's own
+            client.answered(asked.at, time.monotonic(), found.now)
         return None
 
     def _pushed(self, push: Sequence[object]) -> Callable[[SharedKeepalive], None] | None:

@@ -1,7 +1,7 @@
 --- measure_ages: since when the oldest messages of a queue are there: what may be delivered, what is leased, and the oldest lease.
 --- ARGV now, queue_name
 --- FAIL UNKNOWN_QUEUE
---- GIVES {ms now; ms of the oldest message that may be delivered; of the oldest leased one; since when the oldest lease is: each '' where there is none; told of and not here; 1 if proxied else 0}
+--- GIVES {ms now; ms of the oldest message that may be delivered; of the oldest leased one; since when the oldest lease is: each '' where there is none; told of and not here; 1 if proxied else 0; `total` of K.latencies(), '' where nothing was measured}
 --- FLAGS no-writes, allow-oom
 --- @include clock, fail, explain_subscriptions, lease_runs
 -- Bounded: of a queue with priorities the next hundred are looked at, and the oldest of the least priority, which waits longest;
@@ -61,5 +61,5 @@ local deferred = 0
 for _, topic in ipairs(call('HKEYS', K.cursors(queue_name))) do deferred = deferred + call('HLEN', K.deferred(topic)) end
 return {
   string.format('%.0f', ms), ms_of(oldest_deliverable(open_look(queue, ms))), message, since, deferred,
-  call('HGET', K.queue(queue_name), F.proxied) == '1' and 1 or 0,
+  call('HGET', K.queue(queue_name), F.proxied) == '1' and 1 or 0, call('HGET', K.latencies(queue_name), 'total') or '',
 }

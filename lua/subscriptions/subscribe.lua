@@ -1,7 +1,7 @@
 --- subscribe: register a consumer's wish; its messages come by `take` or into its inbox.
 --- ARGV now, version, client, asked, filter, tree, pattern, patience, queues...
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES, GROUPED_QUEUE
---- GIVES {subscription, effective max_backlog}
+--- GIVES {subscription, effective max_backlog, ms now}
 --- FLAGS allow-oom
 --- @include clock, fail, catalog, membership, action_events, session_numbers, timetable
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
@@ -29,7 +29,7 @@ local made = call('HGET', K.instance(), F.registered) or ''
 for number in string.gmatch(made, '%d+') do
   local id = named(number)
   local fields = call('HMGET', K.subscription(id), F.client, F.max)
-  if fields[1] == client then return {id, tonumber(fields[2])} end
+  if fields[1] == client then return {id, tonumber(fields[2]), ms} end
 end
 if version ~= '' then check_catalog(version) end
 check_queues(filter, {unpack(ARGV, queues_from)})
@@ -52,4 +52,4 @@ local max = refresh_subscription(id)
 for i = queues_from, #ARGV do
   if call('EXISTS', K.held(ARGV[i])) == 1 then add_due(ms, 'dispatch ' .. ARGV[i], 'NX') end
 end
-return {id, max}
+return {id, max, ms}

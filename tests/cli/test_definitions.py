@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from observing import eventually
@@ -294,6 +295,21 @@ def test_one_queue(defined):
     (figures,) = defined("queues", "work", "--json").json
     assert figures["definition"]["lease_period"] == "30s"
     assert figures["topics"] == {"orders": 1}
+
+
+def test_one_queue_tells_how_long_its_messages_took(defined):
+    assert re.search(
+        r"^delivery +nothing measured in the last 15 minutes$", defined("queues", "work").out, re.MULTILINE
+    )
+    defined.publish(1)
+    defined("subscribe", "work", "--ack", "--count", "1", "--timeout", "30")
+    shown = defined("queues", "work").out
+    (figures,) = defined("queues", "work", "--json").json
+    for name in ("delivery", "handling"):
+        told = rf"^{name} +p50 .*, p95 .*, p99 .* \(1 message measured in the last 15 minutes\)$"
+        assert re.search(told, shown, re.MULTILINE)
+    assert figures["latencies"]["over"] == "15m"
+    assert [figures["latencies"][name]["samples"] for name in ("delivery", "handling")] == [1, 1]
 
 
 def test_an_unknown_queue(defined):

@@ -11,7 +11,9 @@ import pytest
 from observing import eventually
 
 from ampsq import Action, Destination, LocalQueue, Queue, Topic
-from ampsq.console.metrics import FAMILIES
+from ampsq.base.histogram import BOUNDS
+from ampsq.console.metrics import FAMILIES, HISTOGRAMS
+from ampsq.protocol.calls.subscriptions import heartbeat
 from ampsq.protocol.schema import key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,35 @@ def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
     assert 0 < ages["oldest_message_age_seconds"] <= ages["seconds_behind"]
     assert 0 <= ages["oldest_lease_age_seconds"] <= ages["seconds_behind"]
     assert of_queue(asked.anew().metrics(), "idle")["depth"] == 0
+
+
+def test_how_long_messages_took_is_a_histogram_of_those_that_were_measured(client, asked):
+    # given
+    client.apply(Queue(name="work", underlying_topic="orders"), Queue(name="idle", underlying_topic="orders"))
+    client._store.call(heartbeat(30_000, [], "work|3500000 3 2 12 1|250000 7 1"))
+    # when
+    metrics = asked.anew().metrics()
+    # then
+    of_work = (("ampsq_instance", client.instance), ("queue", "work"))
+    buckets = metrics["ampsq_queue_delivery_seconds_bucket"]
+    by_end = {dict(labels)["le"]: number for labels, number in buckets.items() if dict(labels)["queue"] == "work"}
+    ends = [*map(str, BOUNDS), "+Inf"]
+    assert set(by_end) == set(ends)
+    assert [by_end[each] for each in ends] == [0] * 3 + [2] * 9 + [3] * 9
+    assert metrics["ampsq_queue_delivery_seconds_count"] == {of_work: 3}
+    assert metrics["ampsq_queue_delivery_seconds_sum"] == {of_work: 3.5}
+    assert metrics["ampsq_queue_handling_seconds_count"] == {of_work: 1}
+    assert metrics["ampsq_queue_handling_seconds_sum"] == {of_work: 0.25}
+
+
+def test_what_a_client_measured_is_in_the_histogram(client, asked):
+    client.apply(Queue(name="work", underlying_topic="orders"))
+    client.publish("orders", {"id": 1})
+    with client.subscribe("work") as work:
+        work.get("30s").ack()
+    metrics = asked.anew().metrics()
+    for name in ("delivery", "handling"):
+        assert list(metrics[f"ampsq_queue_{name}_seconds_count"].values()) == [1]
 
 
 def test_a_shared_queue_says_who_owns_its_messages(client, asked):
@@ -164,6 +195,8 @@ def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, ser
 def test_every_query_of_the_dashboard_asks_for_metrics_that_exist():
     dashboard = json.loads((ROOT / "examples" / "grafana" / "ampsq.json").read_text())
     names = {family.exposed for family in FAMILIES} | {"ampsq_up", "ampsq_coordinator_duty_age_seconds"}
+    histograms = {f"{family.name}_bucket" for family in HISTOGRAMS}
+    names |= histograms
 
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     queries += [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
@@ -174,9 +207,13 @@ def test_every_query_of_the_dashboard_asks_for_metrics_that_exist():
         asked = set(re.findall(r"\bampsq_\w+", query)) - {"ampsq_instance"}
         assert asked, query
         assert asked <= names, query
+        # Of a histogram's buckets percentiles are taken, by their ends
+        assert (asked <= histograms) == ("histogram_quantile(" in query), query
+        assert ("histogram_quantile(" in query) == ("sum by (le) (rate(" in query), query
+    assert histograms == {name for name in histograms if any(name in query for query in queries)}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.exposed)
+@pytest.mark.parametrize("family", [*FAMILIES, *HISTOGRAMS], ids=lambda family: family.name)
 def test_every_metric_keeps_to_the_conventions(family):
     assert re.fullmatch(r"ampsq_(queue|link|action|reading)_[a-z_]+", family.name)
     assert family.text.endswith(".")
@@ -187,13 +224,17 @@ def test_the_page_has_each_metric_and_what_it_says():
     page = (ROOT / "docs" / "console.md").read_text()
 
     assert [line for line in page.splitlines() if line.startswith("| `ampsq_")] == [
-        f"| `{family.exposed}` | {family.kind} | {family.text} |" for family in FAMILIES
+        *(f"| `{family.exposed}` | {family.kind} | {family.text} |" for family in FAMILIES),
+        *(f"| `{family.name}` | histogram | {family.text} |" for family in HISTOGRAMS),
     ]
 
 
 def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old_they_are(client, asked, define_many):
-    # given
+    # given: messages of each were measured
     define_many(client, 1000)
+    histogram = "123456789 " + " ".join(f"{number} 12345" for number in range(len(BOUNDS) + 1))
+    names = sorted(client.admin.queues())
+    client._store.call(heartbeat(30_000, [], "\n".join(f"{name}|{histogram}|{histogram}" for name in names)))
     assert asked("/metrics").status == 200
     # when: of the processor, since the machine may do something else
     taken = []
@@ -204,6 +245,7 @@ def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old
         taken.append(time.process_time() - before)
     # then
     assert text.count("ampsq_queue_depth{") == 1000
+    assert text.count("ampsq_queue_delivery_seconds_count{") == 1000
     assert min(taken) < 0.3
     (age,) = asked.metrics()["ampsq_reading_age_seconds"].values()
     assert 0 <= age < 60

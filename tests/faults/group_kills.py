@@ -132,7 +132,7 @@ class _Run:
         self.died[name] = time.monotonic()
 
     def held(self):
-        """What the workers had in their hands."""
+        """Return what the workers had in their hands."""
         found = []
         for name, child in self.children.items():
             if not name.startswith("worker"):

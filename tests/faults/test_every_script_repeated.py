@@ -70,8 +70,9 @@ NOT_REPEATED = {
     # A message that failed since would be released by the second run.
     "release_group",
 }  # fmt: skip
-#: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
-SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal"}
+#: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own; a sign of
+#: life where nothing that was measured goes with it.
+SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal", "heartbeat"}
 
 
 class Ledger:

@@ -31,7 +31,7 @@ ARGUMENTS = {
     "report_sent": ["o", "log orders", "5-0"],
     "request_messages": [1_000, "work"],
     "advance_action": ["a", "expire work", "0-0", "1-0", 1, 1, 1],
-    "heartbeat": [1_000, 10, "s00000001"],
+    "heartbeat": [1_000, 10, "", "s00000001"],
     "read_catalog": [""],
     "raise_counter": ["a", "expire work 0", 1, "seen"],
     "define_action": [1_000, 0, "a", "{}", 0],

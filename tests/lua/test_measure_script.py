@@ -25,7 +25,7 @@ def test_nothing_is_measured_of_a_queue_that_has_nothing(world):
     world.queue("work", "orders")
     world.mark()
 
-    assert world.run("measure_ages", world.now, "work") == [str(world.now), "", "", "", 0, 0]
+    assert world.run("measure_ages", world.now, "work") == [str(world.now), "", "", "", 0, 0, ""]
     assert world.changes() == {}
     with pytest.raises(UnknownQueue):
         world.run("measure_ages", world.now, "nowhere")
@@ -92,7 +92,7 @@ def test_what_another_instance_owns_is_not_to_be_delivered_here(world):
     world.run("set_proxied_transfer", "work", 1)
     world.store.redis.hset(world.key(":deferred:orders"), "work x~1-1", "5000 acknowledged")
 
-    assert world.run("measure_ages", world.now, "work")[1:] == ["", "", "", 1, 1]
+    assert world.run("measure_ages", world.now, "work")[1:] == ["", "", "", 1, 1, ""]
 
 
 def test_of_very_many_leases_a_thousand_are_looked_at(world):

@@ -17,7 +17,7 @@ def test_subscribe_registers_and_places_in_every_queue(world):
 
     reply = world.run("subscribe", world.now, "", "c/1", 9, "none", "", "", 10_000, "work", "mail")
 
-    assert reply == ["s00000001", 3]
+    assert reply == ["s00000001", 3, world.now]
     assert world.changes() == {
         ":instance": {"registered": "1"},
         ":s:s00000001": {"queues": "work mail", "asked": "9", "max": "3", "leased": "0", "client": "c/1"},
@@ -98,10 +98,10 @@ def test_a_beat_moves_the_deadline_and_names_who_is_gone(world):
     world.now = 2_000
     world.mark()
 
-    assert world.run("heartbeat", world.now, 10_000, subscription, "s00000009") == ["s00000009"]
+    assert world.run("heartbeat", world.now, 10_000, "", subscription, "s00000009") == [str(world.now), "s00000009"]
     assert world.changes() == {":subscriptions": {subscription: 12_000.0}}
     world.mark()
-    assert world.run("heartbeat", world.now, 10_000, subscription) == []
+    assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now)]
     assert world.changes() == {}
 
 

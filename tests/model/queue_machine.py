@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.take_of(self.register(queues, asked), [])
 
     def register(self, queues, asked, filter_=None, wish=("none", "")):
-        id_, max_ = self.run("subscribe", "", f"c/{next(_instances)}", asked, *wish, "", 10_000, *queues)
+        id_, max_, _ = self.run("subscribe", "", f"c/{next(_instances)}", asked, *wish, "", 10_000, *queues)
         sub = Sub(id_, queues, self.model.most(queues, asked), filter_)
         assert max_ == sub.max
         self.model.subs[id_] = sub

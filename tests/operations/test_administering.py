@@ -72,7 +72,7 @@ CALLS = {
 #: What only looks.
 LOOKS = """
     actions address_settings dead_letters definitions destinations explain failed_events groups history message_type
-    plan publishers queue_stats queues readers replication sync_states topics views
+    plan publishers queue_latencies queue_stats queues readers replication sync_states topics views
 """
 ROLES = ("publisher", "worker", "gateway")
 

@@ -41,6 +41,7 @@ NOT_DUMPED: dict[str, str] = {
     "runs": "came later, and only processes that ask for them make any",
     "run_refs": "came later, with the runs whose refs they are",
     "history": "came later, and charts begin anew without it",
+    "latencies": "came later, and figures begin anew without it",
     "progress": "came later, and needs nothing of what was stored; a holder reports again",
     "deduplicated": "came later, and needs nothing of what was stored; no release before knew such IDs",
     "windows": "came later, with the IDs whose windows they are",

@@ -285,7 +285,9 @@ class Simulation:
             if filtered is None:
                 filtered = self.deep and self.random.random() < 0.5
             chosen = (MATCHING.id, MATCHING.json) if filtered else ("none", "")
-            by, _ = instance.run("subscribe", instance.now, "", f"c/{self.clients}", backlog, *chosen, "", 10**9, QUEUE)
+            by, *_ = instance.run(
+                "subscribe", instance.now, "", f"c/{self.clients}", backlog, *chosen, "", 10**9, QUEUE
+            )
             self.subscriptions[self.clients] = (at, by)
             self.tell("subscribe", at, by, backlog, "filtered" if filtered else "")
         return at

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ampsq.protocol.calls.queue_latencies import parse_latencies
 from ampsq.protocol.request import Call, script_call
+
+if TYPE_CHECKING:
+    from ampsq.protocol.calls.queue_latencies import Latencies
 
 __all__ = ["Ages", "measure_ages"]
 
@@ -21,6 +26,7 @@ class Ages:
             thousand leases both are of a thousand, by chance.
         deferred: not an age: what other instances told of messages of the queue's topics that are not here yet.
         proxied: not an age: whether this instance may act for owners out of reach.
+        latencies: not an age: what some of its messages took since the queue was defined; None: nothing was measured.
     """
 
     message: float | None
@@ -28,6 +34,7 @@ class Ages:
     lease: float | None
     deferred: int
     proxied: bool
+    latencies: Latencies | None = None
 
     @property
     def behind(self) -> float:
@@ -38,9 +45,10 @@ class Ages:
 def measure_ages(queue: str) -> Call[Ages]:
     """Read how old the oldest of a queue's messages and leases are."""
 
-    def read(reply: list[bytes | int]) -> Ages:
+    def read(reply: tuple[bytes, bytes, bytes, bytes, int, int, bytes]) -> Ages:
         now, *moments = (int(value) if value else None for value in reply[:4])
         message, leased, lease = (None if ms is None else max((now or 0) - ms, 0) / 1000 for ms in moments)
-        return Ages(message, leased, lease, int(reply[4]), bool(reply[5]))
+        latencies = parse_latencies(reply[6].decode())[1] if reply[6] else None
+        return Ages(message, leased, lease, reply[4], bool(reply[5]), latencies)
 
     return script_call("measure_ages", ["", queue], read, repeatable=True)

@@ -9,23 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.protocol.limits import HISTORY_BUCKETS, HISTORY_RANGES
 from ampsq.protocol.replies import texts
 from ampsq.protocol.request import Call, command
 from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ampsq.protocol.replies import RawHash
 
 __all__ = ["BUCKETS", "RANGES", "HistorySample", "drop_history", "read_history", "write_sample"]
 
-#: Buckets of each range.
-BUCKETS: Final = 60
-#: Range, as people call it -> ms of each of its buckets.
-RANGES: Final[Mapping[str, int]] = {
-    name: minutes * 60_000 // BUCKETS for name, minutes in (("15m", 15), ("6h", 360), ("7d", 10_080))
-}
+BUCKETS: Final = HISTORY_BUCKETS
+RANGES: Final = HISTORY_RANGES
 
 
 @dataclass(frozen=True, slots=True)

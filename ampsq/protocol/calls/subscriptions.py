@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ampsq.protocol import schema
 from ampsq.protocol.replies import names
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import MessagesByQueue
 
 __all__ = [
+    "HeartbeatReply",
     "ReplaceReply",
     "SubscribeReply",
     "SubscribeRequest",
@@ -34,10 +35,30 @@ class SubscribeReply(NamedTuple):
     Attributes:
         name: its name.
         max_backlog: the effective one.
+        now: ms of the server's clock, when it answered.
     """
 
     name: str
     max_backlog: int
+    now: int
+
+
+class HeartbeatReply(NamedTuple):
+    """The answer to a sign of life.
+
+    Attributes:
+        now: ms of the server's clock, when it answered.
+        gone: the subscriptions that do not exist any more.
+    """
+
+    now: int
+    gone: list[str]
+
+    @classmethod
+    def read(cls, reply: Sequence[bytes]) -> Self:
+        """Read it as the script gives it."""
+        now, *gone = names(reply)
+        return cls(int(now), gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +105,9 @@ def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> C
     version = "" if request.version is None else request.version
     arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
     return script_call(
-        "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1])), repeatable=True
-    )
+        "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1]), int(reply[2])),
+        repeatable=True,
+    )  # fmt: skip
 
 
 def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[ReplaceReply]:
@@ -114,11 +136,14 @@ def resize(subscription: str, asked: int) -> Call[int]:
     return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
 
 
-def heartbeat(session_timeout: int, subscriptions: Sequence[str]) -> Call[list[str]]:
-    """Show that subscriptions live; gives those that do not exist any more."""
-    return script_call(
-        "heartbeat",
-        ["", session_timeout, *subscriptions],
-        names,
-        repeatable=True,
-    )
+def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str = "") -> Call[HeartbeatReply]:
+    """Show that subscriptions live, and tell how long some of their messages took.
+
+    Args:
+        session_timeout: ms until they are gone without another sign of life.
+        subscriptions: their names.
+        latencies: what was measured since the last one, as `latency_lines` writes it. It is counted as often as it is
+            sent, so such a call is not repeated.
+    """
+    arguments: list[EncodableT] = ["", session_timeout, latencies, *subscriptions]
+    return script_call("heartbeat", arguments, HeartbeatReply.read, repeatable=not latencies)
