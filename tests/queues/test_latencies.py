@@ -222,6 +222,13 @@ def test_asyncio_measures_as_threads_do_also_what_is_acknowledged_at_once(client
     assert (found.delivery.samples, found.handling.samples) == (1, 1)
     assert 0.1 <= found.handling.p50 <= 0.25
 
+    async def ask():
+        async with AsyncClient(valkey.url, instance=client.instance) as other:
+            return await other.admin.queue_latencies("work")
+
+    asked = asyncio.run(ask())
+    assert (asked.delivery, asked.handling) == (found.delivery, found.handling)
+
 
 def test_what_is_cancelled_or_expired_was_delivered_and_not_handled(client):
     client.apply(WORK)

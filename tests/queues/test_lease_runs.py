@@ -33,7 +33,11 @@ POLICIES = {
     params=[
         *(("valkey", policy) for policy in POLICIES),
         *(("redis", policy) for policy in POLICIES),
-        *(("memory", policy) for policy in POLICIES),
+        # In `make test` plain ones alone: fakeredis interprets scripts in Python.
+        *(
+            pytest.param(("memory", policy), marks=[] if policy == "plain" else [pytest.mark.slow])
+            for policy in POLICIES
+        ),
     ],
     ids="-".join,
 )

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 
 import pytest
+from cases import seeds
 from observing import eventually
 from totals import TOTALS, define, define_view, the_view, totals
 
@@ -82,7 +83,7 @@ _KINDS = [{}, {"priority": "/v"}, {"filter": "/v > 2"}, {"barrier_expression": "
 
 
 @pytest.mark.parametrize("elements", _KINDS)
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3, soon=1)
 @pytest.mark.usefixtures("coordinator")
 def test_whatever_happens_to_the_messages_the_rows_follow(client, follow, monkeypatch, seed, elements):
     # Given a follower that does one step now and then, while messages come, go and come back
