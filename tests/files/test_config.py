@@ -148,7 +148,7 @@ views:
 
 def test_the_document_s_view_is_one():
     page = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
-    (views,) = map(load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    (views,) = (load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "best-trades" in text)
     assert [view.feeds_from("best-trades") for view in views] == [True]
 
 
