@@ -32,6 +32,7 @@ __all__ = [
     "DATA_DIR",
     "FILE",
     "INTERVAL",
+    "NUMBER",
     "REFRESH",
     "CommandSettings",
     "connection_options",
@@ -193,6 +194,8 @@ class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 INTERVAL: Final = _IntervalType()
+#: How many messages, at most as many as Python counts.
+NUMBER: Final = click.IntRange(1, sys.maxsize)
 #: A file that shells complete; whether it can be read is told by who reads it.
 FILE: Final = click.Path(readable=False, allow_dash=True)
 _FOLDER: Final = click.Path(readable=False, file_okay=False)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 import click
 
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_to_stderr, pointing_to
+from ampsq.cli.options import (
+    INTERVAL,
+    NUMBER,
+    CommandSettings,
+    connection_options,
+    failover,
+    log_to_stderr,
+    pointing_to,
+)
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.queues.returns import checked_reason
 
@@ -58,7 +66,7 @@ _OF_TOPICS: Final = (
 @click.argument("name", shell_complete=names("queues"))
 @click.option("--max-backlog", type=click.IntRange(0), default=1, show_default=True, help="Unacknowledged at most.")
 @click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--count", type=NUMBER, metavar="N", help="End after N messages.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="End when no message came for S (seconds, or as in 5m).")
 @click.option("--ack", is_flag=True, help="Acknowledge each message once it is printed: the default.")
 @click.option("--no-ack", is_flag=True, help="Hold them until the command ends: then they are queued again.")

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 import click
 
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_to_stderr, pointing_to
+from ampsq.cli.options import (
+    INTERVAL,
+    NUMBER,
+    CommandSettings,
+    connection_options,
+    failover,
+    log_to_stderr,
+    pointing_to,
+)
 from ampsq.cli.output import body_text, message_json, note
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ class _Options(TypedDict):
     "or all ranges. Default: now.",
 )
 @click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--count", type=NUMBER, metavar="N", help="End after N messages.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="End when no message came for S (seconds, or as in 5m).")
 @click.option("--rate", metavar="R", help="No faster than 1000 (a second), 100KB, or 1.5X.")
 @click.option("--rate-max-gap", type=INTERVAL, metavar="S", help="With --rate 1X: the longest gap kept.")

@@ -14,7 +14,7 @@ import click
 
 from ampsq.base.formatting import printable
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, log_to_stderr
+from ampsq.cli.options import INTERVAL, NUMBER, CommandSettings, connection_options, log_to_stderr
 from ampsq.cli.output import Bodies
 from ampsq.cli.subscribe_topic import messages_until, topic_json
 
@@ -44,7 +44,7 @@ _COLOURS: Final = {"name": "blue", "text": "green", "number": "magenta", "word":
 @click.argument("name", shell_complete=names("queues", "topics", "views"))
 @click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
 @click.option("--bookmark", metavar="PLACE", help="Begin here: epoch, a bookmark or a time. Default: now.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--count", type=NUMBER, metavar="N", help="End after N messages.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="End when no message came for S (seconds, or as in 5m).")
 @connection_options
 def tail(  # noqa: PLR0917  (click passes them by name)

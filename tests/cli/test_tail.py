@@ -127,3 +127,9 @@ def test_what_is_wrong_is_said(defined, arguments, code, said):
     # Given that there is a topic
     defined.publish(1)
     assert said in defined("tail", *arguments, code=code).err
+
+
+@pytest.mark.parametrize("command", ["tail", "subscribe", "subscribe-topic"])
+def test_a_count_beyond_what_can_be_counted_is_refused_with_what_is_allowed(defined, command):
+    said = defined(command, "orders", "--count", "99999999999999999999", code=2).err
+    assert "is not in the range 1<=x<=9223372036854775807" in said
