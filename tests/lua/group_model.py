@@ -197,6 +197,10 @@ class GroupedHistory:
 
     def observe(self, *, is_exact=True):
         """Check what was leased since: in the order of tokens each is the oldest that may go."""
+        with self.world.unchanged():
+            self._observe(is_exact=is_exact)
+
+    def _observe(self, *, is_exact):
         leases = self.leases()
         self.known_weights = {group: (*state, 1, 1)[6] for group, state in groups_of(self.world).items()}
         fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
@@ -333,6 +337,10 @@ class GroupedHistory:
 
     def follow_time(self, uncollected):
         """Take over what the sweep did: leases that lapsed, and messages whose time came."""
+        with self.world.unchanged():
+            self._follow_time(uncollected)
+
+    def _follow_time(self, uncollected):
         leases, due = self.leases(), self.world.state().get(":due", {})
         kinds = set()
         for message in self.messages.values():

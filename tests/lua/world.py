@@ -6,6 +6,7 @@ what was there before: a key, field or entry that a test does not name must not 
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from lease_runs import expanded, without_runs
@@ -94,6 +95,7 @@ class World:
         self.before, self.requests = {}, 0
         # Whether messages are taken in runs.
         self.runs = asks_for_runs()
+        self._seen = None
 
     def key(self, suffix):
         return "{" + self.store.instance + "}" + suffix
@@ -104,8 +106,19 @@ class World:
     def version(self):
         return decoded(self.store.redis.hget(self.key(":instance"), "catalog"))
 
+    @contextlib.contextmanager
+    def unchanged(self):
+        """Read what is stored once for all within, where nothing is written and nobody changes what `state` gave."""
+        former, self._seen = self._seen, self.state()
+        try:
+            yield
+        finally:
+            self._seen = former
+
     def state(self):
         """Every key; journals without their IDs, which are the server's time; leases spelled out, no anchor."""
+        if self._seen is not None:
+            return self._seen
         state = {}
         for suffix, value in self._snapshot(self.store).items():
             kept = value
