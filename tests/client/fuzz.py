@@ -56,6 +56,8 @@ _MADE = (
 _INSIDE = re.compile(
     r"user_script|object has no attribute|'NoneType' object|(generator|coroutine) raised|not subscriptable|not iterable"
 )
+#: Where we call a function of the caller, such as `progress`: what that raises is the caller's.
+_CALLS_OF_THE_CALLER = {("redrive.py", "_tell")}
 
 
 class Unclear(Exception):
@@ -435,6 +437,9 @@ def _where(error) -> str:
 def judged(error, names) -> str:
     """Say what is wrong with a refusal; "" of one that teaches."""
     text = f"{type(error).__name__}: {error}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if (Path(last.filename).name, last.name) in _CALLS_OF_THE_CALLER:
+        return ""
     if isinstance(error, ScriptBug):
         return text[:600]
     if _INSIDE.search(text):
