@@ -420,10 +420,11 @@ class GroupedHistory:
             if name in state
         ]
         assert list(state[":q:work:going"]) == [LEASES_ANCHOR]
-        assert ":q:work:turns" not in state
+        assert self.rate or self.group_rate or ":q:work:turns" not in state
         # When all buckets are full again, nothing is left of them, and nobody is woken any more.
         self.world.now += 60_000
         self.world.sweep_all()
         state = self.world.state()
         assert not [name for name in (":q:work:rates", ":q:work:later") if name in state]
         assert "rates work" not in state.get(":due", {})
+        assert ":q:work:turns" not in state
