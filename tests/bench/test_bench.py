@@ -105,6 +105,7 @@ def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
         assert costs["take_and_ack_us"] < 3 * alone["take_and_ack_us"], name
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_while_it_is_measured_ends_it_with_an_error_and_no_figures():
     # Given a benchmark that has begun
     with private_server() as url, redis.Redis.from_url(url) as server:

@@ -7,6 +7,7 @@ import shlex
 from unittest import mock
 
 import pytest
+from cases import first_ones
 from observing import eventually
 
 import ampsq
@@ -140,7 +141,7 @@ def _node(start_server, kind, *options):
     yield server
 
 
-@pytest.mark.parametrize("kind", ["valkey", "redis"])
+@first_ones("kind", ["valkey", "redis"], 1)
 def test_a_cluster_by_its_defaults_is_told_what_does_not_fit(defined, start_server, kind):
     # Given a node with the settings that a cluster has by itself
     with _node(start_server, kind) as server, Client(server.url, instance="here") as client:

@@ -229,6 +229,7 @@ def test_the_page_has_each_metric_and_what_it_says():
     ]
 
 
+@pytest.mark.slow
 def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old_they_are(client, asked, define_many):
     # given: messages of each were measured
     define_many(client, 1000)

@@ -92,6 +92,7 @@ def test_a_client_shows_its_certificate_on_every_connection(secured, authority, 
     assert asyncio.run(awaited()) is not None
 
 
+@pytest.mark.slow
 def test_clients_that_share_a_connection_with_tls_show_life_on_it_while_others_come_and_go(
     secured, authority, instance
 ):

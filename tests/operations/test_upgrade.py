@@ -219,6 +219,7 @@ def test_a_client_of_an_instance_of_the_release_before_is_told_what_to_do(valkey
         Client(valkey.url, instance=NYC)
 
 
+@pytest.mark.slow
 def test_the_release_before_is_refused_while_it_is_upgraded_and_afterwards(valkey, nyc, former):
     refused = f"""
 from ampsq import Client, errors

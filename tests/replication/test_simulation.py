@@ -49,6 +49,7 @@ def test_a_seed_is_the_same_history_each_time(servers_of_a_run, seed, deep):
     assert Simulation(servers_of_a_run, seed, deep=deep).run() == former
 
 
+@pytest.mark.slow
 def test_seeds_have_all_shapes_and_most_of_what_may_happen(servers_of_a_run):
     told, shapes = [], set()
     for seed in range(30):
