@@ -6,7 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ampsq.console import facts
+from ampsq.console.action_facts import ActionPageFacts, ActionsFacts
+from ampsq.console.facts import Facts, OverviewFacts, QuestionFacts, SearchFacts
+from ampsq.console.message_facts import LetterQueuesFacts, LettersFacts, MessageFacts
+from ampsq.console.queue_facts import GroupsFacts, QueuePageFacts, QueuesFacts
+from ampsq.console.replication_facts import ReplicationFacts
+from ampsq.console.topic_facts import PublishersFacts, TopicPageFacts, TopicsFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +40,7 @@ class PageEntry:
     name: str
     path: str
     shows: str
-    facts: type[facts.Facts]
+    facts: type[Facts]
     query: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -50,55 +55,55 @@ class PageEntry:
 
 
 PAGES: Final = (
-    PageEntry("overview", "/", "All instances with what is wrong with them.", facts.OverviewFacts, {"page": _NUMBER}),
+    PageEntry("overview", "/", "All instances with what is wrong with them.", OverviewFacts, {"page": _NUMBER}),
     PageEntry(
-        "search_all", "/search", "What matches a text, in all instances.", facts.SearchFacts,
+        "search_all", "/search", "What matches a text, in all instances.", SearchFacts,
         {"q": "A part of a name, or a message's bookmark or ID."},
     ),
     PageEntry(
-        "search", f"{_OF}/search", "What matches a text, in one instance.", facts.SearchFacts,
+        "search", f"{_OF}/search", "What matches a text, in one instance.", SearchFacts,
         {"q": "A part of a name, or a message's bookmark or ID."},
     ),
     PageEntry(
-        "queues", f"{_OF}/queues", "Queues with their figures, 50 a page.", facts.QueuesFacts,
+        "queues", f"{_OF}/queues", "Queues with their figures, 50 a page.", QueuesFacts,
         {"q": "What their names have.", "sort": "name, depth, available, leased, delayed or oldest.", "page": _NUMBER},
     ),
     PageEntry(
         "queue", f"{_OF}/queues/{{queue:path}}", "A queue with its figures, subscriptions and messages.",
-        facts.QueuePageFacts,
+        QueuePageFacts,
         {"filter": _FILTER, "limit": _LIMIT, "range": "15m, 6h or 7d: of its former figures.", "patient": _PATIENT},
     ),
     PageEntry(
         "groups", f"{_OF}/groups/{{queue:path}}", "Groups of a queue: which stand still, and of which most waits.",
-        facts.GroupsFacts, {"limit": "How many groups at most, 1 to 500; by default 25."},
+        GroupsFacts, {"limit": "How many groups at most, 1 to 500; by default 25."},
     ),
     PageEntry(
-        "topics", f"{_OF}/topics", "Topics with their size and retention, 50 a page.", facts.TopicsFacts,
+        "topics", f"{_OF}/topics", "Topics with their size and retention, 50 a page.", TopicsFacts,
         {"q": "What their names have.", "page": _NUMBER},
     ),
     PageEntry(
         "topic", f"{_OF}/topics/{{topic:path}}", "A topic with its readers, publishers, records and messages.",
-        facts.TopicPageFacts,
+        TopicPageFacts,
         {
             "from": "Replay from here: a bookmark, a time, epoch, or a range, as in [A:B).", "filter": _FILTER,
             "limit": _LIMIT, "patient": _PATIENT,
         },
     ),
-    PageEntry("publishers", f"{_OF}/publishers", "Publishers that have a name.", facts.PublishersFacts),
+    PageEntry("publishers", f"{_OF}/publishers", "Publishers that have a name.", PublishersFacts),
     PageEntry(
-        "message", f"{_OF}/messages", "A message with its body and its history.", facts.MessageFacts,
+        "message", f"{_OF}/messages", "A message with its body and its history.", MessageFacts,
         {"bookmark": "The message; it must be there.", "queue": "The queue in which it is explained."},
     ),
-    PageEntry("letter_queues", f"{_OF}/dead-letters", "Queues of dead letters.", facts.LetterQueuesFacts),
+    PageEntry("letter_queues", f"{_OF}/dead-letters", "Queues of dead letters.", LetterQueuesFacts),
     PageEntry(
-        "dead_letters", f"{_OF}/dead-letters/{{queue:path}}", "Dead letters of a queue.", facts.LettersFacts,
+        "dead_letters", f"{_OF}/dead-letters/{{queue:path}}", "Dead letters of a queue.", LettersFacts,
         {"filter": _FILTER, "limit": _LIMIT},
     ),
-    PageEntry("replication", f"{_OF}/replication", "Links, and who owns what.", facts.ReplicationFacts),
-    PageEntry("actions", f"{_OF}/actions", "Actions with what they have done.", facts.ActionsFacts),
-    PageEntry("action", f"{_OF}/actions/{{action:path}}", "An action with what it failed at.", facts.ActionPageFacts),
+    PageEntry("replication", f"{_OF}/replication", "Links, and who owns what.", ReplicationFacts),
+    PageEntry("actions", f"{_OF}/actions", "Actions with what they have done.", ActionsFacts),
+    PageEntry("action", f"{_OF}/actions/{{action:path}}", "An action with what it failed at.", ActionPageFacts),
     PageEntry(
-        "question", f"{_OF}/changes/{{change}}", "What a change would do; JSON makes none.", facts.QuestionFacts,
+        "question", f"{_OF}/changes/{{change}}", "What a change would do; JSON makes none.", QuestionFacts,
         {
             "queue": "The queue that it is about; the change says which of these it needs.",
             "bookmark": "The message that it is about.", "filter": _FILTER, "destination": "The destination.",

@@ -75,9 +75,16 @@ def _positive(value: object) -> int:
 
 
 def _burst(value: object) -> int:
-    count = parse_count(value)
+    try:
+        count = parse_count(value)
+    except DefinitionError:
+        # Its text names the limits of all counts, which are not those of a burst.
+        count = 0
     if not 1 <= count <= MOST_BURST:
-        raise DefinitionError(f"{shown(value)} is no burst; allowed: a whole number from 1 to {MOST_BURST}")
+        raise DefinitionError(
+            f"{shown(value)} is no burst; allowed: a whole number from 1 to {MOST_BURST}, or one with k (thousand), as "
+            "in '10k'"
+        )
     return count
 
 

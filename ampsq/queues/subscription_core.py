@@ -150,7 +150,7 @@ class SubscriptionCore:
             await inbox.duties.sweep()
 
     async def _tell_latencies(self) -> None:
-        """Tell what was measured since the last sign of life; a server that does not answer now is not told."""
+        """Send the server what was measured since the last sign of life; lost where it does not answer now."""
         found: dict[str, Latencies] = {}
         self.leases.samples.take(found)
         if not found:
@@ -160,7 +160,7 @@ class SubscriptionCore:
         try:
             await call
         except AmpsqError as error:
-            # What follows is told of it, too: this is only about figures.
+            # Only figures are lost: the call that ends the subscription comes next, and raises what is wrong.
             _log.debug("what was measured of %s is lost: %s", self.registration.id, error)
 
     async def end_unanswered(self) -> bool:

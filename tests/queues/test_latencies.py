@@ -11,6 +11,7 @@ from observing import eventually
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.bookmarks import ref_of
 from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.base.histogram import BOUNDS
 from ampsq.queues.clock_comparison import ClockComparison
 from ampsq.queues.latency_samples import LatencySamples
 from ampsq.testing import Instance
@@ -185,22 +186,28 @@ def test_what_is_published_by_a_clock_that_is_ahead_took_no_time(clock):
 # -- from the client to who looks
 
 
+def end_of_interval(seconds):
+    """The end of the histogram's interval that a time is in: 0.25 s of what takes a fifth of a second."""
+    return next(bound for bound in BOUNDS if bound >= seconds)
+
+
 def test_percentiles_are_those_of_what_really_took_so_long(either):
     # given: a message waits for half a second, and its handler takes a fifth of one
     either.apply(WORK)
     either.publish("orders", {"id": 1})
     time.sleep(0.5)  # that long it waits
     with either.subscribe("work") as work:
-        message = work.get("30s")
+        message, began = work.get("30s"), time.monotonic()
         time.sleep(0.2)  # that long it is handled
         message.ack()
+        handled = time.monotonic() - began
         assert either.admin.queue_latencies("work").delivery.samples == 0
     # then: what was measured was told when the subscription ended
     for over in ("15m", "6h", "7d"):
         found = either.admin.queue_latencies("work", over)
         assert (found.delivery.samples, found.handling.samples) == (1, 1)
         assert found.delivery.p50 == pytest.approx(0.75, abs=0.25)
-        assert found.handling.p50 == pytest.approx(0.175, abs=0.075)
+        assert 0.1 <= found.handling.p50 <= end_of_interval(handled)
     assert found.as_dict()["delivery"]["samples"] == 1
 
 
@@ -213,14 +220,15 @@ def test_asyncio_measures_as_threads_do_also_what_is_acknowledged_at_once(client
             AsyncClient(valkey.url, instance=client.instance) as other,
             await other.subscribe("work") as work,
         ):
-            message = await work.get("30s")
+            message, began = await work.get("30s"), time.monotonic()
             await asyncio.sleep(0.2)  # that long it is handled
             await message.ack(wait=True)
+            return time.monotonic() - began
 
-    asyncio.run(consume())
+    handled = asyncio.run(consume())
     found = client.admin.queue_latencies("work")
     assert (found.delivery.samples, found.handling.samples) == (1, 1)
-    assert 0.1 <= found.handling.p50 <= 0.25
+    assert 0.1 <= found.handling.p50 <= end_of_interval(handled)
 
     async def ask():
         async with AsyncClient(valkey.url, instance=client.instance) as other:

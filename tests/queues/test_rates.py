@@ -129,6 +129,7 @@ def test_what_is_no_rate_is_refused(value):
         ({"group_rate": "1/s"}, "group_rate: the queue has no groups; allowed: with group_by, or group_concurrency"),
         ({"rate": "1/s", "rate_burst": 0}, "rate_burst: 0 is no burst; allowed: a whole number from 1 to 1000000"),
         ({"rate": "1/s", "rate_burst": 1_000_001}, "is no burst"),
+        ({"rate": "1/s", "rate_burst": -1}, "rate_burst: -1 is no burst; allowed: a whole number from 1 to 1000000"),
         ({"rate": "fast"}, "rate: 'fast' is not a rate"),
     ],
 )
