@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.base.histogram import Histogram
+    from ampsq.protocol.calls.queue_latencies import LatencyBucket
 
 __all__ = ["LatencyPercentiles", "QueueLatencies", "percentiles_of", "read_latencies"]
 
@@ -71,6 +72,11 @@ class QueueLatencies:
         return percentiles_of(self._whole.handling)
 
     @classmethod
+    def of(cls, queue: str, over: str, buckets: Sequence[LatencyBucket]) -> QueueLatencies:
+        """Return those of a queue over a range, of its buckets of time."""
+        return cls(queue, over, Latencies.merged(bucket.latencies for bucket in buckets))
+
+    @classmethod
     def merged(cls, parts: Sequence[QueueLatencies]) -> QueueLatencies:
         """Return those of a queue of all partitions, of those of each."""
         return cls(parts[0].queue, parts[0].over, Latencies.merged(part._whole for part in parts))  # noqa: SLF001  (its own)
@@ -93,4 +99,4 @@ async def read_latencies(instance: str, queue: str, over: str) -> QueueLatencies
     if not found:
         # Refuses what is no queue.
         await stats_calls.stats(queue)
-    return QueueLatencies(queue, over, Latencies.merged(bucket.latencies for bucket in found))
+    return QueueLatencies.of(queue, over, found)

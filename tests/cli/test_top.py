@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from ampsq import Destination, Queue, Topic
-from ampsq.cli.top_view import TopView, screen, tables
+from ampsq.cli.top_view import TopView
 from ampsq.operations.survey import Surveyor
 from ampsq.protocol.request import Call, Collect, Post
 
@@ -80,7 +80,7 @@ def test_a_narrow_screen_does_without_some_columns_and_cuts_no_head_of_the_other
 
     def heads(width):
         drawn = Console(file=io.StringIO(), width=width)
-        drawn.print(screen(view, "top", width, 20))
+        drawn.print(view.screen("top", width, 20))
         return drawn.file.getvalue().splitlines()[2].split()
 
     assert heads(80) == ["queue", "ready", "leased", "delayed", "in/s", "out/s", "oldest", "subs"]
@@ -103,7 +103,7 @@ def test_rates_are_those_between_two_surveys(defined):
     with defined.client() as client, client._store.pipeline() as channel:
         surveyor = Surveyor(client.instance)
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
-        assert tables(view)["queues"][0]["in_per_second"] is None
+        assert view.tables()["queues"][0]["in_per_second"] is None
         for number in range(10):
             client.publish("orders", number)
         client.ack("work", filter="/id IS NULL")
@@ -111,7 +111,7 @@ def test_rates_are_those_between_two_surveys(defined):
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
 
     seconds = (view.now.at - view.before.at) / 1000
-    first = tables(view)["queues"][0]
+    first = view.tables()["queues"][0]
     assert first["queue"] == "work"
     assert (first["in_per_second"], first["out_per_second"]) == (round(10 / seconds, 1),) * 2
 
