@@ -113,9 +113,7 @@ class QueueView:
             f"{name} {'-' if number is None else f'{number:,}'}" for name, number in (*a_second, *counts, *letters)
         ]
         parts.insert(3, f"oldest {cell('oldest', _oldest(survey))}")
-        # What belongs together stays together: a no-break space is none at which a line is broken.
-        joined = _GAP.join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
-        texts = [joined, f"delivery  {_percentiles(survey.latencies.delivery)}"]
+        texts = [_together(parts), f"delivery  {_percentiles(survey.latencies.delivery)}"]
         texts += [
             f"handling  {_percentiles(survey.latencies.handling)}",
             f"next      {printable(survey.next.sentence)}",
@@ -172,9 +170,14 @@ def _state(each: Subscriber) -> str:
 
 def _percentiles(took: LatencyPercentiles) -> str:
     if not took.samples:
-        return "nothing measured in the last 15 minutes"
-    parts = (f"{name} {duration_text(getattr(took, name))}" for name in ("p50", "p95", "p99"))
-    return f"{'   '.join(parts)}   ({took.samples:,} measured in the last 15 minutes)"
+        return "nothing measured in the last 15m"
+    parts = [f"{name} {duration_text(getattr(took, name))}" for name in ("p50", "p95", "p99")]
+    return _together([*parts, f"({took.samples:,} measured in the last 15m)"])
+
+
+def _together(parts: Sequence[str]) -> str:
+    """Join texts of which none is to be broken: a no-break space is none at which a line is."""
+    return _GAP.join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 
 def _shared(room: int, wanted: Mapping[str, int]) -> dict[str, int]:

@@ -226,7 +226,8 @@ def progress(reports: Sequence[SurveyedReport], now: int) -> list[list[Cell]]:
     return [
         [each.queue, each.topic, each.id, each.report.done, each.report.text,
          round(max(now - each.report.at, 0) / 1000, 3)]
-        for each in sorted(reports, key=lambda each: -each.report.at)
+        # Of those of one millisecond, the server gives the later one behind the earlier one.
+        for each in sorted(reports, key=lambda each: each.report.at)[::-1]
     ]  # fmt: skip
 
 
