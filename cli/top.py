@@ -64,7 +64,7 @@ _RETRY_TIMEOUT: Final = 2.0
 
 
 class _View(Protocol):
-    """What is shown live: an instance, or a queue of it."""
+    """A view that is shown live: of an instance, or of a queue of it."""
 
     @property
     def heading(self) -> str: ...

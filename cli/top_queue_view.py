@@ -54,7 +54,7 @@ class QueueView:
 
     @property
     def heading(self) -> str:
-        """What is shown."""
+        """Name of the queue, for the first line."""
         return f"queue {self._queue}"
 
     @property

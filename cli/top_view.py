@@ -128,7 +128,7 @@ class TopView:
 
     @property
     def heading(self) -> str:
-        """What is shown, and in which order."""
+        """Number of queues and subscriptions, and their order, for the first line."""
         survey = self.now
         counts = f"{len(survey.queues):,} queues, {survey.number:,} subscriptions" if survey is not None else ""
         return f"{counts}  by {self.sort}"

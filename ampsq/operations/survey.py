@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import AmpsqError
-from ampsq.operations.latencies import QueueLatencies
+from ampsq.operations.latencies import join_buckets
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
@@ -33,6 +33,7 @@ from ampsq.replication.report import read_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ampsq.operations.latencies import QueueLatencies
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.protocol.calls.queue_stats import QueueCounts
@@ -201,7 +202,7 @@ class Surveyor:
             return (
                 [await _reply(pipeline, each) for each in ages],
                 [await _reply(pipeline, each) for each in facts],
-                {name: QueueLatencies.of(name, OVER, await _reply(pipeline, each)) for name, each in took},
+                {name: join_buckets(name, OVER, await _reply(pipeline, each)) for name, each in took},
                 [
                     SurveyedReport(name, *parse_ref(ref), read_report(report))
                     for name, each in told
