@@ -9,7 +9,6 @@ import click
 from ampsq.base.formatting import fact_text, time_text
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import json_text, table
-from ampsq.definitions.definition import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +51,8 @@ def history(settings: CommandSettings, bookmark: str) -> None:
 
 def _meant(bookmark: Bookmark, topics: Mapping[str, TopicState]) -> str:
     """Say what there is instead."""
+    from ampsq.definitions.definition import nearest
+
     if bookmark.topic not in topics:
         return f"; topic {bookmark.topic!r}: {nearest(bookmark.topic, topics, 'topic')}" if topics else ""
     first, last = topics[bookmark.topic].first, topics[bookmark.topic].last

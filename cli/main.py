@@ -83,6 +83,9 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     130: "interrupted by Ctrl-C",
     143: "ended by SIGTERM",
 }
+#: Commands whose processes run code of others, which may measure with OpenTelemetry.
+_RUN_OTHERS_CODE: Final = frozenset(("worker", "demo", "bench"))
+_TELEMETRY: Final = "opentelemetry"
 #: New objects after which Python looks for garbage; by default it does so after 700.
 _COLLECTS_AFTER: Final = 100_000
 _EPILOG = """\b
@@ -115,6 +118,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name not in _RUN_OTHERS_CODE:
+            _leave_out_telemetry()
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"ampsq.cli.{name}"), name)
         return fit_help(command)
@@ -154,6 +159,16 @@ class _Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         return result
+
+
+def _leave_out_telemetry() -> None:
+    """Let redis-py, which is not imported yet, find no OpenTelemetry: it would be imported with it, and never used.
+
+    Where it is installed, that takes a quarter of the start of a command.
+    """
+    if not {"redis", _TELEMETRY} & sys.modules.keys():
+        # What is None there cannot be imported: https://docs.python.org/3/reference/import.html#the-module-cache
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # as Python has it
 
 
 def _is_unread() -> bool:

@@ -11,7 +11,6 @@ from ampsq.cli.formatting import element_text
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
-from ampsq.definitions.definition import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,6 +79,8 @@ def _missing_topic(name: str, found: Iterable[str], queues: Mapping[str, Queue])
         return f"{name!r} is a queue over {queues[name].underlying_topic!r}; ampsq queues {name} shows it"
     if not found:
         return f"{name!r} is no topic; there is no topic yet"
+    from ampsq.definitions.definition import nearest
+
     return f"topic {name!r}: {nearest(name, found, 'topic')}"
 
 

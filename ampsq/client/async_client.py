@@ -72,11 +72,12 @@ class AsyncClient:
     ) -> None:
         from ampsq.client.async_connection import AsyncClientConnection
         from ampsq.client.instance_connection import ConnectionOptions
-        from ampsq.publishing.guarantee_options import ELSEWHERE
         from ampsq.server.location import ServerLocation
         from ampsq.transport.connection_state import AsyncListeners
 
         if unknown:
+            from ampsq.publishing.guarantee_options import ELSEWHERE
+
             raise unknown_argument(
                 "AsyncClient", unknown, ("url", *(AsyncClient.__init__.__kwdefaults__ or ())), ELSEWHERE
             )

@@ -102,11 +102,12 @@ class Client:
     ) -> None:
         from ampsq.client.connection import ClientConnection
         from ampsq.client.instance_connection import ConnectionOptions
-        from ampsq.publishing.guarantee_options import ELSEWHERE
         from ampsq.server.location import ServerLocation
         from ampsq.transport.connection_state import Listeners
 
         if unknown:
+            from ampsq.publishing.guarantee_options import ELSEWHERE
+
             raise unknown_argument("Client", unknown, ("url", *(Client.__init__.__kwdefaults__ or ())), ELSEWHERE)
         refuse_partitions(type(self).__name__, url, partitions)
         options = ConnectionOptions.parse(

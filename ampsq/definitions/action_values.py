@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.values import Interval, parse_count, parse_name, shown
-from ampsq.definitions.elements import misread
+from ampsq.definitions.elements import is_stored, misread
 from ampsq.definitions.schedule import parse_cron, parse_schedule, parse_time_zone
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def _expression(value: object) -> str:
 
 
 def _parse(text: str) -> None:
+    if is_stored():
+        return
     from ampsq.expressions import parse  # noqa: PLC0415  (late: importing the parser takes longer than the rest)
 
     try:

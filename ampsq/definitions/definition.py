@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import NAME_ALLOWED, parse_name, shown
+from ampsq.definitions.elements import reading_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -140,7 +141,7 @@ class Definition(CheckedModel):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote. Its expressions were parsed when it was made, and are not parsed again.
 
         Raises:
             DefinitionError: the text is not a JSON object, or its elements do not make a definition.
@@ -230,7 +231,8 @@ def _read(kind: type[_Kind], text: str | bytes) -> _Kind:
         raise DefinitionError(f"{kind.__name__}: {shown(text)} is not JSON: {reason}") from None
     if not isinstance(elements, dict):
         raise DefinitionError(f"{kind.__name__}: {shown(text)} is not a JSON object of elements")
-    return kind._stored(elements)  # noqa: SLF001  (this is its class method's)
+    with reading_stored():
+        return kind._stored(elements)  # noqa: SLF001  (this is its class method's)
 
 
 def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +16,7 @@ from ampsq.base.message_types import SEPARATOR, SMALL_BODY
 from ampsq.base.values import Interval, Rate, parse_count, parse_size, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
 __all__ = [
@@ -41,8 +43,13 @@ __all__ = [
     "RecoveryPoint",
     "RingSize",
     "TopicOrPattern",
+    "is_stored",
     "misread",
+    "reading_stored",
 ]
+
+#: Whether what is made was stored before: its expressions were parsed then.
+_IS_STORED: ContextVar[bool] = ContextVar("is_stored", default=False)
 
 MIN_LEASE_PERIOD = Interval(100)
 """The shortest lease, 100ms: lapsed leases are looked for no more often than that."""
@@ -189,11 +196,26 @@ def _field_separator(value: object) -> str:
     return text
 
 
+def is_stored() -> bool:
+    """Return whether what is made now was stored before, so that its expressions were parsed already."""
+    return _IS_STORED.get()
+
+
+@contextlib.contextmanager
+def reading_stored() -> Iterator[None]:
+    """Take the expressions of what is made meanwhile as they are: they were parsed before they were stored.
+
+    The parser takes longer to import, and to be built, than all else that a definition needs.
+    """
+    token = _IS_STORED.set(True)
+    try:
+        yield
+    finally:
+        _IS_STORED.reset(token)
+
+
 def _expression(value: object, purpose: Literal["filter", "priority", "barrier", "group", "weight"]) -> str:
     """Return the text of an expression that may stand there, as it was given."""
-    # Late, since most definitions have no expression, and importing the parser takes longer than the rest.
-    from ampsq.expressions import parse  # noqa: PLC0415
-
     if not isinstance(value, str):
         raise DefinitionError(
             f"{shown(value)} is not a text; allowed: an expression over the body, as in {shown(_EXAMPLES[purpose])}"
@@ -202,6 +224,10 @@ def _expression(value: object, purpose: Literal["filter", "priority", "barrier",
         raise DefinitionError(
             f"{shown(value)} is empty; allowed: an expression, as in {shown(_EXAMPLES[purpose])}, or leave it out"
         )
+    if is_stored():
+        return value
+    from ampsq.expressions import parse  # noqa: PLC0415
+
     try:
         parse(value, purpose)
     except ExpressionError as fault:
@@ -210,11 +236,13 @@ def _expression(value: object, purpose: Literal["filter", "priority", "barrier",
 
 
 def _identifiers(value: object) -> tuple[str, ...]:
-    from ampsq.expressions import parse  # noqa: PLC0415
-
     items = (value,) if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
         raise DefinitionError(f"{shown(value)}: allowed is a list of identifiers, as in ['/id']")
+    if is_stored():
+        return tuple(items)
+    from ampsq.expressions import parse  # noqa: PLC0415
+
     for item in items:
         if not isinstance(item, str) or not item.strip():
             raise DefinitionError(f"{shown(item)} is no identifier; allowed: a list of identifiers, as in ['/id']")

@@ -11,7 +11,7 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
 from ampsq.base.values import Interval, parse_size, shown
 from ampsq.definitions.definition import Definition, Fault, Name
-from ampsq.definitions.elements import (  # noqa: TC001  (pydantic reads them)
+from ampsq.definitions.elements import (
     Delay,
     ExpressionLimit,
     FieldSeparator,
@@ -19,6 +19,7 @@ from ampsq.definitions.elements import (  # noqa: TC001  (pydantic reads them)
     Identifiers,
     Life,
     PositiveCount,
+    reading_stored,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class Topic(Definition):
     @classmethod
     def stored(cls, name: str, text: str) -> Self:
         """Read what the catalog has of a topic; of one that was only used, that is nothing but the name."""
-        return cls(**{**json.loads(text), "name": name})
+        with reading_stored():
+            return cls(**{**json.loads(text), "name": name})
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.values import is_name, parse_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.definitions.definition import Definition, Fault
-from ampsq.definitions.elements import Filter, misread
+from ampsq.definitions.elements import Filter, is_stored, misread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -128,6 +128,8 @@ class View(Definition):
         projection, grouping = _texts(given.get("projection", ())), _texts(given.get("grouping", ()))
         if projection is not None and not projection:
             yield Fault("projection", f"missing; allowed: {_PROJECTION_ALLOWED}")
+        if is_stored():
+            return
         groups = [_identifier(text) for text in grouping or ()]
         yield from _grouping_faults(grouping or [], groups)
         # What a row may use cannot be told while the grouping is wrong.

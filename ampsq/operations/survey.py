@@ -28,7 +28,6 @@ from ampsq.protocol.reads.subscribers import (
 )
 from ampsq.protocol.request import Collect, Post
 from ampsq.queues.returns import read_report
-from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -150,7 +149,7 @@ class Surveyor:
         wanted = [name for name in chosen(queues) if name in queues]
         delivered = [queues[name] for name in wanted if queues[name].delivered]
         ages, found, latencies, reports = await self._read_more(pipeline, at, wanted, delivered, names)
-        links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
+        links = (await _read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
         # One that is None ended between the two round trips.
@@ -209,6 +208,13 @@ class Surveyor:
                     for ref, report in (await _reply(pipeline, each)).items()
                 ],
             )
+
+
+async def _read_links(instance: str, catalog: Catalog) -> Sequence[LinkStatus]:
+    # Late: few instances have links, and reading them takes long to import.
+    from ampsq.replication.report import read_links  # noqa: PLC0415
+
+    return await read_links(instance, catalog)
 
 
 @contextlib.contextmanager
