@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.cli.listing import output_options, print_records
+from ampsq.cli.names import names
 from ampsq.cli.output import note
 
 if TYPE_CHECKING:
@@ -41,7 +42,14 @@ Examples:
     metavar="FILE",
     help="Its first line is the password, of which only the SHA-256 is printed; - is standard input.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of a publisher: record in this one; repeat.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=names("topics"),
+    help="Of a publisher: record in this one; repeat.",
+)
 @click.option("--gateway", is_flag=True, help="Of a coordinator: it serves a gateway too.")
 @click.option("--file", "as_file", is_flag=True, help="A line of an ACL file instead of a command.")
 @output_options(_COLUMNS)

@@ -9,7 +9,7 @@ import click
 
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.listing import listing_options, print_records
-from ampsq.cli.names import names
+from ampsq.cli.names import failed_events, names
 from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
@@ -147,7 +147,15 @@ Examples:
 """
 )
 @click.argument("name", shell_complete=names("actions"))
-@click.option("--event", "events", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
+@click.option(
+    "--event",
+    "events",
+    type=int,
+    multiple=True,
+    metavar="N",
+    shell_complete=failed_events(),
+    help="Only this one; may be repeated.",
+)
 @click.option("--all", "everything", is_flag=True, help="All that failed: the default.")
 @connection_options
 def retry(settings: CommandSettings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
@@ -169,7 +177,15 @@ Examples:
 """
 )
 @click.argument("name", shell_complete=names("actions"))
-@click.option("--event", "events", type=int, multiple=True, metavar="N", help="This one; may be repeated.")
+@click.option(
+    "--event",
+    "events",
+    type=int,
+    multiple=True,
+    metavar="N",
+    shell_complete=failed_events(),
+    help="This one; may be repeated.",
+)
 @click.option("--all", "everything", is_flag=True, help="All that failed.")
 @bulk
 @connection_options

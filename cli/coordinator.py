@@ -11,6 +11,7 @@ import click
 
 from ampsq.cli.console_options import Served, serving
 from ampsq.cli.gateway import Gated, gated
+from ampsq.cli.names import names
 from ampsq.cli.options import log_format, log_to_stderr, on_stop
 from ampsq.cli.output import json_line
 
@@ -40,6 +41,7 @@ Examples:
     "instances",
     metavar="NAME",
     multiple=True,
+    shell_complete=names("instances"),
     help="An instance to care for; may be repeated. Default AMPSQ_INSTANCE, else all of the server's.",
 )
 @click.option("--json", is_flag=True, help="Print one line of JSON when it starts.")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ampsq.base.formatting import span_text, time_text
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.listing import listing_options, print_records
-from ampsq.cli.names import names
+from ampsq.cli.names import names, words
 from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.redrive_progress import redrive_watched, tell_result
@@ -40,14 +40,21 @@ _COLUMNS = (
     "bookmark", "queue", "topic", "original", "reasons", "consumer_reason", "deliveries", "cancels", "history", "age",
     "group", "headers", "data",
 )  # fmt: skip
+#: Those for which messages are given up, `ampsq.definitions.action_values.Reason`, against which a test holds them.
+REASONS: Final = ("max_deliveries", "max_cancels", "forced_expire", "time_limit")
 _FILTERS = "--filter, --source or --reason"
 
 
 def _choosing(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that choose letters."""
     for option in (
-        click.option("--reason", metavar="R", help="Only letters given up for reason R, as in max_cancels."),
-        click.option("--source", metavar="QUEUE", help="Only letters of QUEUE."),
+        click.option(
+            "--reason",
+            metavar="R",
+            shell_complete=words(*REASONS),
+            help="Only letters given up for reason R, as in max_cancels.",
+        ),
+        click.option("--source", metavar="QUEUE", shell_complete=names("queues"), help="Only letters of QUEUE."),
         click.option("--filter", "text", metavar="EXPR", help="Only letters that match, as in '/message/price > 10'."),
     ):
         function = option(function)
@@ -164,7 +171,7 @@ Exit codes: 0 all were put back; 1 some could not be; 3 not confirmed; 130 stopp
 """
 )
 @_naming_or_choosing
-@click.option("--to", metavar="QUEUE", help="Put all of them into QUEUE instead.")
+@click.option("--to", metavar="QUEUE", shell_complete=names("queues"), help="Put all of them into QUEUE instead.")
 @click.option("--rate", metavar="RATE", help="At most so many, evenly: 100/s, 30/m, 500/h.")
 @bulk
 @connection_options
@@ -220,7 +227,7 @@ Examples:
 @click.argument("bookmark")
 @click.option("--data", metavar="JSON", help="The new body; default: edit the old one with $EDITOR.")
 @click.option("--text", is_flag=True, help="The new body is any text, not JSON.")
-@click.option("--to", metavar="QUEUE", help="Put it into QUEUE instead.")
+@click.option("--to", metavar="QUEUE", shell_complete=names("queues"), help="Put it into QUEUE instead.")
 @connection_options
 def edit(settings: CommandSettings, queue: str, bookmark: str, data: str | None, to: str | None, *, text: bool) -> None:
     """Change the body of one message and put it back. The letter is settled in the same step.

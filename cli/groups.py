@@ -9,7 +9,7 @@ import click
 
 from ampsq.base.formatting import count_text, printable, span_text
 from ampsq.cli.listing import listing_options, print_records
-from ampsq.cli.names import names
+from ampsq.cli.names import group_names, names
 from ampsq.cli.output import note, table
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ _COLUMNS = ("group", "leased", "waiting", "failed", "stopped", "oldest", "weight
 @click.command(epilog=_EPILOG)
 @click.argument("queue", shell_complete=names("queues"))
 @click.option("--top", type=click.IntRange(1, 500), default=20, show_default=True, help="How many groups are shown.")
-@click.option("--release", metavar="GROUP", help="End what a failed message, or a dead letter, does to this group.")
+@click.option(
+    "--release",
+    metavar="GROUP",
+    shell_complete=group_names(),
+    help="End what a failed message, or a dead letter, does to this group.",
+)
 @listing_options(_COLUMNS)
 def groups(settings: CommandSettings, queue: str, top: int, release: str | None) -> None:
     """Show the groups of a queue, or let one go on.

@@ -18,7 +18,7 @@ import click
 
 from ampsq.base.errors import AmpsqError, NotPersisted
 from ampsq.base.values import shown
-from ampsq.cli.names import names
+from ampsq.cli.names import names, words
 from ampsq.cli.options import FILE, INTERVAL, CommandSettings, connection_options
 from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line, note
@@ -78,13 +78,19 @@ _GZIP: Final = b"\x1f\x8b"
 @click.option("--delay", type=INTERVAL, metavar="INTERVAL", help="How long until it is delivered; default at once.")
 @click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
 @click.option("--group", metavar="GROUP", help="The group in queues with groups; default what their group_by gives.")
-@click.option("--publisher", metavar="NAME", help="Number the messages under this name: recorded once each.")
+@click.option(
+    "--publisher",
+    metavar="NAME",
+    shell_complete=names("publishers"),
+    help="Number the messages under this name: recorded once each.",
+)
 @click.option(
     "--store", type=FILE, metavar="FILE", help="Keep messages here until they are persisted, and send them again."
 )
 @click.option(
     "--persisted",
     metavar="LEVEL",
+    shell_complete=words("memory", "fsync", "replicas="),
     default="memory",
     help="With --store: memory (default), fsync or replicas=N of the server.",
 )

@@ -10,6 +10,7 @@ import click
 
 from ampsq.cli.names import names
 from ampsq.cli.options import (
+    FILE,
     INTERVAL,
     NUMBER,
     CommandSettings,
@@ -83,7 +84,9 @@ class _Options(TypedDict):
     help="What to do when the start was trimmed. Default: now.",
 )
 @click.option("--sub-id", metavar="NAME", help="A durable subscription; goes on where it was.")
-@click.option("--store", metavar="FILE", help="With --sub-id: where its place is kept; default on the server.")
+@click.option(
+    "--store", type=FILE, metavar="FILE", help="With --sub-id: where its place is kept; default on the server."
+)
 @click.option("--no-ack", is_flag=True, help="With --sub-id: leave its place as it is.")
 @click.option("--fully-durable", is_flag=True, default=None, help="Only messages that are on disk.")
 @click.option("--conflation", metavar="S", help="The latest of each key, each 1s; auto: when asked.")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
+from observing import eventually
 
+from ampsq import Action, Destination, Do, Queue, Topic, View
+from ampsq.cli.dead_letters import REASONS
 from ampsq.cli.main import COMMANDS, program
 from ampsq.cli.reference import commands, reference
+from ampsq.definitions.action_values import Reason
 from ampsq.transport.instances import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,3 +115,98 @@ def test_without_a_server_names_are_not_completed_and_none_is_started(alone):
     assert completed(alone, "ampsq", "queues", "") == set()
     assert not (alone.folder / ".ampsq").exists()
     assert completed(alone, "ampsq", "--url", "redis://localhost:1", "queues", "") == set()
+
+
+#: Parameters that name nothing that an instance or a folder has, by what stands for them in the help; what they are.
+FREE = {
+    "EXPR": "an expression", "REGEX": "a pattern", "JSON": "a body", "[JSON | -]": "a body", "TEXT": "words",
+    "BOOKMARK": "one message of any number", "[BOOKMARK]": "the same", "[BOOKMARK]...": "the same",
+    "PLACE": "a position in a log",
+    "KEY": "one record of any number", "ID": "a field of a body", "N": "a number", "RATE": "a rate", "R": "a rate",
+    "S": "a length of time", "INTERVAL": "a length of time", "TIME": "a time", "WHEN": "a time",
+    "NAME=VALUE": "a header", "HOST:PORT": "an address", "URL": "an address", "PREFIX": "an address",
+    "NUMBER,...": "numbers",
+    "MODULE:FUNCTION|MODULE:APP": "code, which completing would have to import",
+}  # fmt: skip
+#: The same of single parameters, by command and option.
+FREE_HERE = {
+    "publish --group": "any name makes a group",
+    "subscribe-topic --sub-id": "any name makes a durable subscription, and no list of them is kept",
+    "acl --user": "a user of the server, whom no role may list",
+    "up --console-host": "a host name", "coordinator --console-host": "a host name",
+    "coordinator --gateway-host": "a host name", "gateway --host": "a host name",
+}  # fmt: skip
+
+
+def uncompleted():
+    """Parameters that neither complete nor are free, each with its command."""
+    context = click.Context(program)
+    for path, command in ALL.items():
+        for each in command.params:
+            where = f"{path} {each.opts[0] if isinstance(each, click.Option) else each.name}"
+            is_word = isinstance(each.type, click.Choice | click.Path | click.File) or getattr(each, "is_flag", False)
+            is_number = isinstance(each.type, click.types.IntParamType) or "interval" in each.type.name
+            # A parameter's own completion takes the place of its type's.
+            has_own = each._custom_shell_complete is not None
+            is_free = (each.metavar or each.make_metavar(context)) in FREE or where in FREE_HERE
+            if not (has_own or is_word or is_number or is_free):
+                yield where
+
+
+def test_every_parameter_that_names_something_is_completed():
+    assert list(uncompleted()) == []
+
+
+def test_what_is_free_is_named_by_a_parameter():
+    context = click.Context(program)
+    shown = {each.metavar or each.make_metavar(context) for command in ALL.values() for each in command.params}
+    assert set(FREE) <= shown
+    named = {f"{path} {each.opts[0]}" for path, command in ALL.items() for each in command.params}
+    assert set(FREE_HERE) <= named
+
+
+def test_reasons_of_dead_letters_are_those_of_actions():
+    assert get_args(Reason) == REASONS
+
+
+def test_names_of_every_kind_are_completed(defined_process):
+    # Given something of each kind
+    with defined_process.client() as client:
+        client.apply(
+            Topic(name="records", key=["/id"]),
+            View(name="totals", underlying_topic="orders", projection=["COUNT(/id) AS /n"], grouping=["/s"]),
+            Queue(name="tenants", underlying_topic="in", group_by="/g"),
+            Destination(name="far", addresses=["redis://far.example.com"], sync_type="async", topics=["orders"]),
+            Action(name="copy", on={"publish": "orders"}, do=Do.publish(topic="records", data="{{AMPS_DATA}}")),
+        )
+        client.publish_many("in", [{"g": "alice"}, {"g": "bob"}])
+        client.publish("orders", "no object")
+        with client.publisher("till") as publisher, client.subscribe("tenants") as held:
+            publisher.publish("orders", 1)
+            publisher.flush(timeout="30s")
+            assert held.get(timeout="30s") is not None
+            coordinator = defined_process.start("coordinator", "--instance", client.instance)
+            eventually(lambda: len(client.admin.failed_events("copy")) == 2, within=30)
+            # What is being tried again is not listed.
+            defined_process.end(coordinator)
+
+            # When words are completed, then they are what is there
+            def of(*words):
+                return completed(defined_process, "ampsq", *words, "")
+
+            queues, instance = {"other", "work", "tenants"}, client.instance
+            assert of("top") == of("check") == of("explain") == of("subscribe") == of("ack") == queues
+            assert of("dead-letters", "list", "work", "--source") == of("worker", "m:f", "--queue") == queues
+            assert of("dead-letters", "redrive", "work", "--to") == queues
+            topics = {"dead", "in", "orders", "other", "records", "totals"}
+            assert of("topics") == of("acl", "publisher", "--topic") == topics
+            assert of("views") == {"totals"}
+            assert of("tail") == of("sow") == {*queues, *topics}
+            assert of("actions", "failed") == {"copy", "dead-letter-work"}
+            assert of("actions", "retry", "copy", "--event") == {"1", "2"}
+            assert of("replication", "downgrade") == {"far"}
+            assert {"till"} <= of("publish", "orders", "--publisher")
+            assert "alice" in of("groups", "tenants", "--release")
+            assert {instance} <= of("coordinator", "--instance")
+            assert of("dead-letters", "drop", "work", "--reason") == set(REASONS)
+            assert "fsync" in of("publish", "orders", "--persisted")
