@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Never
 
 from ampsq.base.addresses import join_addresses
@@ -21,6 +22,7 @@ from ampsq.base.errors import (
 )
 from ampsq.base.partitions import Partition, asked_partitions, check_key_function, partitions_of
 from ampsq.base.suggestions import misplaced
+from ampsq.base.values import shown
 from ampsq.catalog.apply import RACES
 from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.admin import Admin
@@ -31,12 +33,15 @@ from ampsq.client.partition_rules import (
     not_merged,
     only_for_one,
     refuse_the_rest,
+    reporting,
 )
 from ampsq.client.partitioned_admin import PartitionedAdmin
+from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of
 from ampsq.client.partitioned_subscription import PartitionedSubscription
 from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
+from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
 from ampsq.publishing.topic_key import UNSAID, read_topic_key
 from ampsq.queues.handlers import check_handler
@@ -51,6 +56,9 @@ if TYPE_CHECKING:
     from ampsq.client.publisher import Publisher
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.publishing.topic_key import TopicKey
     from ampsq.queues.subscription import Message, Subscription
     from ampsq.transport.connection_state import ConnectionEvent
@@ -252,13 +260,7 @@ class PartitionedClient(Client):
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        text: bytes | None = None
-        if key is None:
-            topic_key = self._topic_key(topic)
-            if topic_key.paths:
-                data = topic_key.type.encode(body := data)
-                text = topic_key.text(body, data)
-        number = self._choice.of(key, text, group, deduplication_id)
+        number, data = self._choose(topic, data, key, group, deduplication_id)
         recorded = self.clients[number].publish(
             topic,
             data,
@@ -270,9 +272,54 @@ class PartitionedClient(Client):
             deduplication_id=deduplication_id,
             within=within,
         )
-        if topic not in self._topic_keys:
-            self._made[topic] = number
+        self._note_made(topic, number)
         return recorded
+
+    def _choose(
+        self, topic: str, data: Any, key: str | None, *others: str | None, sequence: int | None = None
+    ) -> tuple[int, Any]:
+        """Choose the partition of a message: by its key, else its topic's, else by other names, else in turn.
+
+        Args:
+            topic: the topic.
+            data: what is published.
+            key: of the message.
+            others: names that choose where there is no key.
+            sequence: a number that its publisher gives it.
+
+        Returns:
+            The partition, and the data, encoded where they had to be.
+
+        Raises:
+            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere.
+        """
+        names: list[str | bytes | None] = [key, *others]
+        if key is None and (topic_key := self._topic_key(topic)).paths:
+            data = topic_key.type.encode(given := data)
+            names[0] = topic_key.text(given, data)
+        if sequence is not None and all(name is None for name in names):
+            raise DefinitionError(
+                f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
+                "allowed: with key=, group= or the partition_by of its topic"
+            )
+        return self._choice.of(*names), data
+
+    def _batches(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        batch: int,
+        *,
+        key: Callable[[Any], str] | None,
+        group: str | None,
+        window: DeduplicationWindow | None = None,
+        done: str = "recorded",
+    ) -> PartitionedBatches:
+        """Begin to cut messages into batches; `PartitionedBatches.cut` does it."""
+        check_key_function(key)
+        check_batches(messages, batch)
+        topic_key = self._topic_key(topic)
+        return PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window, done=done)
 
     def _topic_key(self, topic: str) -> TopicKey:
         """Return what a topic's definition says of keys; it is asked for until the topic is there."""
@@ -314,9 +361,7 @@ class PartitionedClient(Client):
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
-        check_batches(messages, batch)
-        topic_key = self._topic_key(topic)
-        batches = PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window)
+        batches = self._batches(topic, messages, batch, key=key, group=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -333,9 +378,52 @@ class PartitionedClient(Client):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    if topic not in self._topic_keys:
-                        self._made[topic] = each.partition
+                    self._note_made(topic, each.partition)
         return batches.recorded
+
+    def _note_made(self, topic: str, number: int) -> None:
+        """Note a partition that has a topic, while none that was asked had it."""
+        if topic not in self._topic_keys:
+            self._made[topic] = number
+
+    def publisher(
+        self,
+        name: str,
+        *,
+        store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+    ) -> Publisher:
+        """Open a publisher with a name in all partitions; see `Client.publisher`.
+
+        It numbers the messages of each partition by themselves. A store keeps those of all, an equal share of its
+        bounds for each, under the name of the partition; so a program that was killed sends what is left to where it
+        belongs. `on_failed_write` and `on_persisted` are told the partition, and called one at a time.
+        """
+        guarantee = Guarantee.of(
+            store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        clients = self.clients
+        stores = guarantee.store.divided(len(clients)) if guarantee is not None else [None] * len(clients)
+        turn = threading.Lock()
+
+        def make(number: int) -> Publisher:
+            return clients[number].publisher(
+                name,
+                store=stores[number],
+                persisted=persisted,
+                ack_conflation=ack_conflation,
+                on_failed_write=reporting(number, on_failed_write, turn),
+                on_persisted=reporting(number, on_persisted, turn),
+            )
+
+        return PartitionedPublisher(name, self, make, keeps=guarantee is not None)._open()  # noqa: SLF001  (our own)
 
     # -- queues
 
@@ -403,18 +491,20 @@ class PartitionedClient(Client):
 
         Partitions do it one after the other: where one refuses, those before have done it.
         """
-        if publisher is not None:
-            raise not_merged("ack(publisher=...)")
+        publishers = parts_of(publisher, self)
         if bookmarks is None or filter is not None:
             settled = [
-                each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run)
-                for each in self.clients
+                each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run, publisher=kept)
+                for each, kept in zip(self.clients, publishers, strict=True)
             ]
             return sum(settled)
-        settled = [
-            self.clients[number].ack(queue, some, option, reason=reason, dry_run=dry_run)
-            for number, some in by_partition(self._all, bookmarks)
-        ]
+        settled = []
+        for number, some in by_partition(self._all, bookmarks):
+            kept = publishers[number]
+            number_settled = self.clients[number].ack(
+                queue, some, option, reason=reason, dry_run=dry_run, publisher=kept
+            )
+            settled.append(number_settled)
         return sum(settled)
 
     def close(self) -> None:
