@@ -5,6 +5,8 @@ This is `ampsq.client.partitioned_client`, awaited.
 
 # Made from client/partitioned_client.py by tests/house/test_twins.py --write.
 
+# Long: one class, the calls of a client one by one, each with all of its arguments.
+
 from __future__ import annotations
 
 import contextlib
@@ -29,6 +31,7 @@ from ampsq.catalog.apply import RACES
 from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.async_client import AsyncClient
+from ampsq.client.async_partition_router import AsyncPartitionRouter
 from ampsq.client.async_partitioned_admin import AsyncPartitionedAdmin
 from ampsq.client.async_partitioned_publisher import AsyncPartitionedPublisher, parts_of
 from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
@@ -40,12 +43,9 @@ from ampsq.client.partition_rules import (
     refuse_the_rest,
     reporting,
 )
-from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
-from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
-from ampsq.publishing.topic_key import UNSAID, read_topic_key
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
 from ampsq.topics.subscription_spec import refuse_arguments
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
-    from ampsq.publishing.topic_key import TopicKey
     from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
     from ampsq.transport.connection_state import ConnectionEvent
 
@@ -97,12 +96,9 @@ class AsyncPartitionedClient(AsyncClient):
             )
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
-        self._choice = PartitionChoice(len(self._all))
-        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
-        self._topic_keys: dict[str, TopicKey] = {}
-        self._made: dict[str, int] = {}
         self._subscriptions: list[AsyncPartitionedSubscription] = []
         self._clients: list[AsyncClient] = []
+        self._router = AsyncPartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = AsyncPartitionedAdmin(self, self._all, self._define)
 
     async def connect(self) -> Self:
@@ -218,7 +214,7 @@ class AsyncPartitionedClient(AsyncClient):
             except StaleDefinitions:
                 continue
             await self._carry_out(intent)
-            self._topic_keys.clear()
+            self._router.forget()
             return outcomes
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
@@ -268,7 +264,7 @@ class AsyncPartitionedClient(AsyncClient):
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        number, data = await self._choose(topic, data, key, group, deduplication_id)
+        number, data = await self._router.choose(topic, data, key, group, deduplication_id)
         recorded = await self.clients[number].publish(
             topic,
             data,
@@ -280,68 +276,8 @@ class AsyncPartitionedClient(AsyncClient):
             deduplication_id=deduplication_id,
             within=within,
         )
-        self._note_made(topic, number)
+        self._router.note_made(topic, number)
         return recorded
-
-    async def _choose(
-        self, topic: str, data: Any, key: str | None, *others: str | None, sequence: int | None = None
-    ) -> tuple[int, Any]:
-        """Choose the partition of a message: by its key, else its topic's, else by other names, else in turn.
-
-        Args:
-            topic: the topic.
-            data: what is published.
-            key: of the message.
-            others: names that choose where there is no key.
-            sequence: a number that its publisher gives it.
-
-        Returns:
-            The partition, and the data, encoded where they had to be.
-
-        Raises:
-            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere.
-        """
-        names: list[str | bytes | None] = [key, *others]
-        if key is None and (topic_key := await self._topic_key(topic)).paths:
-            data = topic_key.type.encode(given := data)
-            names[0] = topic_key.text(given, data)
-        if sequence is not None and all(name is None for name in names):
-            raise DefinitionError(
-                f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
-                "allowed: with key=, group= or the partition_by of its topic"
-            )
-        return self._choice.of(*names), data
-
-    async def _batches(
-        self,
-        topic: str,
-        messages: Iterable[Any],
-        batch: int,
-        *,
-        key: Callable[[Any], str] | None,
-        group: str | None,
-        window: DeduplicationWindow | None = None,
-        done: str = "recorded",
-    ) -> PartitionedBatches:
-        """Begin to cut messages into batches; `PartitionedBatches.cut` does it."""
-        check_key_function(key)
-        check_batches(messages, batch)
-        topic_key = await self._topic_key(topic)
-        return PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window, done=done)
-
-    async def _topic_key(self, topic: str) -> TopicKey:
-        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
-        if not isinstance(topic, str):
-            return UNSAID
-        found = self._topic_keys.get(topic)
-        # One that is made by publishing to it is in the partitions that were published to.
-        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
-            each = self.clients[number]
-            found = await each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
-            if found is not None:
-                self._topic_keys[topic] = found
-                break
-        return found or UNSAID
 
     async def publish_many(
         self,
@@ -369,7 +305,7 @@ class AsyncPartitionedClient(AsyncClient):
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
-        batches = await self._batches(topic, messages, batch, key=key, group=group, window=window)
+        batches = await self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -386,13 +322,8 @@ class AsyncPartitionedClient(AsyncClient):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    self._note_made(topic, each.partition)
+                    self._router.note_made(topic, each.partition)
         return batches.recorded
-
-    def _note_made(self, topic: str, number: int) -> None:
-        """Note a partition that has a topic, while none that was asked had it."""
-        if topic not in self._topic_keys:
-            self._made[topic] = number
 
     def publisher(
         self,
@@ -431,7 +362,7 @@ class AsyncPartitionedClient(AsyncClient):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return AsyncPartitionedPublisher(name, self, make, keeps=guarantee is not None)
+        return AsyncPartitionedPublisher(name, self._router, make, keeps=guarantee is not None)
 
     # -- queues
 
@@ -499,7 +430,7 @@ class AsyncPartitionedClient(AsyncClient):
 
         Partitions do it one after the other: where one refuses, those before have done it.
         """
-        publishers = parts_of(publisher, self)
+        publishers = parts_of(publisher, self._router)
         if bookmarks is None or filter is not None:
             settled = [
                 await each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run, publisher=kept)

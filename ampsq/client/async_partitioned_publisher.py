@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.client.async_partitioned_client import AsyncPartitionedClient
+    from ampsq.client.async_partition_router import AsyncPartitionRouter
 
 __all__ = ["AsyncPartitionedPublisher", "parts_of"]
 
@@ -35,7 +35,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
 
     Args:
         name: under which it publishes in each.
-        client: of all partitions.
+        router: chooses partitions.
         make: opens the publisher of a partition.
         keeps: whether it has a store.
     """
@@ -43,12 +43,12 @@ class AsyncPartitionedPublisher(AsyncPublisher):
     def __init__(
         self,
         name: str,
-        client: AsyncPartitionedClient,
+        router: AsyncPartitionRouter,
         make: Callable[[int], AsyncPublisher],
         *,
         keeps: bool,
     ) -> None:
-        self._name, self._client, self._make = name, client, make
+        self._name, self._router, self._make = name, router, make
         self._done = "taken" if keeps else "recorded"
         self._parts: list[AsyncPublisher] = []
         self._closed = False
@@ -60,7 +60,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         if self._parts:
             return self
         try:
-            for number in range(len(self._client.partitions)):
+            for number in range(self._router.total):
                 self._parts.append(await self._make(number))
         except BaseException:
             with contextlib.suppress(AmpsqError):
@@ -69,7 +69,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         return self
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name} of {self._client!r}>"
+        return f"<{type(self).__name__} {self._name} in {self._router.total} partitions>"
 
     if not TYPE_CHECKING:
 
@@ -93,16 +93,16 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         Raises:
             Closed: it is not open.
         """
-        if self._closed or len(self._parts) < len(self._client.partitions):
+        if self._closed or len(self._parts) < self._router.total:
             raise Closed("this publisher is not open")
         return self._parts
 
     async def __aenter__(self) -> Self:
         return await self._open()
 
-    def is_of(self, client: object) -> bool:
-        """Return whether a client has made it."""
-        return self._client is client
+    def is_of(self, router: object) -> bool:
+        """Return whether the client that has this router has made it."""
+        return self._router is router
 
     async def publish(
         self,
@@ -126,7 +126,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         if unknown:
             refuse_publish_arguments("publish", unknown, "sequence", "key")
         parts = self.parts
-        number, data = await self._client._choose(topic, data, key, group, sequence=sequence)  # noqa: SLF001  (our own)
+        number, data = await self._router.choose(topic, data, key, group, sequence=sequence)
         receipt = await parts[number].publish(
             topic,
             data,
@@ -137,7 +137,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
             group=group,
             sequence=sequence,
         )
-        self._client._note_made(topic, number)  # noqa: SLF001  (our own)
+        self._router.note_made(topic, number)
         return receipt
 
     async def publish_many(
@@ -161,7 +161,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "key")
         parts, receipts = self.parts, PartitionedReceipts[AsyncReceipt]()
-        batches = await self._client._batches(topic, messages, batch, key=key, group=group, done=self._done)  # noqa: SLF001
+        batches = await self._router.batches(topic, messages, batch, key=key, group=group, done=self._done)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -177,7 +177,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
                     )
                     receipts.add(each.places, taken)
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
-                    self._client._note_made(topic, each.partition)  # noqa: SLF001  (our own)
+                    self._router.note_made(topic, each.partition)
         return receipts
 
     async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)
@@ -215,15 +215,15 @@ class AsyncPartitionedPublisher(AsyncPublisher):
 refuse_the_rest(AsyncPartitionedPublisher, AsyncPublisher, prefix="AsyncPublisher.")
 
 
-def parts_of(publisher: AsyncPublisher | None, client: AsyncPartitionedClient) -> list[AsyncPublisher | None]:
+def parts_of(publisher: AsyncPublisher | None, router: AsyncPartitionRouter) -> list[AsyncPublisher | None]:
     """Return the publishers of the partitions, of one that is to keep acknowledgements; none where there is none.
 
     Raises:
         DefinitionError: it is none of this client's.
     """
     if publisher is None:
-        return [None] * len(client.partitions)
-    if not isinstance(publisher, AsyncPartitionedPublisher) or not publisher.is_of(client):
+        return [None] * router.total
+    if not isinstance(publisher, AsyncPartitionedPublisher) or not publisher.is_of(router):
         raise DefinitionError(
             f"publisher={shown(publisher)}: allowed is one of this client, made with client.publisher(NAME, store=...)"
         )

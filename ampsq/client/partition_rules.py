@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
@@ -44,6 +44,7 @@ SERVED: Final = 100
 _READ: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
+_Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
 def not_merged(what: str) -> DefinitionError:
@@ -150,7 +151,7 @@ def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     return sorted(letters, key=lambda letter: tuple(map(int, letter.bookmark.id.split("-"))))
 
 
-def reporting(number: int, report: Callable[[Any], object] | None, turn: Lock) -> Callable[[Any], object] | None:
+def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:
     """Return what tells a function of a partition's publisher, the partition named, and one at a time.
 
     Args:
@@ -161,7 +162,7 @@ def reporting(number: int, report: Callable[[Any], object] | None, turn: Lock) -
     if report is None:
         return None
 
-    def told(event: PersistedAck | FailedWrite) -> None:
+    def told(event: _Event) -> None:
         with turn:
             report(event._replace(partition=number))
 

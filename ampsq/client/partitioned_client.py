@@ -3,6 +3,8 @@
 `ampsq.client.async_partitioned_client` is made from this file.
 """
 
+# Long: one class, the calls of a client one by one, each with all of its arguments.
+
 from __future__ import annotations
 
 import contextlib
@@ -22,11 +24,11 @@ from ampsq.base.errors import (
 )
 from ampsq.base.partitions import Partition, asked_partitions, check_key_function, partitions_of
 from ampsq.base.suggestions import misplaced
-from ampsq.base.values import shown
 from ampsq.catalog.apply import RACES
 from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.admin import Admin
 from ampsq.client.client import Client
+from ampsq.client.partition_router import PartitionRouter
 from ampsq.client.partition_rules import (
     by_partition,
     divided,
@@ -38,12 +40,9 @@ from ampsq.client.partition_rules import (
 from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of
 from ampsq.client.partitioned_subscription import PartitionedSubscription
-from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
-from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
-from ampsq.publishing.topic_key import UNSAID, read_topic_key
 from ampsq.queues.handlers import check_handler
 from ampsq.topics.subscription_spec import refuse_arguments
 
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
-    from ampsq.publishing.topic_key import TopicKey
     from ampsq.queues.subscription import Message, Subscription
     from ampsq.transport.connection_state import ConnectionEvent
 
@@ -94,12 +92,9 @@ class PartitionedClient(Client):
             )
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
-        self._choice = PartitionChoice(len(self._all))
-        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
-        self._topic_keys: dict[str, TopicKey] = {}
-        self._made: dict[str, int] = {}
         self._subscriptions: list[PartitionedSubscription] = []
         self._clients: list[Client] = []
+        self._router = PartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = PartitionedAdmin(self, self._all, self._define)
         self._open()
 
@@ -210,7 +205,7 @@ class PartitionedClient(Client):
             except StaleDefinitions:
                 continue
             self._carry_out(intent)
-            self._topic_keys.clear()
+            self._router.forget()
             return outcomes
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
@@ -260,7 +255,7 @@ class PartitionedClient(Client):
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        number, data = self._choose(topic, data, key, group, deduplication_id)
+        number, data = self._router.choose(topic, data, key, group, deduplication_id)
         recorded = self.clients[number].publish(
             topic,
             data,
@@ -272,68 +267,8 @@ class PartitionedClient(Client):
             deduplication_id=deduplication_id,
             within=within,
         )
-        self._note_made(topic, number)
+        self._router.note_made(topic, number)
         return recorded
-
-    def _choose(
-        self, topic: str, data: Any, key: str | None, *others: str | None, sequence: int | None = None
-    ) -> tuple[int, Any]:
-        """Choose the partition of a message: by its key, else its topic's, else by other names, else in turn.
-
-        Args:
-            topic: the topic.
-            data: what is published.
-            key: of the message.
-            others: names that choose where there is no key.
-            sequence: a number that its publisher gives it.
-
-        Returns:
-            The partition, and the data, encoded where they had to be.
-
-        Raises:
-            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere.
-        """
-        names: list[str | bytes | None] = [key, *others]
-        if key is None and (topic_key := self._topic_key(topic)).paths:
-            data = topic_key.type.encode(given := data)
-            names[0] = topic_key.text(given, data)
-        if sequence is not None and all(name is None for name in names):
-            raise DefinitionError(
-                f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
-                "allowed: with key=, group= or the partition_by of its topic"
-            )
-        return self._choice.of(*names), data
-
-    def _batches(
-        self,
-        topic: str,
-        messages: Iterable[Any],
-        batch: int,
-        *,
-        key: Callable[[Any], str] | None,
-        group: str | None,
-        window: DeduplicationWindow | None = None,
-        done: str = "recorded",
-    ) -> PartitionedBatches:
-        """Begin to cut messages into batches; `PartitionedBatches.cut` does it."""
-        check_key_function(key)
-        check_batches(messages, batch)
-        topic_key = self._topic_key(topic)
-        return PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window, done=done)
-
-    def _topic_key(self, topic: str) -> TopicKey:
-        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
-        if not isinstance(topic, str):
-            return UNSAID
-        found = self._topic_keys.get(topic)
-        # One that is made by publishing to it is in the partitions that were published to.
-        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
-            each = self.clients[number]
-            found = each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
-            if found is not None:
-                self._topic_keys[topic] = found
-                break
-        return found or UNSAID
 
     def publish_many(
         self,
@@ -361,7 +296,7 @@ class PartitionedClient(Client):
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
-        batches = self._batches(topic, messages, batch, key=key, group=group, window=window)
+        batches = self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -378,13 +313,8 @@ class PartitionedClient(Client):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    self._note_made(topic, each.partition)
+                    self._router.note_made(topic, each.partition)
         return batches.recorded
-
-    def _note_made(self, topic: str, number: int) -> None:
-        """Note a partition that has a topic, while none that was asked had it."""
-        if topic not in self._topic_keys:
-            self._made[topic] = number
 
     def publisher(
         self,
@@ -423,7 +353,7 @@ class PartitionedClient(Client):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return PartitionedPublisher(name, self, make, keeps=guarantee is not None)._open()  # noqa: SLF001  (our own)
+        return PartitionedPublisher(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001
 
     # -- queues
 
@@ -491,7 +421,7 @@ class PartitionedClient(Client):
 
         Partitions do it one after the other: where one refuses, those before have done it.
         """
-        publishers = parts_of(publisher, self)
+        publishers = parts_of(publisher, self._router)
         if bookmarks is None or filter is not None:
             settled = [
                 each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run, publisher=kept)

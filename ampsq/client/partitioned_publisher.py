@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.client.partitioned_client import PartitionedClient
+    from ampsq.client.partition_router import PartitionRouter
 
 __all__ = ["PartitionedPublisher", "parts_of"]
 
@@ -33,7 +33,7 @@ class PartitionedPublisher(Publisher):
 
     Args:
         name: under which it publishes in each.
-        client: of all partitions.
+        router: chooses partitions.
         make: opens the publisher of a partition.
         keeps: whether it has a store.
     """
@@ -41,12 +41,12 @@ class PartitionedPublisher(Publisher):
     def __init__(
         self,
         name: str,
-        client: PartitionedClient,
+        router: PartitionRouter,
         make: Callable[[int], Publisher],
         *,
         keeps: bool,
     ) -> None:
-        self._name, self._client, self._make = name, client, make
+        self._name, self._router, self._make = name, router, make
         self._done = "taken" if keeps else "recorded"
         self._parts: list[Publisher] = []
         self._closed = False
@@ -58,7 +58,7 @@ class PartitionedPublisher(Publisher):
         if self._parts:
             return self
         try:
-            for number in range(len(self._client.partitions)):
+            for number in range(self._router.total):
                 self._parts.append(self._make(number))
         except BaseException:
             with contextlib.suppress(AmpsqError):
@@ -67,7 +67,7 @@ class PartitionedPublisher(Publisher):
         return self
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name} of {self._client!r}>"
+        return f"<{type(self).__name__} {self._name} in {self._router.total} partitions>"
 
     if not TYPE_CHECKING:
 
@@ -91,13 +91,13 @@ class PartitionedPublisher(Publisher):
         Raises:
             Closed: it is not open.
         """
-        if self._closed or len(self._parts) < len(self._client.partitions):
+        if self._closed or len(self._parts) < self._router.total:
             raise Closed("this publisher is not open")
         return self._parts
 
-    def is_of(self, client: object) -> bool:
-        """Return whether a client has made it."""
-        return self._client is client
+    def is_of(self, router: object) -> bool:
+        """Return whether the client that has this router has made it."""
+        return self._router is router
 
     def publish(
         self,
@@ -121,7 +121,7 @@ class PartitionedPublisher(Publisher):
         if unknown:
             refuse_publish_arguments("publish", unknown, "sequence", "key")
         parts = self.parts
-        number, data = self._client._choose(topic, data, key, group, sequence=sequence)  # noqa: SLF001  (our own)
+        number, data = self._router.choose(topic, data, key, group, sequence=sequence)
         receipt = parts[number].publish(
             topic,
             data,
@@ -132,7 +132,7 @@ class PartitionedPublisher(Publisher):
             group=group,
             sequence=sequence,
         )
-        self._client._note_made(topic, number)  # noqa: SLF001  (our own)
+        self._router.note_made(topic, number)
         return receipt
 
     def publish_many(
@@ -156,7 +156,7 @@ class PartitionedPublisher(Publisher):
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "key")
         parts, receipts = self.parts, PartitionedReceipts[Receipt]()
-        batches = self._client._batches(topic, messages, batch, key=key, group=group, done=self._done)  # noqa: SLF001
+        batches = self._router.batches(topic, messages, batch, key=key, group=group, done=self._done)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -172,7 +172,7 @@ class PartitionedPublisher(Publisher):
                     )
                     receipts.add(each.places, taken)
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
-                    self._client._note_made(topic, each.partition)  # noqa: SLF001  (our own)
+                    self._router.note_made(topic, each.partition)
         return receipts
 
     def flush(self, timeout: timedelta | float | str | None = None) -> None:
@@ -210,15 +210,15 @@ class PartitionedPublisher(Publisher):
 refuse_the_rest(PartitionedPublisher, Publisher, prefix="Publisher.")
 
 
-def parts_of(publisher: Publisher | None, client: PartitionedClient) -> list[Publisher | None]:
+def parts_of(publisher: Publisher | None, router: PartitionRouter) -> list[Publisher | None]:
     """Return the publishers of the partitions, of one that is to keep acknowledgements; none where there is none.
 
     Raises:
         DefinitionError: it is none of this client's.
     """
     if publisher is None:
-        return [None] * len(client.partitions)
-    if not isinstance(publisher, PartitionedPublisher) or not publisher.is_of(client):
+        return [None] * router.total
+    if not isinstance(publisher, PartitionedPublisher) or not publisher.is_of(router):
         raise DefinitionError(
             f"publisher={shown(publisher)}: allowed is one of this client, made with client.publisher(NAME, store=...)"
         )

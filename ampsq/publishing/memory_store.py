@@ -94,6 +94,9 @@ class PublishStore(ABC):
         self.last = self.held = self.held_bytes = 0
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {self.held:,} of {self.messages:,} messages>"
+
     def divided(self, number: int) -> Sequence[PublishStore]:
         """Return so many stores of this kind, one for each partition of an instance, which share its bounds equally.
 
