@@ -31,7 +31,7 @@ local function has_bare_points(text, decode)
   return not pcall(decode, table.concat(parts, '!'))
 end
 
-local json_decoder = {}
+local json_decoder = {} -- kept over calls
 
 -- Texts that have no control character but tabs and ends of lines, as was seen of many at once.
 local texts_without_controls = {}

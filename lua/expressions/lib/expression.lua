@@ -2,9 +2,20 @@
 -- Included as `expression()`: each function here is then a field of what it returns, and nothing else is.
 --- @include expression_tree, evaluation, arithmetic, document
 
--- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
+-- Compiled trees by their texts, and under `number` how many there are.
+local known_trees = {} -- kept over calls
+
+-- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds. Long ones are not known for
+-- long, nor are automata, which grow as texts ask for their states.
 local function compile_expression(json)
-  return {run = compile_node(cjson.decode(json)), cost = 10 + math.floor(#json / 8)}
+  local known = known_trees[json]
+  if known then return known end
+  local tree = {run = compile_node(cjson.decode(json)), cost = 10 + math.floor(#json / 8)}
+  if #json > 2000 or string.find(json, '"like"', 1, true) or string.find(json, '"REGEXP_REPLACE"', 1, true) then return tree end
+  local number = known_trees.number or 0
+  if number == 200 then known_trees, number = {}, 0 end
+  known_trees[json], known_trees.number = tree, number + 1
+  return tree
 end
 
 -- fields: as XRANGE gives them. now: ms. An entry without our body field has as document the object of its fields.
