@@ -55,7 +55,8 @@ _DIRECTIONS: Final = tuple(
     )
 )
 
-#: Ratios whose divisor is another figure of ours, which a commit changes, too; and what is divided. Raw Streams are no such divisor.
+#: Ratios whose divisor is another figure of ours, which a commit changes, too, as raw Streams are not; and what is
+#: divided.
 _OWN_FIGURES: Final = tuple(
     (re.compile(pattern), own)
     for pattern, own in (
@@ -113,8 +114,8 @@ class Verdict:
         rounds: the same, round by round.
         parent_ratio: the median of the old commit's second runs beside `old`.
         parent_rounds: the same, round by round.
-        own_ratio: of a ratio whose divisor is another figure of ours, the ratio of what is divided; None: it is no such ratio,
-            or that was not measured.
+        own_ratio: of a ratio whose divisor is another figure of ours, the ratio of what is divided; None: it is no such
+            ratio, or that was not measured.
         lowest: how low parent against parent comes.
         highest: how high parent against parent comes.
     """

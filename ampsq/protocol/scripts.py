@@ -17,8 +17,8 @@ after the includes, so that no include can read them by accident, and puts the c
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
-table of its file's functions. Making a closure costs, so a call that never comes there should not make them. As a server
-function (`ampsq.protocol.functions`) a nest is made by the first call that comes there, for all later ones.
+table of its file's functions. Making a closure costs, so a call that never comes there should not make them. As a
+server function (`ampsq.protocol.functions`) a nest is made by the first call that comes there, for all later ones.
 
 A variable ``local name = {} -- kept over calls`` of an include is what a server function need not forget: whatever it
 holds is right in every later call.
@@ -43,7 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.resources.abc import Traversable
 
-__all__ = ["ComposeError", "Script", "ScriptPieces", "compose", "compose_text", "forgetting", "names", "pieces", "script"]
+__all__ = [
+    "ComposeError",
+    "Script",
+    "ScriptPieces",
+    "compose",
+    "compose_text",
+    "forgetting",
+    "names",
+    "pieces",
+    "script",
+]
 
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
@@ -305,9 +315,7 @@ def _table(file: _File) -> _SourceLine:
     )
 
 
-def _nest(
-    name: str, file: _File, defined: _Defined, around: frozenset[str], *, are_kept: bool
-) -> list[_SourceLine]:
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str], *, are_kept: bool) -> list[_SourceLine]:
     """A file as one function that returns a table of the file's functions; where nests are kept, once made.
 
     How its variables are made anew stands in `nests` then, beside it.
@@ -317,10 +325,7 @@ def _nest(
     if are_kept:
         variables = _variables(defined, _reached_names(defined, [table], around))
         before = [f"if nests.{name} then return nests.{name} end"]
-        if variables:
-            after = ["nests[#nests + 1] = function()", *forgetting(variables), "end"]
-        else:
-            after = []
+        after = ["nests[#nests + 1] = function()", *forgetting(variables), "end"] if variables else []
         after += [table.text.replace("return ", f"nests.{name} = ", 1), f"return nests.{name}"]
     return [
         *(_SourceLine(text, table.place) for text in (f"local function {name}()", *before)),
