@@ -24,6 +24,8 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("ampsq.worker")
 #: Seconds before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds in which a wait for messages ends that was cancelled.
@@ -146,14 +148,14 @@ class HandlerTasks:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
-        slots = asyncio.Semaphore(self._rules.concurrency)
+        slots, managed = asyncio.Semaphore(self._rules.concurrency), AsyncManagedSubscription.of(subscription)
         while True:
             await slots.acquire()
             # Only now: the handler that had the slot may have been the last one.
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_STEP)
+                message = await subscription.get(_WAIT)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -165,21 +167,21 @@ class HandlerTasks:
             if message is None:
                 slots.release()
                 continue
-            task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
+            task = asyncio.create_task(self._handle(message, slots, managed), name=f"ampsq-worker-{self._rules.queue}")
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(managed.give_back())
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
 
     # -- one message
 
-    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
-        rules = self._rules
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, managed: AsyncManagedSubscription) -> None:
+        rules, was_halted = self._rules, self._rules.halted is not None
         error: BaseException | None = None
         try:
             try:
@@ -198,6 +200,9 @@ class HandlerTasks:
                 await _await_hooks(rules.hooks_behind(message, error))
             await self._settle(message, rules.settlement(message, error))
             rules.count(error)
+            if rules.halted is not None and not was_halted:
+                # Who waits for the next message is to have none.
+                await self._tell(managed.give_back())
         finally:
             slots.release()
 

@@ -68,6 +68,7 @@ __all__ = [
     "COMPILED",
     "COORDINATORS",
     "COUNTED_SINCE",
+    "END_OF_WAIT",
     "FIELDS",
     "FORMAT",
     "FORMAT_OF_GROUPS",
@@ -95,6 +96,9 @@ COORDINATORS: Final = "ampsq:coordinators"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
+#: The head of an element in an inbox that is no message: it ends a blocked read. No queue can have that name, and no
+#: other element that kind.
+END_OF_WAIT: Final = "~ 0 1 0 w ~"
 #: From when on tokens and rates count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
 COUNTED_SINCE: Final = 1_767_225_600_000
 
@@ -404,7 +408,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "unsubscribe", "nothing: its loss matters only after a lost reply",
         ),
         "inbox": Key(
-            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
+            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch, end_wait", "take, unsubscribe",
             "leases",
         ),
         "expirations": Key(
@@ -833,6 +837,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deleted": "deleted",
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",
+        "end_of_wait": END_OF_WAIT,
         "format": str(FORMAT),
         "format_of_groups": str(FORMAT_OF_GROUPS),
         "batch": BATCH,

@@ -15,8 +15,9 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import Closed, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
 from ampsq.protocol.request import Pause
@@ -45,6 +46,8 @@ _SENDING: Final = 0.001
 _PIPELINED: Final = 32
 #: A server writes a reply beyond 64 kB only after it has read the next request; below, it works ahead of us.
 _REPLY_BYTES: Final = 60_000
+#: Seconds after which the server is asked again to end a blocked read.
+_ASKED_AGAIN: Final = 0.5
 
 
 def by_queue(messages: Iterable[Parts]) -> MessagesByQueue:
@@ -278,6 +281,10 @@ class Inbox:
         self._unfinished = False
         # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
         self._is_free = False
+        # somebody else wants to change the subscription: the fetch that is under way ends soon
+        self._is_interrupted = False
+        # a blocked read is under way; and when the server was asked last to end it
+        self._is_blocked, self._asked_to_end = False, 0.0
 
     async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
@@ -285,6 +292,7 @@ class Inbox:
         While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
         one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
         """
+        self._is_interrupted = False
         if len(self._leases.acks) > BATCH:
             await self._leases.flush(waits=False)
         try:
@@ -319,9 +327,9 @@ class Inbox:
             await self._resume()
             got += await self._take(share)
         until = time.monotonic() + wait
-        while not got and self._unfinished and time.monotonic() < until:
+        while not got and self._unfinished and not self._is_interrupted and time.monotonic() < until:
             got = await self._take(share)
-        if not got and wait > 0:
+        if not got and wait > 0 and not self._is_interrupted:
             await self._wait_for_push(wait)
         if not got and not self.ahead.posted and self.duties.are_due:
             await self._do_duties()
@@ -464,12 +472,15 @@ class Inbox:
         us, seconds = self._registration, min(wait, self.duties.wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
-        self._is_free = False
+        self._is_free, self._asked_to_end = False, 0.0
+        self._is_blocked = True
         try:
             elements = await call
         except BaseException:
             self.ahead.note_unknown({})
             raise
+        finally:
+            self._is_blocked = False
         self._is_free = not (elements or call.repeated or self._unfinished)
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
@@ -480,6 +491,20 @@ class Inbox:
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             await self._resume()
             await self._take(wanted)
+
+    async def end_wait(self) -> None:
+        """Let the fetch that is under way in another thread or task end soon, a blocked read at once.
+
+        To be called again until it has ended: one that only begins may be missed, and a read that is made again on
+        another connection is to be ended again.
+        """
+        self._is_interrupted, now = True, time.monotonic()
+        if not self._is_blocked or now < self._asked_to_end + _ASKED_AGAIN:
+            return
+        self._asked_to_end = now
+        # Where the server does not answer, that read ends with its time.
+        with contextlib.suppress(AmpsqError):
+            await subscription_calls.end_wait(self._registration.id)
 
     def _only_waits(self, wait: float) -> bool:
         """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""

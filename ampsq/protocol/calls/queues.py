@@ -37,6 +37,7 @@ __all__ = [
     "wait_for_push",
 ]
 
+_END_OF_WAIT: Final = schema.END_OF_WAIT.encode()
 #: The code of a refusal that says that nothing of a run is leased in it any more.
 RUN_OVER: Final = str(schema.VALUES["run_over"])
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
@@ -224,10 +225,18 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
 
 
 def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
-    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time is over."""
+    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time or the wait is over."""
     inbox = schema.key(instance, "inbox", subscription)
     return command(
         ["BLMPOP", f"{seconds:.3f}", 1, inbox, "LEFT", "COUNT", 2 * messages],
-        lambda reply: reply[1] if reply else [],
+        lambda reply: _messages(reply[1]) if reply else [],
         blocks=seconds,
     )
+
+
+def _messages(elements: list[bytes]) -> list[bytes]:
+    """Heads and bodies without what only ended the wait."""
+    if _END_OF_WAIT not in elements:
+        return elements
+    heads = [i for i in range(0, len(elements), 2) if elements[i] != _END_OF_WAIT]
+    return [text for i in heads for text in elements[i : i + 2]]
