@@ -39,7 +39,7 @@ from ampsq.base.errors import (
 )
 from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.catalog.partitioned import Intent
-from ampsq.client.partition_rules import PartitionFailures, divided
+from ampsq.client.partition_rules import PartitionFailures, check_backlog
 from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_client import PartitionedClient
 from ampsq.tracing import TracedClient
@@ -355,20 +355,11 @@ def test_a_client_that_is_closed_closes_its_subscriptions(client, connect):
 
 @pytest.mark.parametrize(
     ("backlog", "partitions", "told"),
-    [
-        (1, 4, "it is divided over the 4 partitions.*from 4"),
-        ("9", 4, "whole number from 4"),
-        (999, 65, "at most 64 yet"),
-    ],
+    [(0, 4, "allowed is a whole number from 1"), ("9", 4, "whole number from 1"), (999, 65, "at most 64 yet")],
 )
-def test_a_backlog_that_cannot_be_divided_is_refused(backlog, partitions, told):
+def test_a_backlog_that_is_none_is_refused(backlog, partitions, told):
     with pytest.raises(DefinitionError, match=told):
-        divided(backlog, partitions)
-
-
-def test_a_backlog_is_divided_in_whole_messages():
-    assert divided(10, 4) == [3, 3, 2, 2]
-    assert sum(divided(1_000, 64)) == 1_000
+        check_backlog(backlog, partitions)
 
 
 def test_a_queue_that_is_not_there_leaves_no_subscription(client):

@@ -104,7 +104,7 @@ TWINS = [
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
-            *("client.publish(", "self.clients[each.partition].publish_many(", "client.subscribe(", "part.close("),
+            *("client.publish(", "self.clients[each.partition].publish_many(", "connection.subscribe(", "part.close("),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
         ),
         {
@@ -142,8 +142,8 @@ TWINS = [
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
-            "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
-                "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
+            "return self._subscribe(name, max_backlog, filter, on_message, renew=renew)": (
+                "return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))"
             ),
         },
     ),
