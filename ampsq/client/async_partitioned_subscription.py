@@ -89,6 +89,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message, of whichever partition; see `Subscription.get`. Cancelling it loses no message."""
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        late = 0
         while True:
             message = self._next()
             if message is not None:
@@ -108,7 +109,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 is_over = await self._go_on(until)
             finally:
                 self._lock.release()
-            if is_over:
+            # Each whose bell rings is visited once, also where nobody waits.
+            late += until is not None and time.monotonic() >= until
+            if is_over or late > len(self._parts):
                 return self._next()
 
     def _next(self) -> AsyncMessage | None:
@@ -159,6 +162,8 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 elif inbox.duties.are_due:
                     async with self._lock:
                         await store.run(inbox.do_duties())
+                    # Whether it is still known there, a visit tells.
+                    self._ring(number)
             except AmpsqError as error:
                 self._lose(number, error)
                 return

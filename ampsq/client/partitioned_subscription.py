@@ -90,6 +90,7 @@ class PartitionedSubscription(Subscription):
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message, of whichever partition; see `Subscription.get`."""
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        late = 0
         while True:
             message = self._next()
             if message is not None:
@@ -107,7 +108,9 @@ class PartitionedSubscription(Subscription):
                 is_over = self._go_on(until)
             finally:
                 self._lock.release()
-            if is_over:
+            # Each whose bell rings is visited once, also where nobody waits.
+            late += until is not None and time.monotonic() >= until
+            if is_over or late > len(self._parts):
                 return self._next()
 
     def _next(self) -> Message | None:
@@ -154,10 +157,15 @@ class PartitionedSubscription(Subscription):
             if found or is_lost:
                 self._turns.ring(number)
                 continue
-            try:
-                self._stores[number].run(self._parts[number].core.inbox.do_duties())
-            except AmpsqError as error:
-                self._lose(number, error)
+            inbox = self._parts[number].core.inbox
+            if inbox.duties.are_due:
+                try:
+                    self._stores[number].run(inbox.do_duties())
+                except AmpsqError as error:
+                    self._lose(number, error)
+                else:
+                    # Whether it is still known there, a visit tells.
+                    self._turns.ring(number)
 
     def _listen(self, number: int) -> None:
         """Wait for the bell of a partition from now on."""

@@ -370,9 +370,8 @@ class Inbox:
         return reply
 
     async def do_duties(self) -> None:
-        """Do what is due while there are no messages."""
-        if self.duties.are_due:
-            await self._do_duties()
+        """Do the coordinator's duties for our own queues, where no coordinator is at work."""
+        await self._do_duties()
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""

@@ -131,21 +131,23 @@ def partitions(url, instance, record):
     """A consumer of all partitions: so many messages at once, of which it settles one when it has as many."""
     total, backlog = int(sys.argv[5]), int(sys.argv[6])
     chance, held = random.Random(os.getpid()), []  # noqa: S311  (a test's dice)
-    with Client(url, instance=instance, partitions=total) as client:
-        with client.subscribe("work", max_backlog=backlog) as messages:
-            record("ready")
-            while True:
-                message = messages.get(0.2)
-                if message is not None:
-                    held.append(message)
-                if held and (message is None or len(held) == backlog):
-                    done = held.pop(chance.randrange(len(held)))
-                    try:
-                        done.ack(wait=True)
-                    except Rejected as error:
-                        record(type(error).__name__, number=done.data["number"])
-                    else:
-                        record("acked", number=done.data["number"])
+    with (
+        Client(url, instance=instance, partitions=total) as client,
+        client.subscribe("work", max_backlog=backlog) as messages,
+    ):
+        record("ready")
+        while True:
+            message = messages.get(0.2)
+            if message is not None:
+                held.append(message)
+            if held and (message is None or len(held) == backlog):
+                done = held.pop(chance.randrange(len(held)))
+                try:
+                    done.ack(wait=True)
+                except Rejected as error:
+                    record(type(error).__name__, number=done.data["number"])
+                else:
+                    record("acked", number=done.data["number"])
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def breaking(proxy, chance):
 @pytest.mark.parametrize(
     "seed", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
 )
-def test_lost_and_late_calls_never_lease_more_and_lose_nothing(
+def test_lost_and_late_calls_never_lease_more_and_lose_nothing(  # noqa: PLR0917 - fixtures and parameters
     valkey, proxy, instance, partitions_of_work, seed, backlog
 ):
     chance, client, failures = random.Random(100 * seed + backlog), partitions_of_work, []  # noqa: S311  (a test's dice)
@@ -184,21 +184,23 @@ def test_lost_calls_of_an_asyncio_client_never_lease_more_and_lose_nothing(
 
     async def consume():
         seen = Counter()
-        async with AsyncClient(proxy.url, instance=instance, partitions=TOTAL, ack_timeout="50ms") as consumer:
-            async with consumer.subscribe("work", max_backlog=backlog) as subscription:  # noqa: SIM117
-                while len(seen) < number:
-                    if chance.random() < 0.05:
-                        # A cancelled get loses nothing, either.
-                        with contextlib.suppress(TimeoutError):
-                            message = await asyncio.wait_for(subscription.get(), chance.uniform(0.0, 0.01))
-                            seen[message.data["number"]] += 1
-                            await message.ack()
-                        continue
-                    message = await subscription.get("20s")
-                    assert message is not None, f"{len(seen)} of {number} came; {failures}; lost {proxy.lost}"
-                    seen[message.data["number"]] += 1
-                    await message.ack(wait=chance.random() < 0.3)
-                await subscription.flush()
+        async with (
+            AsyncClient(proxy.url, instance=instance, partitions=TOTAL, ack_timeout="50ms") as consumer,
+            consumer.subscribe("work", max_backlog=backlog) as subscription,
+        ):
+            while len(seen) < number:
+                if chance.random() < 0.05:
+                    # A cancelled get loses nothing, either.
+                    with contextlib.suppress(TimeoutError):
+                        message = await asyncio.wait_for(subscription.get(), chance.uniform(0.0, 0.01))
+                        seen[message.data["number"]] += 1
+                        await message.ack()
+                    continue
+                message = await subscription.get("20s")
+                assert message is not None, f"{len(seen)} of {number} came; {failures}; lost {proxy.lost}"
+                seen[message.data["number"]] += 1
+                await message.ack(wait=chance.random() < 0.3)
+            await subscription.flush()
         return seen
 
     with Watch(valkey, client.partitions, backlog) as watch, breaking(proxy, chance):
@@ -214,7 +216,7 @@ def test_lost_calls_of_an_asyncio_client_never_lease_more_and_lose_nothing(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
-def test_killed_clients_leave_no_credits_behind_and_what_they_had_comes_to_others(
+def test_killed_clients_leave_no_credits_behind_and_what_they_had_comes_to_others(  # noqa: PLR0917 - as above
     valkey, instance, partitions_of_work, launch_child, tmp_path, seed
 ):
     chance, client, failures = random.Random(seed), partitions_of_work, []  # noqa: S311  (a test's dice)

@@ -12,7 +12,7 @@ from ampsq.protocol.limits import BELL_SCORE, BELLS_RUNG
 WAITING = {"s00000001": float(BELL_SCORE)}
 
 
-def visit(world, subscription, credits, number, wanted=100, acks=()):  # noqa: A002
+def visit(world, subscription, credits, number, *, wanted=100, acks=()):  # noqa: A002
     """Return the messages, what is leased, and whether the bell waits."""
     elements, refused, _, leased, waits = world.run(
         "take", world.now, subscription, f"{wanted} run {credits} {number}", *world.groups(acks)
