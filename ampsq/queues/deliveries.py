@@ -30,7 +30,7 @@ from ampsq.queues.takes_ahead import TakesAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts
+    from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts, VisitReply
     from ampsq.publishing.settlements import SettlementKeeper, Settlements
     from ampsq.queues.registration import Registration
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -92,6 +92,11 @@ class LeaseTable:
         self._acks_since = 0.0
         # One for each flow that has acknowledgements drained and not answered
         self._senders: set[object] = set()
+
+    @property
+    def number_held(self) -> int:
+        """Number of messages that are leased to us, as far as we know."""
+        return sum(map(len, list(self.held.values())))
 
     def keep_in(self, keeper: SettlementKeeper | None) -> None:
         """Let a publisher keep acknowledgements until they are answered and persisted."""
@@ -334,6 +339,48 @@ class Inbox:
         if not got and not self.ahead.posted and self.duties.are_due:
             await self._do_duties()
 
+    async def visit(self, credits: int, number: int) -> VisitReply:  # noqa: A002  (the word of the design)
+        """Take messages with room that is lent for this call alone, carrying the acknowledgements collected.
+
+        Args:
+            credits: how many messages may be held afterwards.
+            number: rises with each visit, of which one runs at a time.
+
+        Returns:
+            The answer, whose messages are picked up. Where more is leased than is held, a visit is to follow.
+
+        Raises:
+            Unavailable: nobody knows what was taken; the next visit asks for it. No visit is made again by itself.
+            UnknownSubscription: the server does not have it any more; `begin_anew` follows.
+        """
+        leases = self._leases
+        if len(leases.acks) > BATCH:
+            await leases.flush(waits=False)
+        if self.ahead.outcome_unknown:
+            await self._resume()
+        acks = leases.drain()
+        # What is pushed already comes whatever the credits are, since it is leased.
+        call = calls.visit(self._registration.id, BATCH, acks, leases.in_runs, credits=credits, number=number)
+        try:
+            reply = await call
+        except UnknownSubscription:
+            leases.collect_again(acks, may_have_run=False)
+            await leases.flush(waits=False)
+            raise
+        except BaseException:
+            self.ahead.note_unknown(acks)
+            raise
+        self._keep(reply.taken.elements)
+        await leases.answered(acks, reply.taken.refused)
+        if reply.leased > leases.number_held:
+            # What did not arrive here is pushed again, and the next visit picks it up.
+            await self._resume()
+        return reply
+
+    async def do_duties(self) -> None:
+        """Do the coordinator's duties for our own queues, where no coordinator is at work."""
+        await self._do_duties()
+
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
         self._is_free = False
@@ -514,7 +561,7 @@ class Inbox:
     async def _do_duties(self) -> None:
         """Do the coordinator's duties for our own queues after an idle while, where no coordinator is at work."""
         load = await self.duties.look()
-        if load.leased > sum(map(len, self._leases.held.values())):
+        if load.leased > self._leases.number_held:
             # A blocked read that the server thought alive may have swallowed a push.
             await self._resume()
         if not self.duties.is_attended:
