@@ -228,7 +228,7 @@ class Queue(Definition):
     barrier_expression: Barrier | None = None
     group_by: GroupBy | None = None
     group_concurrency: PositiveCount = _NOT_GIVEN
-    group_batch: GroupBatch = 1
+    group_batch: GroupBatch = _NOT_GIVEN
     group_choice: GroupChoice = _NOT_GIVEN
     group_weight: GroupWeight | None = None
     on_group_failure: OnGroupFailure = _NOT_GIVEN
@@ -317,6 +317,7 @@ class Queue(Definition):
         if given.get("group_by") is not None or concurrency is not None:
             derived["on_group_failure"] = "hold" if concurrency in (None, 1, "1") else "pass"
             derived["group_choice"] = "first"
+            derived["group_batch"] = 1
         derived |= _bursts(given)
         delay = given.get("redelivery_delay", Interval(0))
         derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
