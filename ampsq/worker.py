@@ -238,9 +238,7 @@ class Worker:
             _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
         return failures
 
-    def _tell_end(
-        self, client: Client, runner: HandlerSlots, handled: threading.Event, *, has_failed: bool
-    ) -> None:
+    def _tell_end(self, client: Client, runner: HandlerSlots, handled: threading.Event, *, has_failed: bool) -> None:
         """Give back what was not started; once handlers have ended, end the subscription."""
         subscription = self._subscription
         try:

@@ -1,4 +1,4 @@
-"""Lanes of a worker: messages of a batch of a group are handled one after the other, however many handlers there are."""
+"""Lanes of a worker: messages of a batch are handled one after the other, however many handlers there are."""
 
 from __future__ import annotations
 

@@ -252,6 +252,20 @@ class LeaseTable:
                     self.waiting.remove(each)
                 self.drop({batch[0]: [each[0]]})
 
+    def without_ended(self, elements: list[bytes]) -> list[bytes]:
+        """Return heads and bodies in turn without those of batches that came back while they were on their way."""
+        kept: list[bytes] = []
+        at = 0
+        while at < len(elements):
+            parts = elements[at].split(b" ", 5)
+            parts[5:] = parts[5].split(b"\n", 1)
+            # A run has as many bodies as refs.
+            end = at + 1 + len(parts[5].split())
+            if batch_of(parts) not in self.ended_batches:
+                kept += elements[at:end]
+            at = end
+        return kept
+
     def may_begin(self, parts: Parts) -> bool:
         """Return whether to begin with a message that was handed out; one whose batch came back is held no more."""
         batch = batch_of(parts)
@@ -380,7 +394,8 @@ class Inbox:
 
     def _keep(self, elements: list[bytes]) -> int:
         """Gives the number of messages."""
-        held, queue, replacement, ended = self._leases.held, b"", self.replacement, self._leases.ended_batches
+        held, queue, replacement = self._leases.held, b"", self.replacement
+        elements = self._leases.without_ended(elements) if self._leases.ended_batches else elements
         tokens: dict[bytes, bytes] = {}
         i, number, end = 0, 0, len(elements)
         samples = self._leases.samples
@@ -389,9 +404,6 @@ class Inbox:
             parts = elements[i].split(b" ", 5)
             if b"\n" in parts[5]:
                 parts[5:] = parts[5].split(b"\n", 1)
-                if ended and batch_of(parts) in ended:
-                    i, number = i + 2, number + 1
-                    continue
             elif b" " in parts[5]:
                 count, measured = self._keep_run(parts, elements, i + 1, measured - number)
                 measured += number

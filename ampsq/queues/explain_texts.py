@@ -103,8 +103,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{nameless} waits because a message of its group {group} failed, and holds it until it is settled{back}."
         ),
         "group_full": (
-            "{nameless} waits because its group {group} has {group_leased} leased{group_holders}; "
-            "{group_before}{back}."
+            "{nameless} waits because its group {group} has {group_leased} leased{group_holders}; {group_before}{back}."
         ),
         "group_rated": (
             "{nameless} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "

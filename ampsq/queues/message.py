@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
-from ampsq.protocol.encoding import JSON_TEXT, batch_of, decode_body, delivered_type, group_of, read_pairs, without_group
+from ampsq.protocol.encoding import (
+    JSON_TEXT,
+    batch_of,
+    decode_body,
+    delivered_type,
+    group_of,
+    read_pairs,
+    without_group,
+)
 from ampsq.protocol.entries import bookmark_of, own_fields, source_in
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@ The server is asked what it gave and what came back; the model says whether it m
 scripts count with what is leased and waits, after each step.
 """
 
+# Long: a history and the model that it is held against are one: what may go follows from all that happened.
+
 from __future__ import annotations
 
 import math
@@ -196,7 +198,8 @@ class GroupedHistory:
 
         Args:
             messages: those that are named.
-            counted, delayed: of each of them, whether its delivery counts, and whether it waits.
+            counted: of one of them, whether its delivery counts.
+            delayed: of one of them, whether it waits.
         """
         for batch in {id(m.batch): m.batch for m in messages}.values():
             leased = [m for m in batch if m.state == "leased" and m.batch is batch]
@@ -364,7 +367,7 @@ class GroupedHistory:
             assert self.world.settle(verb, items, period) == {}
 
     def expire(self, messages):
-        """Messages are given up; where that stops their groups, what is leased behind them in their batches comes back."""
+        """Messages are given up; where that stops their groups, what is behind them in their batches comes back."""
         for message in messages:
             self.give_up(message)
             behind = message.batch[message.batch.index(message) + 1 :] if self.failure == "stop" else []

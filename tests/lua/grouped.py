@@ -14,7 +14,7 @@ from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
-def grouping(concurrency=1, failure="hold", by="/g", choice="first", weight=None, batch=None):
+def grouping(concurrency=1, failure="hold", by="/g", choice="first", *, weight=None, batch=None):
     """Arguments of define_queue."""
     concurrency = f"{concurrency}/{batch}" if batch else concurrency
     weights = f"\n{parse(weight, 'weight').json}" if weight else ""
@@ -116,20 +116,18 @@ def check_batches(world, queue, leased):
         assert [ref for ref in refs if ref in of_batch] == sorted(of_batch, key=tokens.get), (text, tokens)
 
 
-def check_groups(
-    world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None
-):
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
     placed = state.get(f":q:{queue}:sorted:none", {})
     pinned = state.get(f":q:{queue}:pinned", {})
     leased, waiting, failed, tokens = {}, {}, {}, {}
-    for ref, value in leases.items():
+    for place, value in leases.items():
         _, _, group = value.partition("\n")
         if group:
             leased[group] = leased.get(group, 0) + 1
-            tokens.setdefault(group, {})[ref] = int(value.split(" ")[0])
+            tokens.setdefault(group, {})[place] = int(value.split(" ")[0])
     check_batches(world, queue, tokens)
     for member in state.get(f":q:{queue}:grouped", {}):
         group, _, ref = member.partition("\x00")
