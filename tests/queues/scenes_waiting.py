@@ -411,9 +411,11 @@ def behind_one_of_its_group_that_is_leased(stage):
 
 @scene("group_full", "ready")
 def behind_a_batch_of_its_group(stage):
-    subscription, *_ = grouped(stage, {"g": "a"}, {"g": "a"}, {"g": "a"}, group_batch=2)
-    bookmarks = stage.publish({"g": "a"})
-    found = stage.explain(bookmarks[0])
+    stage.queue(group_by="/g", max_per_subscription_backlog=10, group_batch=2)
+    *_, bookmark = stage.publish(*[{"g": "a"}] * 4)
+    subscription = stage.client.subscribe("work", max_backlog=10)
+    pick_up(subscription, 1)
+    found = stage.explain(bookmark)
     held = times_in(found.sentence, r" for (\w[\w.]*);")
     assert found.facts["group_leased"] == 2
     return found, (
