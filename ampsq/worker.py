@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
 from ampsq.client.partition_rules import refuse_worker
@@ -123,6 +124,8 @@ class Worker:
         self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
         self._subscription: Subscription | None = None
+        # What waits in lanes is given back with what nobody has picked up.
+        self._lanes: HandlerLanes[Message] = HandlerLanes()
         self._passed = threading.Event()
 
     @property
@@ -170,6 +173,7 @@ class Worker:
         if signals:
             self._stop_on_signals()
         runner = HandlerSlots(self._rules, self._settle)
+        self._lanes = runner.lanes
         try:
             self._serve(client, runner)
         finally:
@@ -245,7 +249,7 @@ class Worker:
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                _give_back(subscription)
+                _give_back(subscription, self._lanes)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -275,7 +279,7 @@ class Worker:
 
     def _stay_halted(self, subscription: Subscription) -> None:
         """Take nothing more and give back what was not started, until the worker is stopped."""
-        _give_back(subscription)
+        _give_back(subscription, self._lanes)
         while not self._stopping.wait(_SAYS_AGAIN):
             _log.error("%s", self.halted)
 
@@ -350,12 +354,12 @@ class Worker:
         self._rules.count(error)
         if self.halted is not None and not was_halted and self._subscription is not None:
             # Who waits for the next message is to have none.
-            _give_back(self._subscription)
+            _give_back(self._subscription, self._lanes)
 
 
-def _give_back(subscription: Subscription) -> None:
+def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
     try:
-        ManagedSubscription.of(subscription).give_back()
+        ManagedSubscription.of(subscription).give_back(lanes.take_waiting())
     except AmpsqError as error:
         _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
