@@ -41,6 +41,7 @@ from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
 from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
+from ampsq.publishing.topic_key import UNSAID, read_topic_key
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
 from ampsq.topics.subscription_spec import refuse_arguments
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
+    from ampsq.publishing.topic_key import TopicKey
     from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
     from ampsq.transport.connection_state import ConnectionEvent
 
@@ -89,6 +91,9 @@ class AsyncPartitionedClient(AsyncClient):
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
         self._choice = PartitionChoice(len(self._all))
+        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
+        self._topic_keys: dict[str, TopicKey] = {}
+        self._made: dict[str, int] = {}
         self._subscriptions: list[AsyncPartitionedSubscription] = []
         self._clients: list[AsyncClient] = []
         self._merged_admin = AsyncPartitionedAdmin(self, self._all, self._define)
@@ -206,6 +211,7 @@ class AsyncPartitionedClient(AsyncClient):
             except StaleDefinitions:
                 continue
             await self._carry_out(intent)
+            self._topic_keys.clear()
             return outcomes
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
@@ -251,12 +257,18 @@ class AsyncPartitionedClient(AsyncClient):
     ) -> Bookmark:
         """Record one message in the partition of its key, group or deduplication ID, or in turn.
 
-        See `AsyncClient.publish`.
+        The key is `key`, else what the topic's `partition_by` says. See `AsyncClient.publish`.
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        client = self.clients[self._choice.of(key, group, deduplication_id)]
-        return await client.publish(
+        text: bytes | None = None
+        if key is None:
+            topic_key = await self._topic_key(topic)
+            if topic_key.paths:
+                data = topic_key.type.encode(body := data)
+                text = topic_key.text(body, data)
+        number = self._choice.of(key, text, group, deduplication_id)
+        recorded = await self.clients[number].publish(
             topic,
             data,
             headers=headers,
@@ -267,6 +279,23 @@ class AsyncPartitionedClient(AsyncClient):
             deduplication_id=deduplication_id,
             within=within,
         )
+        if topic not in self._topic_keys:
+            self._made[topic] = number
+        return recorded
+
+    async def _topic_key(self, topic: str) -> TopicKey:
+        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
+        if not isinstance(topic, str):
+            return UNSAID
+        found = self._topic_keys.get(topic)
+        # One that is made by publishing to it is in the partitions that were published to.
+        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
+            each = self.clients[number]
+            found = await each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
+            if found is not None:
+                self._topic_keys[topic] = found
+                break
+        return found or UNSAID
 
     async def publish_many(
         self,
@@ -286,31 +315,35 @@ class AsyncPartitionedClient(AsyncClient):
     ) -> Sequence[Bookmark]:
         """Record many messages; see `AsyncClient.publish_many`.
 
-        With a key, a group or deduplication IDs, messages are gathered for each partition: up to `batch` of them, or
-        for 50 ms of waiting for more. Without, whole batches go to the partitions in turn.
+        With keys, of `key` or of the topic's `partition_by`, with a group or deduplication IDs, messages are gathered
+        for each partition: up to `batch` of them, or for 50 ms of waiting for more; at most 64,000 and 64 MB are held.
+        Without, whole batches go to the partitions in turn.
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
-        DeduplicationWindow.of_many(deduplication_id, within)
+        window = DeduplicationWindow.of_many(deduplication_id, within)
         check_batches(messages, batch)
-        batches = PartitionedBatches(self._choice, batch, key=key, name=group, id_of=deduplication_id)
+        topic_key = await self._topic_key(topic)
+        batches = PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
                     recorded = await self.clients[each.partition].publish_many(
                         topic,
-                        each.messages,
+                        each.bodies,
                         batch=batch,
                         headers=headers,
                         expiration=expiration,
                         delay=delay,
                         at=at,
                         group=group,
-                        deduplication_id=deduplication_id,
+                        deduplication_id=each.id_of,
                         within=within,
                     )
                     batches.note(each, recorded)
+                    if topic not in self._topic_keys:
+                        self._made[topic] = each.partition
         return batches.recorded
 
     # -- queues

@@ -104,7 +104,13 @@ TWINS = [
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
-            *("client.publish(", "self.clients[each.partition].publish_many(", "client.subscribe(", "part.close("),
+            *(
+                "self.clients[number].publish(",
+                "self._topic_key(",
+                "self.clients[each.partition].publish_many(",
+                "client.subscribe(",
+                "part.close(",
+            ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
         ),
         {
