@@ -479,9 +479,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and weight; see lua/queues/lib/group_state",
-            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
-            "leases, `grouped`, `pinned`; of what is stopped: nothing",
+            "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
+            "paused, and by whom; see lua/queues/lib/group_state",
+            "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
+            "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
         ),
         "grouped": Key(
             ":q:<queue>:grouped", "zset",

@@ -95,6 +95,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "
             "{before}{back}."
         ),
+        "group_paused": (
+            "{nameless} waits because its group {group} was paused {group_paused} ago{group_paused_by}: ampsq groups "
+            "{queue} --resume {group} lets it go on{back}."
+        ),
         "group_stopped": (
             "{nameless} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
             "ampsq groups {queue} --release {group} lets it go on{back}."
@@ -371,6 +375,13 @@ class _Words:
 
     def stopped(self) -> str:
         return span_text(max(self._snapshot.now - self._snapshot.number("group_stopped"), 0))
+
+    def group_paused(self) -> str:
+        return span_text(max(self._snapshot.now - self._snapshot.number("group_paused"), 0))
+
+    def group_paused_by(self) -> str:
+        by = self._snapshot.text("group_paused_by")
+        return f" by {client_of(by)}" if by else ""
 
     def group_leased(self) -> str:
         leased, definition = self._snapshot.number("group_leased"), self._snapshot.definition

@@ -3,6 +3,7 @@
 The server is asked what it gave and what came back; the model says whether it might. `check_groups` compares what the
 scripts count with what is leased and waits, after each step.
 """
+# Long: all that may happen in a history, each with what the model says of it.
 
 # Long: a history and the model that it is held against are one: what may go follows from all that happened.
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 
-from grouped import check_groups, grouping, groups_of, put
+from grouped import check_groups, cursor_of, drop, grouping, groups_of, paused_groups, put
 from world import ref as ref_of
 
 from ampsq.protocol.schema import LEASES_ANCHOR
@@ -75,7 +76,7 @@ class GroupedHistory:
         self.came_due = []
         # Whether groups are being put in the order of another choice.
         self.is_changing = False
-        self.messages, self.stopped, self.number = {}, set(), 0
+        self.messages, self.stopped, self.paused, self.number = {}, set(), set(), 0
         self.acknowledged, self.subscriptions = [], []
         self.define()
         for _ in range(3):
@@ -134,7 +135,7 @@ class GroupedHistory:
             if group is None:
                 found += messages
                 continue
-            if group in self.stopped:
+            if group in self.stopped or group in self.paused:
                 continue
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
             in_order = sorted(messages, key=lambda message: not message.stands_first)
@@ -181,8 +182,10 @@ class GroupedHistory:
         if group is None:
             return
         messages = [m for m in self.messages.values() if m.group == group]
-        is_there = group in self.stopped or any(
-            m.state == "leased" or m.is_failed or (m.state == "waiting" and m.is_placed) for m in messages
+        is_there = (
+            group in self.stopped
+            or group in self.paused
+            or any(m.state == "leased" or m.is_failed or (m.state == "waiting" and m.is_placed) for m in messages)
         )
         if anew or not is_there or group not in self.present_since:
             self.present_since[group] = self.served
@@ -282,10 +285,11 @@ class GroupedHistory:
         counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice, "batch": self.batch}
         check_groups(self.world, **counts, group_rate=self.group_rate)
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
+        assert {*paused_groups(self.world)} == self.paused
 
     def note_read(self):
         state = self.world.state()
-        cursor = state.get(":q:work:cursors", {}).get("orders", "0-0 0").split(" ")[0]
+        cursor = cursor_of(self.world)
         for message in self.messages.values():
             message.is_read = message.is_read or message.ref <= ref_of(cursor)
             is_unplaced = not message.is_read or message.ref in state.get(":q:work:ready", {})
@@ -316,7 +320,7 @@ class GroupedHistory:
 
     kinds = (
         *("publish", "publish", "publish_later", "take", "take", "settle_some", "settle_some", "settle_some"),
-        *("administer", "pass_time", "leave", "redefine", "release"),
+        *("administer", "pass_time", "leave", "redefine", "release", "pause", "drop"),
     )
 
     def publish(self, **when):
@@ -471,8 +475,33 @@ class GroupedHistory:
             self.stopped.discard(group)
             for message in self.messages.values():
                 if message.group == group:
-                    message.stands_first = message.is_failed and message.state == "waiting"
+                    # Of one that was paused, it may stand there since it was released before.
+                    message.stands_first |= message.is_failed and message.state == "waiting"
                     message.is_failed = False
+
+    def pause(self):
+        """Somebody pauses a group, of which there may be nothing, or lets it go on."""
+        group = self.random.choice(self.groups)
+        if group is None or (group not in self.paused and self.random.random() < 0.5):
+            return
+        is_paused = group not in self.paused
+        assert self.world.run("pause_group", self.world.now, "work", group, int(is_paused), "nora") == 1
+        assert self.world.run("pause_group", self.world.now, "work", group, int(is_paused), "nora") == 0
+        self.note_presence(group)
+        (self.paused.add if is_paused else self.paused.discard)(group)
+        self.note_presence(group)
+
+    def drop(self):
+        """Somebody drops what waits of a group: unread, with its place, or until its delay is over."""
+        group = self.random.choice(self.groups)
+        if group is None or self.random.random() < 0.7:
+            return
+        gone = [m for m in self.messages.values() if m.group == group and m.state in ("waiting", "delayed")]
+        counted = drop(self.world, group, only_count=True)
+        assert counted == len(gone), (group, counted, [(m.ref, m.state) for m in gone])
+        assert drop(self.world, group) == len(gone)
+        for message in gone:
+            self.settle(message)
 
     def drain(self):
         """In the end everything is delivered, and of the groups nothing is left."""
@@ -480,6 +509,9 @@ class GroupedHistory:
             self.world.now += 10_000
             self.pass_time()
             self.release()
+            for group in sorted(self.paused):
+                self.world.run("pause_group", self.world.now, "work", group, 0, "")
+            self.paused = set()
             self.settle_one("acknowledged", [m for m in self.messages.values() if m.state == "leased"])
             self.observe()
             for id_ in self.subscriptions:

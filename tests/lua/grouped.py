@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 from world import ref
 
@@ -40,7 +41,35 @@ def numbers(messages):
 def groups_of(world, queue="work"):
     """Of each group how many are leased, may go, wait, failed; when it was stopped; its turn and weight."""
     found = world.state().get(f":q:{queue}:groups", {})
-    return {name: [int(part) for part in value.split(" ")] for name, value in found.items() if name != ANCHOR}
+    return {
+        name: [int(part) for part in value.split("\n")[0].split(" ")] for name, value in found.items() if name != ANCHOR
+    }
+
+
+def paused_groups(world, queue="work"):
+    """Of each group that is paused since when, ms, and by whom."""
+    found = world.state().get(f":q:{queue}:groups", {})
+    pauses = {name: re.search(r"\np(\d+) ([^\n]*)", value) for name, value in found.items()}
+    return {name: (int(pause[1]), pause[2]) for name, pause in pauses.items() if pause}
+
+
+def drop(world, group, queue="work", *, only_count=False, reason=""):
+    """Let all of a group that waits leave its queue, part by part; gives how many left."""
+    until, number = "18446744073709551615-18446744073709551615", 0
+    for source, begin in (("placed", ""), ("returned", ""), ("log orders", cursor_of(world, queue))):
+        after = begin
+        while True:
+            after, done = world.run(
+                "drop_group", world.now, queue, group, source, after, until, int(only_count), reason
+            )
+            number += done
+            if not after:
+                break
+    return number
+
+
+def cursor_of(world, queue="work"):
+    return world.state().get(f":q:{queue}:cursors", {}).get("orders", "0-0 0").split(" ")[0]
 
 
 def going(world, queue="work"):
@@ -134,15 +163,16 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
         waiting.setdefault(group, []).append(ref)
     for group in pinned.values():
         failed[group] = failed.get(group, 0) + 1
-    states = groups_of(world, queue)
+    states, paused = groups_of(world, queue), paused_groups(world, queue)
     allowed = set()
     for group in {*leased, *waiting, *failed, *states}:
+        assert any(states[group][index] for index in (0, 2, 3, 4)) or group in paused, (group, states[group])
         n, k, w, h, stopped = states[group][:5]
         assert n == leased.get(group, 0), (group, states[group], leased)
         assert w == len(waiting.get(group, ())), (group, states[group], waiting)
         assert h == failed.get(group, 0), (group, states[group], failed)
         refs = sorted(waiting.get(group, ()))
-        most = 0 if stopped else max(concurrency - n, 0)
+        most = 0 if stopped or group in paused else max(concurrency - n, 0)
         if choice != "first" or batch:
             most = min(most, 1)
         if h and failure != "pass":

@@ -476,6 +476,21 @@ def of_a_group_that_was_stopped(stage):
     )
 
 
+@scene("group_paused", "ready")
+def of_a_group_that_is_paused(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"})
+    stage.client.admin.pause_group("work", "a")
+    first.ack(wait=True)
+    assert subscription.get(0.05) is None
+    found = stage.explain(bookmarks[1])
+    assert found.facts["group_paused"] > 0
+    ago = times_in(found.sentence, r"paused (\S+) ago")
+    return found, (
+        f"The message waits because its group 'a' was paused {ago} ago by {stage.me}: ampsq groups work --resume 'a' "
+        "lets it go on."
+    )
+
+
 @scene("rated", "waiting")
 def for_the_rate_of_the_queue(stage):
     stage.queue(rate="1/h", max_per_subscription_backlog=10)

@@ -53,7 +53,7 @@ local function take_batches(queue, room, line, chosen, wanted, found, now)
     local state, entries = found.states[item.name], {}
     if state then found.changed[item.name] = state end
     -- By another definition a group may have no room; saving it takes it out of the line.
-    local most = (not state or state.stopped == 0) and size_of_batch(queue, chosen, subscription, state, wanted) or 0
+    local most = (not state or not stands_still(state)) and size_of_batch(queue, chosen, subscription, state, wanted) or 0
     local bytes = chosen.bytes
     for i, each in ipairs(most > 0 and items_of_batch(queue, item, state, most) or {}) do
       if bytes >= V.bytes or i > 1 and not entries[1] and not queue.choice then break end
@@ -122,7 +122,7 @@ local function choose_unread_batches(queue, plan, room, chosen, wanted, now)
     local states, refs, names = load_groups(queue, messages.names), {}, {}
     for _, bundle in ipairs(places_by_group(messages.names)) do
       local state, subscription, most, entries = states[bundle.name], best_free(room), 0, {}
-      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0
+      local may_go = not state or state.waiting == 0 and state.held == 0 and not stands_still(state)
       if may_go and subscription then most = size_of_batch(queue, chosen, subscription, state, wanted) end
       for i, place in ipairs(bundle) do
         local ref = messages.refs[place]

@@ -80,7 +80,7 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
     at = at + 1
     if state then found.changed[item.name] = state end
     -- By another definition a group may have no room; saving it takes it out of the line.
-    if not state or state.stopped == 0 and room_of_group(queue, state) > 0 then
+    if not state or not stands_still(state) and room_of_group(queue, state) > 0 then
       local entry, ends = fit_entry(queue, found, item, now)
       leave_with(found, item)
       if entry then

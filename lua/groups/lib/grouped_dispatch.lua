@@ -28,7 +28,7 @@ local function drop_unfit(queue, states, refs, names, now)
       if list then list[#list + 1] = ref end
     elseif state then
       taken[name] = (taken[name] or 0) + 1
-      found.is_crowded = found.is_crowded or state.stopped > 0 or taken[name] > room_of_group(queue, state)
+      found.is_crowded = found.is_crowded or stands_still(state) or taken[name] > room_of_group(queue, state)
     end
   end
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
@@ -80,7 +80,7 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for i, ref in ipairs(messages.refs) do
       local name = messages.names[i]
       local state = states[name]
-      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0 and room_of_group(queue, state) > 0
+      local may_go = not state or state.waiting == 0 and state.held == 0 and not stands_still(state) and room_of_group(queue, state) > 0
       if may_go and #chosen.refs < wanted then
         choose(chosen, ref, messages.fields[i], messages.ends[i] or false, name)
         if state then take_room(queue, state) end

@@ -45,6 +45,8 @@ local function add_group_facts(look, ref, fields, where)
   add_fact(look, 'group_waiting', state.waiting)
   add_fact(look, 'group_failed', queue.on_failure ~= V.pass and state.held or 0)
   add_fact(look, 'group_stopped', state.stopped)
+  add_fact(look, 'group_paused', state.paused)
+  add_fact(look, 'group_paused_by', state.paused_by)
   local places = places_of_group(queue, state)
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
     or where == 'ready' or call('ZSCORE', K.going(queue.name), ref .. ' ' .. name)

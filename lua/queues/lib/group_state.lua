@@ -4,11 +4,22 @@
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
 --- @include batch, group_turns, rates
 
+-- Behind a line feed stands of a paused group since when, ms, and who paused it.
 local function state_of(name, value)
-  local leased, going, waiting, held, stopped, turn, weight =
-    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
-  return {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
-    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil}
+  local leased, going, waiting, held, stopped, turn, weight, rest =
+    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
+  local state = {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
+    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
+  if rest ~= '' then
+    local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
+    state.paused, state.paused_by = tonumber(paused), by
+  end
+  return state
+end
+
+-- Somebody has to let it go on.
+local function stands_still(state)
+  return state.stopped > 0 or state.paused ~= nil
 end
 
 local function score_of(queue, state)
@@ -89,7 +100,7 @@ end
 local function number_allowed(queue, state)
   local places = room_of_group(queue, state)
   if stands_for_its_group(queue) then places = math.min(places, 1) end
-  if state.stopped > 0 or places <= 0 then return 0 end
+  if stands_still(state) or places <= 0 then return 0 end
   if not is_held(queue, state) then return math.min(places, state.waiting) end
   return #refs_in_group(queue, state.name, 0, places, true)
 end
@@ -100,7 +111,7 @@ local function remember_going(queue, state)
 end
 
 local function is_over(state)
-  return state.leased + state.waiting + state.held + state.stopped == 0
+  return state.leased + state.waiting + state.held + state.stopped == 0 and not state.paused
 end
 
 -- Groups that were changed in the definition, or repaired, and never had a turn.
@@ -117,7 +128,7 @@ local function time_of_rate(queue, state, allowed)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
   local places = places_of_group(queue, state)
   if stands_for_its_group(queue) then places = math.min(places, 1) end
-  if tokens ~= allowed or tokens >= math.min(places, rate.burst) or state.stopped > 0 or state.waiting <= allowed then return nil end
+  if tokens ~= allowed or tokens >= math.min(places, rate.burst) or stands_still(state) or state.waiting <= allowed then return nil end
   return time_of_tokens(rate, state.full, tokens + 1)
 end
 
@@ -177,7 +188,9 @@ local function save_groups(queue, states, is_anew)
     else
       kept[#kept + 1] = name
       local text = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
-      kept[#kept + 1] = queue.choice and string.format('%s %.0f %d', text, state.turn, state.weight) or text
+      if queue.choice then text = string.format('%s %.0f %d', text, state.turn, state.weight) end
+      if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
+      kept[#kept + 1] = text
     end
   end
   call_in_batches('ZREM', K.going(queue.name), leaves)
