@@ -32,7 +32,7 @@ import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.errors import Rejected
@@ -65,6 +65,7 @@ _ONE_AT_A_TIME = threading.RLock()
 _KEY = "\x00"
 #: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
 _WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
+_CALLED = re.compile(_WORD.pattern + r"(?=\(\))")
 _CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
 _FORMAT_CHECK = (
     "local stored = call('HGET', K.instance(), F.format) if stored ~= V.format and stored ~= V.format_of_groups then"
@@ -127,18 +128,32 @@ class _SourceLine(NamedTuple):
     place: str
 
 
+class _Definition(list[_SourceLine]):
+    """The lines of a function or a variable, and the words that they use, found once."""
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """All of their words."""
+        return frozenset(_WORD.findall("\n".join([line.text for line in self])))
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """Those that are called without arguments, as nests are."""
+        return frozenset(_CALLED.findall("\n".join([line.text for line in self])))
+
+
 @dataclass(slots=True)
 class _File:
     path: str
     meaning: str = ""
     head: dict[str, str] = field(default_factory=dict)
     includes: list[str] = field(default_factory=list)
-    functions: dict[str, list[_SourceLine]] = field(default_factory=dict)
-    body: list[_SourceLine] = field(default_factory=list)
+    functions: dict[str, _Definition] = field(default_factory=dict)
+    body: _Definition = field(default_factory=_Definition)
 
 
 #: All that can be reached, in the order of definition: functions and variables as their lines, nests as their files.
-_Defined = dict[str, list[_SourceLine] | _File]
+_Defined = dict[str, _Definition | _File]
 
 
 def _split(text: str) -> list[str]:
@@ -149,6 +164,7 @@ def _is_include(path: str) -> bool:
     return "lib" in path.split("/")[:-1]
 
 
+@cache
 def _folder() -> Traversable:
     from importlib import resources  # noqa: PLC0415 - it brings what packs and unpacks files; a first call reads scripts
 
@@ -177,7 +193,7 @@ def _paths() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _parse(path: str, text: str) -> _File:
-    file, function = _File(path), None
+    file, function, is_include = _File(path), None, _is_include(path)
     for number, raw in enumerate(text.splitlines(), 1):
         place = f"lua/{path}.lua:{number}"
         if head := _HEAD.match(raw):
@@ -188,16 +204,16 @@ def _parse(path: str, text: str) -> _File:
             else:
                 file.meaning = head[3]
             continue
-        if not raw.strip() or raw.lstrip().startswith("--"):
+        if not (code := raw.lstrip()) or code.startswith("--"):
             continue
-        if not _is_include(path):
+        if not is_include:
             file.body.append(_SourceLine(raw, place))
             continue
         if variable := _VARIABLE.match(raw):
-            file.functions[variable[1]] = [_SourceLine(raw, place)]
+            file.functions[variable[1]] = _Definition([_SourceLine(raw, place)])
             continue
         if start := _FUNCTION.match(raw):
-            function = file.functions.setdefault(start[1], [])
+            function = file.functions.setdefault(start[1], _Definition())
         (file.body if function is None else function).append(_SourceLine(raw, place))
         if raw == "end":
             function = None
@@ -233,41 +249,35 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
             raise ComposeError(f"lua/{file.path}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
-@cache
-def _words(text: str) -> tuple[str, ...]:
-    """The words of a line, each once; kept, since most lines are in many scripts."""
-    return tuple(dict.fromkeys(_WORD.findall(text)))
-
-
-def _wanted(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> set[str]:
+def _wanted(defined: _Defined, body: _Definition, around: frozenset[str]) -> set[str]:
     """The names that a body reaches, without those around it and without what only its nests need."""
     wanted: set[str] = set()
-    open_lines = list(body)
-    while open_lines:
-        text = open_lines.pop().text
-        for word in _words(text):
-            found = defined.get(word)
+    known = defined.keys() - around
+    open_definitions = [body]
+    while open_definitions:
+        definition = open_definitions.pop()
+        for word in (definition.words & known) - wanted:
+            found = defined[word]
             # A nest is used where it is called: its name may be a variable's elsewhere.
-            is_used = isinstance(found, list) or (found is not None and f"{word}()" in text)
-            if is_used and word not in wanted and word not in around:
-                wanted.add(word)
-                open_lines += found if isinstance(found, list) else []
+            if isinstance(found, _Definition):
+                open_definitions.append(found)
+            elif word not in definition.called:
+                continue
+            wanted.add(word)
     return wanted
 
 
-def _reached(
-    defined: _Defined, body: list[_SourceLine], around: frozenset[str], *, are_kept: bool
-) -> list[_SourceLine]:
+def _reached(defined: _Defined, body: _Definition, around: frozenset[str], *, are_kept: bool) -> list[_SourceLine]:
     """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
     wanted = _reached_names(defined, body, around)
     known, lines = around | wanted, []
     for name, found in defined.items():
         if name in wanted:
-            lines += found if isinstance(found, list) else _nest(name, found, defined, known, are_kept=are_kept)
+            lines += found if isinstance(found, _Definition) else _nest(name, found, defined, known, are_kept=are_kept)
     return lines
 
 
-def _reached_names(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> set[str]:
+def _reached_names(defined: _Defined, body: _Definition, around: frozenset[str]) -> set[str]:
     wanted = _wanted(defined, body, around)
     # What several nests have inside stands beside them, once: a script's length is work for the server, too.
     inner = Counter(name for nest in _nests(defined, wanted) for name in _nested(nest, defined, around | wanted))
@@ -280,7 +290,7 @@ def _variables(defined: _Defined, names: set[str]) -> list[str]:
         name
         for name, found in defined.items()
         if name in names
-        and isinstance(found, list)
+        and isinstance(found, _Definition)
         and (variable := _VARIABLE.match(found[0].text))
         and not variable[2]
     ]
@@ -300,7 +310,7 @@ def _nested(file: _File, defined: _Defined, around: frozenset[str]) -> set[str]:
     names: set[str] = set()
     open_files = [file]
     while open_files:
-        inside = _wanted(defined, [_table(open_files.pop())], around)
+        inside = _wanted(defined, _Definition([_table(open_files.pop())]), around)
         new = {name for name in inside if isinstance(defined[name], _File)} - names
         names |= new
         open_files += _nests(defined, new)
@@ -323,13 +333,13 @@ def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str], *, 
     table = _table(file)
     before, after = [], [table.text]
     if are_kept:
-        variables = _variables(defined, _reached_names(defined, [table], around))
+        variables = _variables(defined, _reached_names(defined, _Definition([table]), around))
         before = [f"if nests.{name} then return nests.{name} end"]
         after = ["nests[#nests + 1] = function()", *forgetting(variables), "end"] if variables else []
         after += [table.text.replace("return ", f"nests.{name} = ", 1), f"return nests.{name}"]
     return [
         *(_SourceLine(text, table.place) for text in (f"local function {name}()", *before)),
-        *_reached(defined, [table], around, are_kept=are_kept),
+        *_reached(defined, _Definition([table]), around, are_kept=are_kept),
         *(_SourceLine(text, table.place) for text in (*after, "end")),
     ]
 
@@ -472,7 +482,7 @@ def _pieces(main: _File, *, are_nests_kept: bool = False) -> ScriptPieces:
     is_checked = name not in _UNCHECKED and not main.path.startswith(_UPGRADE)
     check_text = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
     check = [_SourceLine(check_text, start)] if is_checked else []
-    whole = [*check, *main.body]
+    whole = _Definition([*check, *main.body])
     reached = _reached(defined, whole, frozenset(), are_kept=are_nests_kept)
     folded = [(_fold(line), line.place) for line in reached]
     last = [(_fold(line), line.place) for line in main.body]
