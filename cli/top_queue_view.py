@@ -24,7 +24,7 @@ __all__ = ["QUEUE_COLUMNS", "QueueView"]
 #: The columns of the tables, as JSON has them, too.
 QUEUE_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "subscriptions": ("subscription", "client", "leased", "max_backlog", "state", "filter"),
-    "groups": ("group", "leased", "waiting", "failed", "stopped", "oldest"),
+    "groups": ("group", "leased", "waiting", "failed", "stopped", "paused", "oldest"),
     "progress": ("topic", "id", "done", "said", "seconds_ago"),
 }
 #: Lines of a table's head, with the blank one above it, and least rows of it.
@@ -90,7 +90,10 @@ class QueueView:
                 for each in self._now.subscribers
             ],
             "groups": [
-                [each.group, each.leased, each.waiting, each.failed, _since(each.stopped, at), _since(each.oldest, at)]
+                [
+                    *(each.group, each.leased, each.waiting, each.failed),
+                    *(_since(time, at) for time in (each.stopped, each.paused, each.oldest)),
+                ]
                 for each in self._now.groups
             ],
             "progress": [row[1:] for row in progress(self._now.reports, at)],

@@ -61,7 +61,7 @@ _WIDE: Final = 100
 _TEXTS: Final = frozenset((
     "queue", "subscription", "client", "queues", "link", "state", "ack", "topic", "id", "said", "group", "filter",
 ))  # fmt: skip
-_SPANS: Final = frozenset(("oldest", "stopped", "seconds_behind", "seconds_ago"))
+_SPANS: Final = frozenset(("oldest", "stopped", "paused", "seconds_behind", "seconds_ago"))
 #: Columns that take the room that others leave, beside the first one.
 _FREE: Final = frozenset(("queues", "said", "filter"))
 #: Lines beside the rows of the queues: head, foot, blanks.

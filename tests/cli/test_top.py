@@ -300,7 +300,7 @@ def test_groups_of_a_queue_are_shown_those_first_that_stand_still(run):
     assert 0 <= found["groups"][0]["stopped"] < 60
     assert found["groups"][1]["stopped"] is None
     assert 0 < found["groups"][1]["oldest"] < 60
-    assert "group  leased  waiting  failed  stopped  oldest" in text
+    assert "group  leased  waiting  failed  stopped  paused  oldest" in text
 
 
 def test_an_unknown_queue_is_refused_with_what_was_meant(defined):
