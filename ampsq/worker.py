@@ -216,7 +216,7 @@ class Worker:
 
         def tell() -> None:
             try:
-                self._tell_end(client, handled, has_failed=has_failed)
+                self._tell_end(client, runner, handled, has_failed=has_failed)
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
 
@@ -238,12 +238,12 @@ class Worker:
             _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
         return failures
 
-    def _tell_end(self, client: Client, handled: threading.Event, *, has_failed: bool) -> None:
+    def _tell_end(self, client: Client, runner: HandlerSlots, handled: threading.Event, *, has_failed: bool) -> None:
         """Give back what was not started; once handlers have ended, end the subscription."""
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                _give_back(subscription)
+                _give_back(subscription, runner)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -254,7 +254,7 @@ class Worker:
     def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
         while not self._stopping.is_set():
             if self._rules.halted is not None:
-                self._stay_halted(subscription)
+                self._stay_halted(subscription, runner)
                 return
             if not runner.has_room(_STEP):
                 continue
@@ -271,9 +271,9 @@ class Worker:
                 while message.is_barrier and not self._passed.wait(_STEP) and not self._stopping.is_set():
                     pass
 
-    def _stay_halted(self, subscription: Subscription) -> None:
+    def _stay_halted(self, subscription: Subscription, runner: HandlerSlots) -> None:
         """Take nothing more and give back what was not started, until the worker is stopped."""
-        _give_back(subscription)
+        _give_back(subscription, runner)
         while not self._stopping.wait(_SAYS_AGAIN):
             _log.error("%s", self.halted)
 
@@ -347,9 +347,9 @@ class Worker:
         self._rules.count(error)
 
 
-def _give_back(subscription: Subscription) -> None:
+def _give_back(subscription: Subscription, runner: HandlerSlots) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
     try:
-        ManagedSubscription.of(subscription).give_back()
+        ManagedSubscription.of(subscription).give_back(runner.lanes.take_waiting())
     except AmpsqError as error:
         _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

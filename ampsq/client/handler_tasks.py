@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
@@ -50,6 +51,7 @@ class HandlerTasks:
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
         self._keepalive: Keepalive | None = None
+        self._lanes: HandlerLanes[AsyncMessage] = HandlerLanes()
 
     def stop(self) -> None:
         """Let `run` end, from any thread."""
@@ -139,11 +141,14 @@ class HandlerTasks:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(self._give_back(subscription))
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
+
+    async def _give_back(self, subscription: AsyncSubscription) -> None:
+        await AsyncManagedSubscription.of(subscription).give_back(self._lanes.take_waiting())
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
@@ -162,7 +167,7 @@ class HandlerTasks:
             except BaseException:
                 slots.release()
                 raise
-            if message is None:
+            if message is None or not self._lanes.enter(message):
                 slots.release()
                 continue
             task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
@@ -171,7 +176,7 @@ class HandlerTasks:
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(self._give_back(subscription))
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
@@ -179,27 +184,33 @@ class HandlerTasks:
     # -- one message
 
     async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
+        following: AsyncMessage | None = message
+        try:
+            while following is not None:
+                await self._handle_one(following)
+                following = None if self._is_abandoning else self._lanes.next(following)
+        finally:
+            slots.release()
+
+    async def _handle_one(self, message: AsyncMessage) -> None:
         rules = self._rules
         error: BaseException | None = None
         try:
-            try:
-                if rules.hooks:
-                    await _await_hooks(rules.hooks_before(message))
-                if rules.time_limit is None:
-                    await rules.handler(message)
-                else:
-                    await self._handle_within(rules.time_limit, message)
-            except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-                if self._is_abandoning:
-                    # Cancelled at the stop deadline: the message comes back uncancelled.
-                    return
-                error = raised
             if rules.hooks:
-                await _await_hooks(rules.hooks_behind(message, error))
-            await self._settle(message, rules.settlement(message, error))
-            rules.count(error)
-        finally:
-            slots.release()
+                await _await_hooks(rules.hooks_before(message))
+            if rules.time_limit is None:
+                await rules.handler(message)
+            else:
+                await self._handle_within(rules.time_limit, message)
+        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+            if self._is_abandoning:
+                # Cancelled at the stop deadline: the message comes back uncancelled.
+                return
+            error = raised
+        if rules.hooks:
+            await _await_hooks(rules.hooks_behind(message, error))
+        await self._settle(message, rules.settlement(message, error))
+        rules.count(error)
 
     async def _handle_within(self, seconds: float, message: AsyncMessage) -> None:
         limit = asyncio.timeout(seconds)

@@ -484,6 +484,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
         ),
+        "batches": Key(
+            ":q:<queue>:batches", "hash",
+            "of a grouped queue with batches: group -> the tokens of the first and last message of the batch of it "
+            "that is leased, if it has several, then their refs in order, also of those that are settled already",
+            "dispatch", "dispatch, settle, sweep", "leases",
+        ),
         "turns": Key(
             ":q:<queue>:turns", "zset",
             "of a grouped queue where groups take turns: those of which nothing is left, until the turns of their "
@@ -732,6 +738,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "in_group": "g",
         # with a delivered message, where its entry does not say its group
         "told_group": "ampsq:group",
+        # with a delivered message of a batch of its group: the token of the first one
+        "told_batch": "ampsq:batch",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance

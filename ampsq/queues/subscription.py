@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
-from ampsq.queues.message import MessageView
+from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
@@ -264,9 +264,10 @@ class ManagedSubscription:
 
     # -- ending
 
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
+    def give_back(self, unstarted: Iterable[Message] = ()) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted, and those that nobody began with."""
         with self.turnstile, self.lock:
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             self.store.run(self.core.give_back(self.pipeline))
 
     def close(self) -> None:

@@ -680,7 +680,6 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         "sow_and_subscribe",
         "aggregate",
         "subscribe_topic",
-        "publisher",
         "delta_publish",
     ):
         assert name in own

@@ -15,8 +15,9 @@ from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
-def grouping(concurrency=1, failure="hold", by="/g", choice="first", weight=None):
+def grouping(concurrency=1, failure="hold", by="/g", choice="first", *, weight=None, batch=None):
     """Arguments of define_queue."""
+    concurrency = f"{concurrency}/{batch}" if batch else concurrency
     weights = f"\n{parse(weight, 'weight').json}" if weight else ""
     return f"{concurrency} {failure} {choice} {parse(by, 'group').json if by else ''}{weights}"
 
@@ -134,17 +135,29 @@ def allowed_by_rate(world, state, queue, most, rate):
     return min(tokens, most)
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None):
+def check_batches(world, queue, leased):
+    """Check that each batch that is kept is one of a group of which something is leased, all of it from that batch."""
+    for group, text in world.state().get(f":q:{queue}:batches", {}).items():
+        first, last, *refs = text.split(" ")
+        tokens = leased.get(group, {})
+        assert tokens, (group, text)
+        of_batch = [ref for ref, token in tokens.items() if int(first) <= token <= int(last)]
+        assert [ref for ref in refs if ref in of_batch] == sorted(of_batch, key=tokens.get), (text, tokens)
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
     placed = state.get(f":q:{queue}:sorted:none", {})
     pinned = state.get(f":q:{queue}:pinned", {})
-    leased, waiting, failed = {}, {}, {}
-    for value in leases.values():
+    leased, waiting, failed, tokens = {}, {}, {}, {}
+    for place, value in leases.items():
         _, _, group = value.partition("\n")
         if group:
             leased[group] = leased.get(group, 0) + 1
+            tokens.setdefault(group, {})[place] = int(value.split(" ")[0])
+    check_batches(world, queue, tokens)
     for member in state.get(f":q:{queue}:grouped", {}):
         group, _, ref = member.partition("\x00")
         waiting.setdefault(group, []).append(ref)
@@ -160,7 +173,7 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
         assert h == failed.get(group, 0), (group, states[group], failed)
         refs = sorted(waiting.get(group, ()))
         most = 0 if stopped or group in paused else max(concurrency - n, 0)
-        if choice != "first":
+        if choice != "first" or batch:
             most = min(most, 1)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]

@@ -409,6 +409,21 @@ def behind_one_of_its_group_that_is_leased(stage):
     )
 
 
+@scene("group_full", "ready")
+def behind_a_batch_of_its_group(stage):
+    stage.queue(group_by="/g", max_per_subscription_backlog=10, group_batch=2)
+    *_, bookmark = stage.publish(*[{"g": "a"}] * 4)
+    subscription = stage.client.subscribe("work", max_backlog=10)
+    pick_up(subscription, 1)
+    found = stage.explain(bookmark)
+    held = times_in(found.sentence, r" for (\w[\w.]*);")
+    assert found.facts["group_leased"] == 2
+    return found, (
+        f"The message waits because its group 'a' has 2 messages of a batch leased, by {subscription.id} of {stage.me} "
+        f"for {held}; 1 other message is waiting in it."
+    )
+
+
 @scene("in_line", "ready")
 def behind_the_turns_of_other_groups(stage):
     stage.queue(group_by="/g", group_choice="round_robin")
