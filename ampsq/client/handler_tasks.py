@@ -25,6 +25,8 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("ampsq.worker")
 #: Seconds before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds in which a wait for messages ends that was cancelled.
@@ -158,7 +160,7 @@ class HandlerTasks:
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_STEP)
+                message = await subscription.get(_WAIT)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -170,7 +172,8 @@ class HandlerTasks:
             if message is None or not self._lanes.enter(message):
                 slots.release()
                 continue
-            task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
+            handling = self._handle(message, slots, subscription)
+            task = asyncio.create_task(handling, name=f"ampsq-worker-{self._rules.queue}")
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
@@ -183,11 +186,15 @@ class HandlerTasks:
 
     # -- one message
 
-    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, subscription: AsyncSubscription) -> None:
         following: AsyncMessage | None = message
         try:
             while following is not None:
+                was_halted = self._rules.halted is not None
                 await self._handle_one(following)
+                if self._rules.halted is not None and not was_halted:
+                    # Who waits for the next message is to have none.
+                    await self._tell(self._give_back(subscription))
                 following = None if self._is_abandoning else self._lanes.next(following)
         finally:
             slots.release()
