@@ -23,7 +23,6 @@ from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
-from ampsq.client.partition_rules import refuse_worker
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
@@ -115,7 +114,6 @@ class Worker:
         )
         self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
         self.max_backlog = self._rules.max_backlog
-        refuse_worker(client, url)
         self._client, self._owns_client = client, client is None
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = self._rules.stop_timeout
@@ -349,7 +347,8 @@ class Worker:
 
 def _give_back(subscription: Subscription) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
-    try:
-        ManagedSubscription.of(subscription).give_back()
-    except AmpsqError as error:
-        _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
+    for each in ManagedSubscription.all_of(subscription):
+        try:
+            each.give_back()
+        except AmpsqError as error:
+            _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

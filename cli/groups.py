@@ -44,7 +44,7 @@ def groups(settings: CommandSettings, queue: str, top: int, release: str | None)
     Those that stand still come first, then those with the most messages that wait. --release ends the hold of a
     group's failed messages, and of one that was stopped; what is leased of it stays leased.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         if release is not None:
             done = client.admin.release_group(queue, release)
             note(f"group {release} goes on" if done else f"group {release} was neither held nor stopped")

@@ -49,7 +49,7 @@ class HandlerTasks:
         # Since the stop deadline: what is cancelled then comes back by itself.
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
-        self._keepalive: Keepalive | None = None
+        self._keepalives: list[Keepalive] = []
 
     def stop(self) -> None:
         """Let `run` end, from any thread."""
@@ -58,7 +58,7 @@ class HandlerTasks:
 
     def abandon(self) -> None:
         """Show no more signs of life, from another thread, though a handler keeps the event loop."""
-        if (keepalive := self._keepalive) is not None:
+        for keepalive in self._keepalives:
             keepalive.stop()
 
     async def run(self) -> None:
@@ -72,10 +72,12 @@ class HandlerTasks:
         try:
             subscription = await self._begin(client, stopping)
             if subscription is not None:
-                self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
+                # Of all partitions, each has one.
+                clients: list[AsyncClient] = getattr(client, "clients", [client])
+                self._keepalives = [each._connection.parts.keepalive for each in clients]  # noqa: SLF001  (a friend)
                 await self._serve(subscription, stopping)
         finally:
-            self._wake, self._keepalive = lambda: None, None
+            self._wake, self._keepalives = lambda: None, []
             if self._client is None:
                 await self._tell(client.close())
 
@@ -139,11 +141,16 @@ class HandlerTasks:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._give_back(subscription)
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
+
+    async def _give_back(self, subscription: AsyncSubscription) -> None:
+        """Give back what was picked up and not started."""
+        for each in AsyncManagedSubscription.all_of(subscription):
+            await self._tell(each.give_back())
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
@@ -171,7 +178,7 @@ class HandlerTasks:
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._give_back(subscription)
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)

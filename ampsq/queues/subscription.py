@@ -173,6 +173,12 @@ class ManagedSubscription:
         """Return what is behind a subscription, for a worker."""
         return subscription._managed  # noqa: SLF001  (its other half)
 
+    @classmethod
+    def all_of(cls, subscription: Subscription) -> list[ManagedSubscription]:
+        """Return the same where it may be one of all partitions: of each of them one."""
+        parts: list[ManagedSubscription] | None = getattr(subscription, "_parts", None)
+        return [cls.of(subscription)] if parts is None else parts
+
     @property
     def id(self) -> str:
         """The subscription's name on the instance."""
