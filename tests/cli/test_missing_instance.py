@@ -37,7 +37,7 @@ CALLS = {
     "groups": [["work"], ["work", "--release", "a"]],
     "explain": [["work"]],
     "history": [[BOOKMARK]],
-    "top": [["--once"]],
+    "top": [["--once"], ["work", "--once"]],
     "check": [[]],
     "sow": [["work"]],
     "sow-delete": [["orders", "--key", "1"]],
