@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 _log = logging.getLogger("ampsq.worker")
-#: Seconds of one wait for messages or for a handler to end.
+#: Seconds of one wait for a handler to end, and before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds after which a stop is noticed at the latest.
 _NOTICED: Final = 0.05
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
@@ -250,6 +252,8 @@ class Worker:
                 client.close()
 
     def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(ManagedSubscription.all_of(subscription)) == 1 else _STEP
         while not self._stopping.is_set():
             if self._rules.halted is not None:
                 self._stay_halted(subscription)
@@ -257,7 +261,7 @@ class Worker:
             if not runner.has_room(_STEP):
                 continue
             try:
-                message = subscription.get(_STEP)
+                message = subscription.get(wait)
             except Unavailable as error:
                 _log.warning("no server, trying on: %s", error)
                 self._stopping.wait(_STEP)
@@ -325,6 +329,7 @@ class Worker:
 
     def _settle(self, message: Message, error: BaseException | None) -> None:
         """Settle a message by what its handler did, unless the handler has settled it itself."""
+        was_halted = self.halted is not None
         settlement = self._rules.settlement(message, error)
         try:
             if settlement is None:
@@ -343,6 +348,9 @@ class Worker:
         if message.is_barrier:
             self._passed.set()
         self._rules.count(error)
+        if self.halted is not None and not was_halted and self._subscription is not None:
+            # Who waits for the next message is to have none.
+            _give_back(self._subscription)
 
 
 def _give_back(subscription: Subscription) -> None:

@@ -160,6 +160,7 @@ def settle_in_every_way(work):
             refs, why = [parts[5].split(b"\n")[0]], "not now" if verb in ("cancelled", "expired") else ""
             work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=ours, reason=why))
         work.store.call(subscription_calls.resize(ours, 3))
+        assert work.store.call(subscription_calls.end_wait(ours))
         assert work.store.call(subscription_calls.heartbeat(30_000, [ours, "s99999999"])).gone == ["s99999999"]
         # What was measured is counted as often as it is sent, so that is not repeated
         work.store.call(subscription_calls.heartbeat(30_000, [ours], "work|2000 1 1|0"))

@@ -24,6 +24,8 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("ampsq.worker")
 #: Seconds before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds in which a wait for messages ends that was cancelled.
@@ -154,13 +156,15 @@ class HandlerTasks:
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(AsyncManagedSubscription.all_of(subscription)) == 1 else _STEP
         while True:
             await slots.acquire()
             # Only now: the handler that had the slot may have been the last one.
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_STEP)
+                message = await subscription.get(wait)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -172,7 +176,9 @@ class HandlerTasks:
             if message is None:
                 slots.release()
                 continue
-            task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
+            task = asyncio.create_task(
+                self._handle(message, slots, subscription), name=f"ampsq-worker-{self._rules.queue}"
+            )
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
@@ -185,8 +191,8 @@ class HandlerTasks:
 
     # -- one message
 
-    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
-        rules = self._rules
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, subscription: AsyncSubscription) -> None:
+        rules, was_halted = self._rules, self._rules.halted is not None
         error: BaseException | None = None
         try:
             try:
@@ -205,6 +211,9 @@ class HandlerTasks:
                 await _await_hooks(rules.hooks_behind(message, error))
             await self._settle(message, rules.settlement(message, error))
             rules.count(error)
+            if rules.halted is not None and not was_halted:
+                # Who waits for the next message is to have none.
+                await self._give_back(subscription)
         finally:
             slots.release()
 

@@ -31,9 +31,10 @@ from ampsq.client.client import Client
 from ampsq.client.partition_router import PartitionRouter
 from ampsq.client.partition_rules import (
     by_partition,
-    divided,
+    check_backlog,
     not_merged,
     only_for_one,
+    part_of,
     refuse_the_rest,
     reporting,
 )
@@ -374,22 +375,21 @@ class PartitionedClient(Client):
     ) -> Subscription:
         """Subscribe to a queue of all partitions; see `Client.subscribe`.
 
-        `max_backlog` is divided: each partition has its share, in whole messages, so it is at least the number of
-        partitions, of which a subscription reads 64 at most. They are served in turn. Fairness, groups, filters and
-        priorities are those of each partition.
+        `max_backlog` is one number over all partitions, of which a subscription reads 64 at most. They are served in
+        turn. Fairness, groups, filters and priorities are those of each partition.
         """
         if unknown:
             refuse_arguments("subscribe", name, unknown)
         if publisher is not None:
             raise not_merged("subscribe(publisher=...)")
         check_handler(on_message, awaits=False)
-        shares = divided(max_backlog, len(self._all))
-        return self._subscribe(name, shares, filter, on_message, renew=renew)
+        check_backlog(max_backlog, len(self._all))
+        return self._subscribe(name, max_backlog, filter, on_message, renew=renew)
 
     def _subscribe(
         self,
         name: str,
-        shares: list[int],
+        max_backlog: int,
         text: str | None,
         on_message: Callable[[Message], object] | None,
         *,
@@ -397,8 +397,14 @@ class PartitionedClient(Client):
     ) -> Subscription:
         parts: list[Subscription] = []
         try:
-            for client, share in zip(self.clients, shares, strict=True):
-                parts.append(client.subscribe(name, max_backlog=share, filter=text, renew=renew))
+            for client in self.clients:
+                connection = client._connection  # noqa: SLF001  (our own)
+                core = part_of(
+                    *(connection.session, name, max_backlog, text),
+                    renew=renew,
+                    longest_wait=connection.parts.route.heartbeat,
+                )
+                parts.append(connection.subscribe(core, None, None))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):

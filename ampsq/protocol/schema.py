@@ -20,6 +20,8 @@ from ampsq.protocol.limits import (
     ASKED_LATELY,
     BARRIERS_KEPT,
     BATCH,
+    BELL_SCORE,
+    BELLS_RUNG,
     BODY_BY_REF,
     BYTES,
     DEDUPLICATION_IDS,
@@ -68,6 +70,7 @@ __all__ = [
     "COMPILED",
     "COORDINATORS",
     "COUNTED_SINCE",
+    "END_OF_WAIT",
     "FIELDS",
     "FORMAT",
     "FORMAT_OF_GROUPS",
@@ -85,8 +88,9 @@ __all__ = [
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
 #: docs/upgrading.md says what raises it; each such change has its step in `ampsq.operations.upgrade`.
 FORMAT: Final = 5
-#: That of an instance that has had a queue with groups; all else of it is as in `FORMAT`. The release before reads
-#: `FORMAT` and would deliver out of groups' order, so it is to refuse such an instance, and that alone.
+#: That of an instance that has had a queue with groups, or a subscription with a bell; all else of it is as in
+#: `FORMAT`. The release before reads `FORMAT` and would deliver out of groups' order, or find a subscription free that
+#: has no room, so it is to refuse such an instance, and that alone.
 FORMAT_OF_GROUPS: Final = 6
 #: Keys outside of all instances: the set of those that clients have opened on a server, and the hash of its
 #: coordinators, which share them: ID -> what it says of itself, JSON, with each sign of life.
@@ -95,6 +99,9 @@ COORDINATORS: Final = "ampsq:coordinators"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
+#: The head of an element in an inbox that is no message: it ends a blocked read. No queue can have that name, and no
+#: other element that kind.
+END_OF_WAIT: Final = "~ 0 1 0 w ~"
 #: From when on tokens and rates count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
 COUNTED_SINCE: Final = 1_767_225_600_000
 
@@ -391,8 +398,13 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "subscription": Key(
             ":s:<subscription>", "hash",
-            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
+            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases; "
+            "of one with a bell `bell` and `visit`",
             "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+        ),
+        "bell": Key(
+            ":s:<subscription>:bell", "list", "a mark for each time that its bell rang, until its client has heard it",
+            "dispatch", "its client, unsubscribe", "nothing: a client that may have missed one visits the instance",
         ),
         "departed": Key(
             ":departed", "hash", "subscription that ended with leases -> its client, for an hour", "unsubscribe",
@@ -404,7 +416,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "unsubscribe", "nothing: its loss matters only after a lost reply",
         ),
         "inbox": Key(
-            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
+            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch, end_wait", "take, unsubscribe",
             "leases",
         ),
         "expirations": Key(
@@ -522,7 +534,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "dispatch, settle, sweep", "its own length; sweep", "not needed: whoever missed some looks at everything",
         ),
         "free": Key(
-            ":q:<queue>:free:<filter>", "zset", "subscriptions with room -> the fairness model's score",
+            ":q:<queue>:free:<filter>", "zset",
+            "subscriptions with room -> the fairness model's score; behind them those whose bells wait",
             "subscribe, dispatch, settle", "dispatch, unsubscribe", "the subscriptions",
         ),
         "members": Key(
@@ -725,6 +738,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
         "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
+        # of one with a bell, which has no room but while its client takes: 1 while the bell waits for messages, else
+        # 0; the number of its client's last visit, so that a late one lends it nothing
+        "bell": "bell", "visit": "visit",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
@@ -833,6 +849,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deleted": "deleted",
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",
+        "end_of_wait": END_OF_WAIT,
         "format": str(FORMAT),
         "format_of_groups": str(FORMAT_OF_GROUPS),
         "batch": BATCH,
@@ -854,6 +871,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "most_failed": FAILED,
         "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,
+        "bell_score": str(BELL_SCORE),
+        "bells_rung": BELLS_RUNG,
         "due_period": DUE_PERIOD,
         "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,

@@ -39,7 +39,7 @@ _ADMINISTERING: Final = """
 #: Scripts that neither publishers nor workers nor gateways have: they ask for the right to define, used or not.
 ADMINISTERING: Final = frozenset(_ADMINISTERING.split())
 _CONSUMING: Final = """
-    begin_session heartbeat hold_log pin_messages push_again replace_subscription report_reader resize_backlog
+    begin_session end_wait heartbeat hold_log pin_messages push_again replace_subscription report_reader resize_backlog
     save_bookmarks scan_foreign_entries settle subscribe sweep take unsubscribe
 """
 #: Scripts of those who consume, which publishers do not have.

@@ -225,15 +225,15 @@ async def later(message):
 @pytest.mark.parametrize(
     "options",
     [
-        ("handlers:handle", "--queue", "work", "--max-backlog", "8"),
-        ("handlers:later", "--queue", "work", "--max-backlog", "8"),
+        ("handlers:handle", "--queue", "work"),
+        ("handlers:later", "--queue", "work"),
         ("handlers:handle", "--queue", "work", "--concurrency", "4", "--processes", "1"),
         ("handlers:app",),
     ],
     ids=["function", "coroutine", "processes", "app"],
 )
 def test_a_worker_handles_messages_of_all_partitions_until_it_is_stopped(process, options):
-    (process.folder / "handlers.py").write_text(HANDLERS.replace('"work")', '"work", concurrency=4)'))
+    (process.folder / "handlers.py").write_text(HANDLERS)
     process.publish(*orders(20))
 
     worker = process.start("worker", *options)

@@ -42,6 +42,7 @@ _MOMENT = re.compile(r"\d{13}")
 DOES_MORE = {
     "take": "the messages of the lost reply are leased; `push_again` pushes them again, and what came later is new",
     "sweep": "whatever is due by then",
+    "end_wait": "a second element that ends a blocked read, and is no message",
     "set_mark": "another mark, of which the last one counts",
     "report_sent": "those who wait are woken twice",
     "emit_overdue": "whatever is due by then; an event of each is made once",

@@ -110,7 +110,7 @@ TWINS = [
             *(
                 "self.clients[number].publish(",
                 "self.clients[each.partition].publish_many(",
-                "client.subscribe(",
+                "connection.subscribe(",
                 "part.close(",
             ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
@@ -158,8 +158,8 @@ TWINS = [
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
-            "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
-                "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
+            "return self._subscribe(name, max_backlog, filter, on_message, renew=renew)": (
+                "return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))"
             ),
         },
     ),

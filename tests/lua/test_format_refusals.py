@@ -139,6 +139,7 @@ ARGUMENTS = {
     "repair": [1_000, "work", "0-0", FIRST, 0],
     "replace_subscription": [1_000, "", "s00000001", 1, 5, "none", "", "", "work"],
     "resize_backlog": [1_000, "s00000001", 5],
+    "end_wait": ["s00000001"],
     "end_rebuild": [1_000, "work", "me", "0-0", "", "", "orders 0-0 0"],
     "push_again": [1_000, "s00000001", "work", 0],
     "set_event_aside": ["a", "expire work", "0-0", "1-0", 1, 1, "{}", "why", 2_000],

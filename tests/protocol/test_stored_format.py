@@ -37,6 +37,7 @@ NYC, LDN, TYO = "format4-nyc", "format4-ldn", "format4-tyo"
 
 #: Keys of the schema that the dump cannot have, each with the reason.
 NOT_DUMPED: dict[str, str] = {
+    "bell": "came later, with subscriptions to partitions, which no release before could make",
     "wanted": "came later, and needs nothing of what was stored; it is empty most of the time",
     "runs": "came later, and only processes that ask for them make any",
     "run_refs": "came later, with the runs whose refs they are",

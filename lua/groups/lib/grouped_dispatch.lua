@@ -1,5 +1,5 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, group_turn_choice, group_state, free_subscriptions, chosen_handover, index_places, choice
+--- @include group_placing, group_turn_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
@@ -137,10 +137,13 @@ local function dispatch_in_turns(queue, room, now, limit, own, duty)
   return given, is_left or (count < room.total or room.more) and call('ZCARD', K.going(queue.name)) > 1
 end
 
--- As `dispatch_queue`. Nobody free is one look.
-local function dispatch_grouped(queue, now, limit, own, duty)
-  local room = open_room(queue.name, V.none, limit, own)
-  if queue.group_rate and (room.list[1] or duty) then end_waits_for_rates(queue) end
+-- What is unread may have to wait for others of its group: whoever comes for it finds that out.
+local function may_go(queue)
+  return call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue)
+end
+
+local function dispatch_to_room(queue, room, now, limit, own, duty)
+  if queue.group_rate and (room.list[1] or room.bells or duty) then end_waits_for_rates(queue) end
   if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
@@ -154,4 +157,12 @@ local function dispatch_grouped(queue, now, limit, own, duty)
   if is_over then return given, false end
   if count < wanted then return given, true end
   return given, (count < room.total or room.more) and (call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue))
+end
+
+-- As `dispatch_queue`. Nobody free is one look.
+local function dispatch_grouped(queue, now, limit, own, duty)
+  local room = open_room(queue.name, V.none, limit, own)
+  local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+  ring_for_rest(queue, room, may_go)
+  return given, more
 end
