@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
 from ampsq.queues.subscription import ManagedSubscription
@@ -121,6 +122,8 @@ class Worker:
         self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
         self._subscription: Subscription | None = None
+        # What waits in lanes is given back with what nobody has picked up.
+        self._lanes: HandlerLanes[Message] = HandlerLanes()
         self._passed = threading.Event()
 
     @property
@@ -168,6 +171,7 @@ class Worker:
         if signals:
             self._stop_on_signals()
         runner = HandlerSlots(self._rules, self._settle)
+        self._lanes = runner.lanes
         try:
             self._serve(client, runner)
         finally:
@@ -243,7 +247,7 @@ class Worker:
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                _give_back(subscription)
+                _give_back(subscription, self._lanes)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -275,7 +279,7 @@ class Worker:
 
     def _stay_halted(self, subscription: Subscription) -> None:
         """Take nothing more and give back what was not started, until the worker is stopped."""
-        _give_back(subscription)
+        _give_back(subscription, self._lanes)
         while not self._stopping.wait(_SAYS_AGAIN):
             _log.error("%s", self.halted)
 
@@ -350,13 +354,14 @@ class Worker:
         self._rules.count(error)
         if self.halted is not None and not was_halted and self._subscription is not None:
             # Who waits for the next message is to have none.
-            _give_back(self._subscription)
+            _give_back(self._subscription, self._lanes)
 
 
-def _give_back(subscription: Subscription) -> None:
+def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
-    for each in ManagedSubscription.all_of(subscription):
+    waiting, parts = lanes.take_waiting(), ManagedSubscription.all_of(subscription)
+    for each in parts:
         try:
-            each.give_back()
+            each.give_back(waiting if len(parts) == 1 else [every for every in waiting if each.has_given(every)])
         except AmpsqError as error:
             _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

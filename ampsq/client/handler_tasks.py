@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
@@ -52,6 +53,7 @@ class HandlerTasks:
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
         self._keepalives: list[Keepalive] = []
+        self._lanes: HandlerLanes[AsyncMessage] = HandlerLanes()
 
     def stop(self) -> None:
         """Let `run` end, from any thread."""
@@ -151,8 +153,10 @@ class HandlerTasks:
 
     async def _give_back(self, subscription: AsyncSubscription) -> None:
         """Give back what was picked up and not started."""
-        for each in AsyncManagedSubscription.all_of(subscription):
-            await self._tell(each.give_back())
+        waiting, parts = self._lanes.take_waiting(), AsyncManagedSubscription.all_of(subscription)
+        for each in parts:
+            own = waiting if len(parts) == 1 else [every for every in waiting if each.has_given(every)]
+            await self._tell(each.give_back(own))
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
@@ -173,12 +177,11 @@ class HandlerTasks:
             except BaseException:
                 slots.release()
                 raise
-            if message is None:
+            if message is None or not self._lanes.enter(message):
                 slots.release()
                 continue
-            task = asyncio.create_task(
-                self._handle(message, slots, subscription), name=f"ampsq-worker-{self._rules.queue}"
-            )
+            handling = self._handle(message, slots, subscription)
+            task = asyncio.create_task(handling, name=f"ampsq-worker-{self._rules.queue}")
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
@@ -192,30 +195,37 @@ class HandlerTasks:
     # -- one message
 
     async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, subscription: AsyncSubscription) -> None:
-        rules, was_halted = self._rules, self._rules.halted is not None
-        error: BaseException | None = None
+        following: AsyncMessage | None = message
         try:
-            try:
-                if rules.hooks:
-                    await _await_hooks(rules.hooks_before(message))
-                if rules.time_limit is None:
-                    await rules.handler(message)
-                else:
-                    await self._handle_within(rules.time_limit, message)
-            except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-                if self._is_abandoning:
-                    # Cancelled at the stop deadline: the message comes back uncancelled.
-                    return
-                error = raised
-            if rules.hooks:
-                await _await_hooks(rules.hooks_behind(message, error))
-            await self._settle(message, rules.settlement(message, error))
-            rules.count(error)
-            if rules.halted is not None and not was_halted:
-                # Who waits for the next message is to have none.
-                await self._give_back(subscription)
+            while following is not None:
+                was_halted = self._rules.halted is not None
+                await self._handle_one(following)
+                if self._rules.halted is not None and not was_halted:
+                    # Who waits for the next message is to have none.
+                    await self._give_back(subscription)
+                following = None if self._is_abandoning else self._lanes.next(following)
         finally:
             slots.release()
+
+    async def _handle_one(self, message: AsyncMessage) -> None:
+        rules = self._rules
+        error: BaseException | None = None
+        try:
+            if rules.hooks:
+                await _await_hooks(rules.hooks_before(message))
+            if rules.time_limit is None:
+                await rules.handler(message)
+            else:
+                await self._handle_within(rules.time_limit, message)
+        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+            if self._is_abandoning:
+                # Cancelled at the stop deadline: the message comes back uncancelled.
+                return
+            error = raised
+        if rules.hooks:
+            await _await_hooks(rules.hooks_behind(message, error))
+        await self._settle(message, rules.settlement(message, error))
+        rules.count(error)
 
     async def _handle_within(self, seconds: float, message: AsyncMessage) -> None:
         limit = asyncio.timeout(seconds)

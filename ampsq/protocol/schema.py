@@ -479,9 +479,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and weight; see lua/queues/lib/group_state",
-            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
-            "leases, `grouped`, `pinned`; of what is stopped: nothing",
+            "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
+            "paused, and by whom; see lua/queues/lib/group_state",
+            "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
+            "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
         ),
         "grouped": Key(
             ":q:<queue>:grouped", "zset",
@@ -494,6 +495,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score "
             "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "batches": Key(
+            ":q:<queue>:batches", "hash",
+            "of a grouped queue with batches: group -> the tokens of the first and last message of the batch of it "
+            "that is leased, if it has several, then their refs in order, also of those that are settled already",
+            "dispatch", "dispatch, settle, sweep", "leases",
         ),
         "turns": Key(
             ":q:<queue>:turns", "zset",
@@ -747,6 +754,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "in_group": "g",
         # with a delivered message, where its entry does not say its group
         "told_group": "ampsq:group",
+        # with a delivered message of a batch of its group: the token of the first one
+        "told_batch": "ampsq:batch",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance

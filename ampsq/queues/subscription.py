@@ -18,7 +18,7 @@ from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.idle_duties import LONG_WAIT
-from ampsq.queues.message import MessageView
+from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
@@ -185,6 +185,10 @@ class ManagedSubscription:
         parts: list[ManagedSubscription] | None = getattr(subscription, "_parts", None)
         return [cls.of(subscription)] if parts is None else parts
 
+    def has_given(self, message: Message) -> bool:
+        """Return whether a message is one of this subscription."""
+        return message._managed is self  # noqa: SLF001  (its other half)
+
     @property
     def id(self) -> str:
         """The subscription's name on the instance."""
@@ -289,10 +293,14 @@ class ManagedSubscription:
 
     # -- ending
 
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted; a `get` that waits gives None."""
+    def give_back(self, unstarted: Iterable[Message] = ()) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted, and those that nobody began with.
+
+        A `get` that waits gives None.
+        """
         self.is_given_back = True
         with self.changing():
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             self.store.run(self.core.give_back(self.pipeline))
 
     def close(self) -> None:

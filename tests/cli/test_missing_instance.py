@@ -34,7 +34,7 @@ CALLS = {
     "readers": [[]],
     "trim": [["orders"]],
     "queues": [[], ["work"], ["--watch"], ["-o", "csv"]],
-    "groups": [["work"], ["work", "--release", "a"]],
+    "groups": [["work"], *(["work", f"--{each}", "a"] for each in ("release", "pause", "resume", "drop"))],
     "explain": [["work"]],
     "history": [[BOOKMARK]],
     "top": [["--once"], ["work", "--once"]],
