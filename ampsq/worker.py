@@ -24,6 +24,7 @@ from ampsq.client.client import Client
 from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ class Worker:
 
     def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
         # One of all partitions is not told when what it has is given back.
-        wait = _WAIT if len(ManagedSubscription.all_of(subscription)) == 1 else _STEP
+        wait = _WAIT if len(managed_parts(subscription, ManagedSubscription.of)) == 1 else _STEP
         while not self._stopping.is_set():
             if self._rules.halted is not None:
                 self._stay_halted(subscription)
@@ -359,9 +360,10 @@ class Worker:
 
 def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
-    waiting, parts = lanes.take_waiting(), ManagedSubscription.all_of(subscription)
+    waiting, parts = lanes.take_waiting(), managed_parts(subscription, ManagedSubscription.of)
     for each in parts:
+        own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
         try:
-            each.give_back(waiting if len(parts) == 1 else [every for every in waiting if each.has_given(every)])
+            each.give_back(own)
         except AmpsqError as error:
             _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
 if TYPE_CHECKING:
@@ -153,15 +154,15 @@ class HandlerTasks:
 
     async def _give_back(self, subscription: AsyncSubscription) -> None:
         """Give back what was picked up and not started."""
-        waiting, parts = self._lanes.take_waiting(), AsyncManagedSubscription.all_of(subscription)
+        waiting, parts = self._lanes.take_waiting(), managed_parts(subscription, AsyncManagedSubscription.of)
         for each in parts:
-            own = waiting if len(parts) == 1 else [every for every in waiting if each.has_given(every)]
+            own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
             await self._tell(each.give_back(own))
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
         # One of all partitions is not told when what it has is given back.
-        wait = _WAIT if len(AsyncManagedSubscription.all_of(subscription)) == 1 else _STEP
+        wait = _WAIT if len(managed_parts(subscription, AsyncManagedSubscription.of)) == 1 else _STEP
         while True:
             await slots.acquire()
             # Only now: the handler that had the slot may have been the last one.

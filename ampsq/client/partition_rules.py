@@ -33,6 +33,7 @@ __all__ = [
     "RedriveSum",
     "by_partition",
     "check_backlog",
+    "managed_parts",
     "merged_redriven",
     "merged_topics",
     "not_merged",
@@ -55,6 +56,8 @@ LONGEST_PAUSE: Final = 1.0
 _READ: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
+_Taken = TypeVar("_Taken")
+_Managed = TypeVar("_Managed")
 _Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
@@ -64,6 +67,17 @@ def not_merged(what: str) -> DefinitionError:
         f"{what} is not there for an instance with partitions yet; allowed: a client of one of them, as in "
         "Client(address, instance=client.partitions[0]), or an instance without partitions"
     )
+
+
+def managed_parts(subscription: _Taken, of: Callable[[_Taken], _Managed]) -> list[_Managed]:
+    """Return what is behind a subscription, for a worker: of one of all partitions one of each.
+
+    Args:
+        subscription: of one instance, or of all partitions of one.
+        of: gives what is behind one of one instance.
+    """
+    parts: list[_Managed] | None = getattr(subscription, "_parts", None)
+    return [of(subscription)] if parts is None else parts
 
 
 def only_for_one(name: str) -> NoReturn:

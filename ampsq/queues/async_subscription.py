@@ -182,16 +182,6 @@ class AsyncManagedSubscription:
         """Return what is behind a subscription, for the gateway and a worker."""
         return subscription._managed  # noqa: SLF001  (its other half)
 
-    @classmethod
-    def all_of(cls, subscription: AsyncSubscription) -> list[AsyncManagedSubscription]:
-        """Return the same where it may be one of all partitions: of each of them one."""
-        parts: list[AsyncManagedSubscription] | None = getattr(subscription, "_parts", None)
-        return [cls.of(subscription)] if parts is None else parts
-
-    def has_given(self, message: AsyncMessage) -> bool:
-        """Return whether a message is one of this subscription."""
-        return message._managed is self  # noqa: SLF001  (its other half)
-
     @property
     def id(self) -> str:
         """The subscription's name on the instance."""
