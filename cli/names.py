@@ -103,6 +103,7 @@ async def _names_of(instance: str, kind: Kind) -> Iterable[str]:
 
 def _ask(ctx: click.Context, read: Callable[[str, click.Context], Flow[list[str]]], found: list[str]) -> None:
     from ampsq.base.errors import AmpsqError
+    from ampsq.base.partitions import asked_partitions, partitions_of
     from ampsq.transport.instances import parse_instances
     from ampsq.transport.store import Store
 
@@ -110,9 +111,11 @@ def _ask(ctx: click.Context, read: Callable[[str, click.Context], Flow[list[str]
     if url is None:
         return
     try:
-        instance_address = parse_instances(url, _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq")[
-            0
-        ]
+        bare, partitions = asked_partitions(url, None)
+        name = _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        # All partitions have the definitions that the first one has.
+        instance = partitions_of(name, partitions)[0].instance if partitions else name
+        instance_address = parse_instances(bare or "", instance)[0]
         store = Store(instance_address.url, instance_address.instance, retry_timeout=0.0)
         found += store.run(read(instance_address.instance, ctx))
     except AmpsqError:

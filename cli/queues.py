@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.cli.options import CommandSettings
+    from ampsq.client.client import Client
     from ampsq.definitions.queue import Queue
     from ampsq.operations.latencies import LatencyPercentiles, QueueLatencies
     from ampsq.protocol.calls.queue_stats import QueueStats
@@ -77,12 +78,8 @@ def queues(settings: CommandSettings, name: str | None) -> None:
     if name is not None:
         _show_one(settings, name)
         return
-    from ampsq.protocol.reads.definitions import definition_names
-
-    with settings.client() as client:
-        # Their names alone: reading definitions takes longer than the rest.
-        found = client._store.call(definition_names(client.instance, "queues"))  # noqa: SLF001  (it has no call for it)
-        stats = [client.admin.queue_stats(queue) for queue in sorted(found)]
+    with settings.client(merged=True) as client:
+        stats = [client.admin.queue_stats(queue) for queue in _names(client)]
     if print_records(settings, map(_ordered, stats)):
         return
     if stats:
@@ -92,10 +89,19 @@ def queues(settings: CommandSettings, name: str | None) -> None:
         note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
 
 
+def _names(client: Client) -> list[str]:
+    """The names of all queues, without their definitions, which take longer to read than the rest."""
+    from ampsq.protocol.reads.definitions import definition_names
+
+    if client.partitions:
+        return list(client.admin.queues())
+    return sorted(client._store.call(definition_names(client.instance, "queues")))  # noqa: SLF001  (it has no call for it)
+
+
 def _show_one(settings: CommandSettings, name: str) -> None:
     from ampsq.definitions.address_setting import settled_for
 
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         stats, latencies = client.admin.queue_stats(name), client.admin.queue_latencies(name)
         queue, address_settings = client.admin.queues()[name], client.admin.address_settings().values()
     _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats, latencies)

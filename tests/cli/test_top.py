@@ -321,8 +321,8 @@ def test_a_partition_is_watched_by_its_name_and_all_of_them_are_refused(run):
         first = client.partitions[0]
 
     assert run("top", "work", *ONCE, "--json", "--instance", first).json[0]["depth"] == 0
-    told = run("top", "work", *ONCE, "--url", f"{address}?partitions=2", "--instance", "shop", code=1).err
-    assert "work at one partition, by its name as instance" in told
+    told = run("top", "work", *ONCE, "--url", f"{address}?partitions=2", "--instance", "shop", code=2).err
+    assert f"--instance with one of them: {first} ... " in told
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
