@@ -138,7 +138,7 @@ class _Definition(list[_SourceLine]):
 
     @cached_property
     def called(self) -> frozenset[str]:
-        """Those that are called without arguments, as nests are."""
+        """Words of them that are called without arguments, as nests are."""
         return frozenset(_CALLED.findall("\n".join([line.text for line in self])))
 
 
