@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "readers": "List the subscriptions to topics with their use of the limits of slow clients.",
     "trim": "Remove messages beyond a topic's retention that nobody needs.",
     "queues": "List the queues with their figures, or show one.",
-    "groups": "Show the groups of a queue, or let one go on.",
+    "groups": "Show the groups of a queue, or let one go on, pause it, or empty it.",
     "explain": "Say why a message is where it is.",
     "history": "Tell a message's life as a timeline.",
     "top": "Watch queues, subscriptions, progress and links live, or one queue with all that is known of it.",
