@@ -71,9 +71,13 @@ end
 -- Refs of one topic end alike, so its log is spelled once.
 local spelled_logs = {}
 
+-- A ref begins with two numbers, each behind a letter that counts its digits; what follows is the same in all of one topic. Taking the parts
+-- by their places costs less than a pattern.
 local function fields_of_ref(ref)
-  local ms, sequence, ending = string.match(ref, '^%l(%d+)%l(%d+)(/.*)$')
-  local log, id = spelled_logs[ending], ms .. '-' .. sequence
+  local ms_last = string.byte(ref) - 95
+  local last = ms_last + string.byte(ref, ms_last + 1) - 95
+  local ending, id = string.sub(ref, last + 1), string.sub(ref, 2, ms_last) .. '-' .. string.sub(ref, ms_last + 2, last)
+  local log = spelled_logs[ending]
   if not log then
     log = K.log(string.sub(ending, 2))
     spelled_logs[ending] = log
