@@ -56,7 +56,7 @@ end
 
 -- Of what is judged next what each body holds; false, or nil, where it is read when it is judged. fields: of each message.
 local function roots_of(plan, fields)
-  if plan.format or not fields[1] then return {} end
+  if plan.format or not fields[2] then return {} end
   local texts = {}
   for i, some in ipairs(fields) do texts[i] = some[1] == F.body and some[2] or '' end
   return expression_language().roots_of_bodies(texts)
