@@ -61,6 +61,7 @@
     │   ├─ QueueInUse           a queue that is to be removed has subscriptions, leases or delayed messages
     │   ├─ QueueNotEmpty        another owner, or kind, for a queue that has messages
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
+    │   ├─ PartitionByFixed     another partition_by for a topic that has had messages in partitions
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
     │   ├─ StaleDefinitions     somebody else defined something in all partitions meanwhile; read it and retry
@@ -117,6 +118,7 @@ __all__ = [
     "OtherIncarnation",
     "OtherProtocol",
     "OwnedElsewhere",
+    "PartitionByFixed",
     "PrimaryUnknown",
     "PublishStoreError",
     "PublishStoreFull",
@@ -702,6 +704,15 @@ class MessageTypeFixed(Rejected):
     """The topic has had messages, which keep the type they were published with. Define a topic of another name."""
 
     code = "AMPSQ_MESSAGE_TYPE_FIXED"
+
+
+class PartitionByFixed(Rejected):
+    """The topic has had messages, which stay in the partitions that its `partition_by` chose.
+
+    By another one, those of one key would be in two partitions, in no order. Define a topic of another name.
+    """
+
+    code = "AMPSQ_PARTITION_BY_FIXED"
 
 
 class CatalogChanged(Rejected):

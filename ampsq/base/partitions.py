@@ -27,6 +27,7 @@ __all__ = [
     "asked_partitions",
     "check_key_function",
     "partition_of_key",
+    "partition_of_text",
     "partitions_of",
     "refuse_partitions",
 ]
@@ -135,7 +136,12 @@ def partition_of_key(key: str, count: int) -> int:
     """
     if not isinstance(key, str):
         raise DefinitionError(f"key={shown(key)}: allowed is a text, by which the partition is chosen")
-    return zlib.crc32(key.encode(errors="surrogatepass")) % count
+    return partition_of_text(key.encode(errors="surrogatepass"), count)
+
+
+def partition_of_text(text: bytes, count: int) -> int:
+    """Return the same of a key that is encoded."""
+    return zlib.crc32(text) % count
 
 
 def asked_partitions(

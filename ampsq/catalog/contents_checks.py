@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
+from ampsq.base.errors import MessageTypeFixed, PartitionByFixed, QueueNotEmpty
 from ampsq.catalog.definition_checks import naming_definition
 from ampsq.definitions.queue import Queue, Topic
 from ampsq.protocol.calls import queue_stats as stats_calls
+from ampsq.protocol.reads.instance import instance_state
 from ampsq.protocol.reads.streams import log_of, stream_exists
 
 if TYPE_CHECKING:
@@ -27,14 +28,13 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
 
     Raises:
         MessageTypeFixed: another message type for a topic that has had messages.
+        PartitionByFixed: another `partition_by` for a topic that has had messages in this partition.
         QueueNotEmpty: another kind, owner or domain for a queue that has messages.
     """
     for definition in definitions:
         with naming_definition(definition):
             if isinstance(definition, Topic) and definition.name in catalog.topics:
-                former = Topic.stored(definition.name, catalog.topics[definition.name])
-                if former.type != definition.type and (await stream_exists(catalog.instance, log_of(definition.name))):
-                    raise MessageTypeFixed(topic=definition.name)
+                await _check_topic(catalog, definition)
             elif isinstance(definition, Queue) and definition.name in catalog.queues:
                 known = Queue.from_json(catalog.queues[definition.name])
                 moves = (known.owner, known.domain(catalog.group)) != (
@@ -43,3 +43,16 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
                 )
                 if moves and not (await stats_calls.stats(definition.name)).is_empty:
                     raise QueueNotEmpty(queue=definition.name)
+
+
+async def _check_topic(catalog: Catalog, topic: Topic) -> None:
+    former = Topic.stored(topic.name, catalog.topics[topic.name])
+    is_alike = former.type == topic.type
+    if is_alike and former.partition_by == topic.partition_by:
+        return
+    if not await stream_exists(catalog.instance, log_of(topic.name)):
+        return
+    if not is_alike:
+        raise MessageTypeFixed(topic=topic.name)
+    if (await instance_state(catalog.instance)).partition:
+        raise PartitionByFixed(topic=topic.name)

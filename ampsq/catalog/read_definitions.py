@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.catalog import Catalog
 
-__all__ = ["definitions_left_out", "definitions_of", "read_definitions"]
+__all__ = ["OF_MESSAGES", "definitions_left_out", "definitions_of", "read_definitions"]
 
-#: Elements of a topic that its messages need.
-_OF_MESSAGES: Final = {"name", "message_type", "field_separator"}
+OF_MESSAGES: Final = {"name", "message_type", "field_separator", "partition_by"}
+"""Elements of a topic that its messages need."""
 #: What the catalog has of a topic that was only used.
 _USED: Final = "{}"
 
@@ -51,8 +51,8 @@ async def read_definitions() -> list[Definition]:
 def definitions_left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
     """Return definitions that exist and have no counterpart among other definitions, so that they would be removed.
 
-    Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its
-    group, its label and its limit, if the others do not speak of it.
+    Topics that say no more than what their messages need have nothing to remove: their messages stay. An instance has
+    its group, its label and its limit, if the others do not speak of it.
     """
     wanted = list(definitions)
     names = {(_space(each), each.name) for each in wanted}
@@ -68,4 +68,4 @@ def _space(definition: Definition) -> type[Definition]:
 def _has_something(definition: Definition, *, speaks: bool) -> bool:
     if isinstance(definition, Instance):
         return bool(definition.elements().keys() - {"name"}) and not speaks
-    return not isinstance(definition, Topic) or bool(definition.elements().keys() - _OF_MESSAGES)
+    return not isinstance(definition, Topic) or bool(definition.elements().keys() - OF_MESSAGES)

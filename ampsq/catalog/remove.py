@@ -10,6 +10,7 @@ from ampsq.catalog.action_sources import follows_client_events, records_deliveri
 from ampsq.catalog.apply import RACES, apply
 from ampsq.catalog.checks import check_action
 from ampsq.catalog.definition_checks import check_conflated, check_kinds, definitions_as_stored, naming_definition
+from ampsq.catalog.read_definitions import OF_MESSAGES
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.address_setting import AddressSetting
@@ -146,9 +147,10 @@ async def _remove(catalog: Catalog, definition: Definition, check_version: Calla
     elif isinstance(definition, Instance):
         await apply([Instance(name=name)], None, check_version=check_version)
     elif isinstance(definition, Topic) and name in catalog.topics:
-        # Its messages stay, and so does what is needed to read them.
+        # Its messages stay, and so does what is needed to read them, and to find the partition of the next ones.
         known = Topic.stored(name, catalog.topics[name])
-        bare = Topic(name=name, message_type=known.message_type, field_separator=known.field_separator)
+        kept = {element: value for element, value in known.elements().items() if element in OF_MESSAGES}
+        bare = Topic(**{**kept, "name": name})
         await apply([bare], None, check_version=check_version)
 
 

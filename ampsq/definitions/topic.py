@@ -58,7 +58,7 @@ else:
     ]
 
 #: Elements of a queue or a topic that read bodies.
-_CONTENT: Final = ("key", "filter", "priority", "barrier_expression", "group_by", "group_weight")
+_CONTENT: Final = ("key", "partition_by", "filter", "priority", "barrier_expression", "group_by", "group_weight")
 # For a type checker, what is not given fits every type.
 _NOT_GIVEN: Any = None
 _NOTHING: Any = ()
@@ -89,6 +89,10 @@ class Topic(Definition):
             have one value at each of them is refused. Default: none, and no records.
         expiration: how long a message published without an `expiration` of its own lives, 1ms or longer, in the records
             and in queues; needs `key`. Default: no limit.
+        partition_by: identifiers, as in ``/customer``, whose values choose the partition of an instance with partitions
+            (docs/partitions.md): messages that are alike there are in one partition, in their order. A message without
+            one value at each of them has none of this. It cannot be changed any more in an instance with partitions
+            once the topic has had a message; without partitions it says nothing. Default: none.
         expression_limit: bytes of the largest body that expressions read, 32KB or more. The server never looks into a
             larger one: no filter matches it, its priority is the lowest, it is no barrier, views leave it out, and a
             topic with a `key` refuses it (docs/expressions.md). Default: that of the instance.
@@ -103,6 +107,7 @@ class Topic(Definition):
 
     key: Identifiers = _NOTHING
     expiration: Life = _NOT_GIVEN
+    partition_by: Identifiers = _NOTHING
 
     retention_age: RetentionAge = _NOT_GIVEN
     retention_size: RetentionSize | None = None

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, Unavailable
-from ampsq.base.partitions import partition_of_key
+from ampsq.base.partitions import partition_of_key, partition_of_text
+from ampsq.protocol.limits import BYTES
 from ampsq.publishing.publishing_batches import telling
+from ampsq.publishing.topic_key import UNSAID, TopicKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ampsq.publishing.deduplication import DeduplicationWindow
 
 __all__ = ["PartitionChoice", "PartitionedBatch", "PartitionedBatches"]
 
-#: Messages that are gathered at most, of all partitions together.
+#: Messages that are gathered at most, and bytes of them, of all partitions together.
 _HELD: Final = 64_000
+_HELD_BYTES: Final = 64 * 2**20
 #: Seconds of waiting for more messages, after which those gathered for a partition are sent.
 _WAIT: Final = 0.05
 
@@ -34,10 +39,12 @@ class PartitionChoice:
     def __init__(self, total: int) -> None:
         self._total, self._last = total, -1
 
-    def of(self, *names: str | None) -> int:
+    def of(self, *names: str | bytes | None) -> int:
         """Return the partition of the first name that is one; without any the next one in turn."""
         for name in names:
             if name is not None:
+                if isinstance(name, bytes):
+                    return partition_of_text(name, self._total)
                 return partition_of_key(name, self._total)
         self._last = (self._last + 1) % self._total
         return self._last
@@ -51,13 +58,31 @@ class PartitionedBatch:
         partition: its number.
         since: seconds that were waited for messages before its first one came.
         places: of the messages among all of the call.
-        messages: these.
+        bodies: these, encoded.
+        ids: their deduplication IDs, "" for none; empty where the call has none.
+        size: bytes of the bodies.
     """
 
     partition: int
     since: float = 0.0
     places: list[int] = field(default_factory=list)
-    messages: list[Any] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def id_of(self) -> Callable[[Any], str | None] | None:
+        """A function that gives the IDs, one after the other."""
+        ids = iter(self.ids)
+        return (lambda _: next(ids) or None) if self.ids else None
+
+    def add(self, place: int, body: bytes, known_as: str | None) -> None:
+        """Add a message."""
+        self.places.append(place)
+        self.bodies.append(body)
+        self.size += len(body)
+        if known_as is not None:
+            self.ids.append(known_as)
 
 
 class PartitionedBatches:
@@ -66,48 +91,60 @@ class PartitionedBatches:
     Args:
         choice: chooses partitions.
         size: messages of a batch at most.
-        key: gives the key of a message; None: all have the one below, or none.
-        name: of all messages, which chooses where no function does.
-        id_of: gives the deduplication ID of a message, which chooses where there is neither.
+        topic_key: gives the key of a message by its topic's definition, and encodes it.
+        key: gives the key of a message; None: all have that of their topic, or the one below, or none.
+        name: of all messages, which chooses where no key does.
+        window: has the function that gives the deduplication ID of a message, which chooses where there is neither.
+        done: what becomes of messages, ``recorded``, or ``taken`` by a publish store.
 
     Attributes:
-        bookmarks: of the messages, in their order; None: not recorded, or not yet.
+        outcomes: of the messages, in their order: bookmarks, or the sequences of those that a store has taken, each of
+            its partition; None: not recorded or taken, or not yet.
     """
 
     def __init__(
         self,
         choice: PartitionChoice,
         size: int,
+        topic_key: TopicKey = UNSAID,
         *,
-        key: Callable[[Any], str] | None,
-        name: str | None,
-        id_of: Callable[[Any], str | None] | None,
+        key: Callable[[Any], str] | None = None,
+        name: str | None = None,
+        window: DeduplicationWindow | None = None,
+        done: str = "recorded",
     ) -> None:
-        self._choice, self._size, self._key, self._name, self._id_of = choice, size, key, name, id_of
-        self.bookmarks: list[Bookmark | None] = []
+        self._choice, self._size, self._topic_key = choice, size, topic_key
+        self._key, self._name, self._window, self._done = key, name, window, done
+        self.outcomes: list[Bookmark | int | None] = []
 
     def cut(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         """Cut messages into batches: full ones, and others where the next messages are long in coming."""
-        if self._key is None and self._name is None and self._id_of is None:
+        if self._key is None and not self._topic_key.paths and self._name is None and self._window is None:
             yield from self._in_turn(messages)
             return
+        ids: deque[str] = deque()
+        if self._window is not None:
+            messages = self._window.noting(messages, ids)
         held: dict[int, PartitionedBatch] = {}
-        number, waited, before = 0, 0.0, time.monotonic()
+        number, size, waited, before = 0, 0, 0.0, time.monotonic()
         for place, message in enumerate(messages):
             waited += time.monotonic() - before
-            self.bookmarks.append(None)
+            self.outcomes.append(None)
             # In the order in which they were begun.
             while held and waited - (oldest := next(iter(held.values()))).since >= _WAIT:
-                number -= len(oldest.messages)
+                number, size = number - len(oldest.bodies), size - oldest.size
                 yield held.pop(oldest.partition)
-            partition = self._partition(message)
+            body = self._topic_key.type.encode(message)
+            known_as = ids.popleft() if self._window is not None else None
+            partition = self._partition(message, body, known_as)
             batch = held.get(partition) or held.setdefault(partition, PartitionedBatch(partition, waited))
-            batch.places.append(place)
-            batch.messages.append(message)
-            number += 1
-            if len(batch.messages) >= self._size or number >= _HELD:
-                full = batch if len(batch.messages) >= self._size else max(held.values(), key=_length)
-                number -= len(full.messages)
+            batch.add(place, body, known_as)
+            number, size = number + 1, size + len(body)
+            full: PartitionedBatch | None = batch if len(batch.bodies) >= self._size else None
+            if full is None and (number >= _HELD or size >= _HELD_BYTES):
+                full = max(held.values(), key=_length if number >= _HELD else _bytes)
+            if full is not None:
+                number, size = number - len(full.bodies), size - full.size
                 yield held.pop(full.partition)
             before = time.monotonic()
         yield from held.values()
@@ -115,34 +152,30 @@ class PartitionedBatches:
     @property
     def recorded(self) -> list[Bookmark]:
         """The bookmarks of all messages, in their order, when all are recorded."""
-        return [each for each in self.bookmarks if each is not None]
+        return [each for each in self.outcomes if isinstance(each, Bookmark)]
 
     def _in_turn(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         batch: PartitionedBatch | None = None
         for place, message in enumerate(messages):
-            self.bookmarks.append(None)
+            self.outcomes.append(None)
             if batch is None:
                 batch = PartitionedBatch(self._choice.of())
-            batch.places.append(place)
-            batch.messages.append(message)
-            if len(batch.messages) >= self._size:
+            batch.add(place, self._topic_key.type.encode(message), None)
+            if len(batch.bodies) >= self._size or batch.size >= BYTES:
                 yield batch
                 batch = None
         if batch is not None:
             yield batch
 
-    def _partition(self, message: Any) -> int:
+    def _partition(self, message: Any, body: bytes, known_as: str | None) -> int:
         if self._key is not None:
             return self._choice.of(self._key(message))
-        if self._name is not None:
-            return self._choice.of(self._name)
-        return self._choice.of(self._id_of(message) if self._id_of is not None else None)
+        return self._choice.of(self._topic_key.text(message, body), self._name, known_as or None)
 
-    def note(self, batch: PartitionedBatch, bookmarks: Sequence[object]) -> None:
+    def note(self, batch: PartitionedBatch, outcomes: Sequence[object]) -> None:
         """Note what of a batch is recorded: of its first messages, at least."""
-        for place, bookmark in zip(batch.places, bookmarks, strict=False):
-            # A client without a publish store gives nothing else.
-            self.bookmarks[place] = bookmark if isinstance(bookmark, Bookmark) else None
+        for place, outcome in zip(batch.places, outcomes, strict=False):
+            self.outcomes[place] = outcome if isinstance(outcome, Bookmark | int) else None
 
     @contextlib.contextmanager
     def sending(self, batch: PartitionedBatch) -> Iterator[None]:
@@ -159,11 +192,11 @@ class PartitionedBatches:
         try:
             yield
         except AmpsqError as error:
-            recorded = sum(each is not None for each in self.bookmarks)
-            published = list(self.bookmarks)
+            recorded = sum(each is not None for each in self.outcomes)
+            published = list(self.outcomes)
             while published and published[-1] is None:
                 published.pop()
-            parts = [f"{recorded:,} messages of this publish_many are recorded, in several partitions"]
+            parts = [f"{recorded:,} messages of this publish_many are {self._done}, in several partitions"]
             # What it says of its own batch is said here of all.
             error.published = ()
             in_doubt = isinstance(error, Unavailable) and error.may_have_run
@@ -174,4 +207,8 @@ class PartitionedBatches:
 
 
 def _length(batch: PartitionedBatch) -> int:
-    return len(batch.messages)
+    return len(batch.bodies)
+
+
+def _bytes(batch: PartitionedBatch) -> int:
+    return batch.size

@@ -12,6 +12,7 @@ from ampsq.expressions.values import text_of
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import catch_up_records
 from ampsq.protocol.limits import BATCH
+from ampsq.publishing.topic_key import joined_key
 from ampsq.queues.query import QueryResult, SowMessage
 
 if TYPE_CHECKING:
@@ -56,13 +57,7 @@ class RecordKey:
             if value is None or isinstance(value, list):
                 return None
             texts.append(text_of(value))
-        return _joined(texts)
-
-
-def _joined(parts: Sequence[bytes]) -> bytes:
-    if len(parts) == 1:
-        return parts[0]
-    return b"|".join(part.replace(b"\\", b"\\\\").replace(b"|", b"\\|") for part in parts)
+        return joined_key(texts)
 
 
 def key_parts(text: bytes, number: int) -> list[bytes]:
@@ -92,7 +87,7 @@ def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
         keys = [keys]
     if not isinstance(keys, list | tuple | set | frozenset) or not keys:
         raise DefinitionError(f"keys={shown(keys)}: allowed is a list of keys, as in ['7', '8']")
-    found = [_joined([_part(part) for part in (each if isinstance(each, tuple) else (each,))]) for each in keys]
+    found = [joined_key([_part(part) for part in (each if isinstance(each, tuple) else (each,))]) for each in keys]
     if topic is not None:
         for each, text in zip(keys, found, strict=True):
             _check_parts(topic, each, text)

@@ -1,6 +1,6 @@
 --- define_topic: add a topic and the queues that it feeds, and say whether it keeps records.
 --- ARGV now, version, topic, definition, life, paths, format, queues...
---- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED
+--- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED, PARTITION_BY_FIXED
 --- GIVES the version of the catalog with it
 --- @include clock, fail, catalog, plain_dispatch, route, timetable
 -- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. format: of
@@ -15,6 +15,12 @@ end
 local former = call('HGET', K.topics(), topic) or '{}'
 if type_of(former) ~= type_of(definition) and call('EXISTS', K.log(topic)) == 1 then
   fail(E.MESSAGE_TYPE_FIXED, {topic = topic})
+end
+-- What is recorded is in the partitions that the topic's definition chose.
+local function partition_by(text) return table.concat(cjson.decode(text).partition_by or {}, '\n') end
+if partition_by(former) ~= partition_by(definition)
+  and call('HEXISTS', K.instance(), F.partition) == 1 and call('EXISTS', K.log(topic)) == 1 then
+  fail(E.PARTITION_BY_FIXED, {topic = topic})
 end
 call('HSET', K.topics(), topic, definition)
 call('HSETNX', K.routes(), topic, '')

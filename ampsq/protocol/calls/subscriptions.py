@@ -21,6 +21,7 @@ __all__ = [
     "ReplaceReply",
     "SubscribeReply",
     "SubscribeRequest",
+    "end_wait",
     "heartbeat",
     "replace",
     "resize",
@@ -100,10 +101,16 @@ class ReplaceReply:
     tokens: dict[bytes, int]
 
 
-def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[SubscribeReply]:
-    """Register a subscription. `client` is unlike in every other request."""
+def subscribe(
+    client: str, request: SubscribeRequest, session_timeout: int, *, has_bell: bool = False
+) -> Call[SubscribeReply]:
+    """Register a subscription. `client` is unlike in every other request.
+
+    `has_bell`: it has no room but what visits lend it, and its bell rings once when messages wait for it.
+    """
     version = "" if request.version is None else request.version
-    arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
+    asked = f"{request.asked} bell" if has_bell else request.asked
+    arguments = ["", version, client, asked, *request.arguments[1:], session_timeout, *request.queues]
     return script_call(
         "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1]), int(reply[2])),
         repeatable=True,
@@ -134,6 +141,16 @@ def unsubscribe(subscription: str, held: MessagesByQueue) -> Call[bool]:
 def resize(subscription: str, asked: int) -> Call[int]:
     """Change the backlog that a subscription asks for; gives the effective one."""
     return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
+
+
+def end_wait(subscription: str) -> Call[bool]:
+    """Let a subscription's blocked read return at once, or the next one; False where the subscription is gone.
+
+    It is a favour to who waits for that read, and not repeated while the server cannot be reached.
+    """
+    call = script_call("end_wait", [subscription], bool, repeatable=True)
+    call.patience = 0.0
+    return call
 
 
 def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str = "") -> Call[HeartbeatReply]:

@@ -1,0 +1,103 @@
+"""The keys that a topic's messages have by its definition, which choose their partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.values import is_name
+from ampsq.expressions import parse
+from ampsq.expressions.document import read
+from ampsq.expressions.values import text_of
+from ampsq.protocol.reads.definitions import read_queue, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.definitions.queue import Topic
+
+__all__ = ["UNSAID", "TopicKey", "joined_key", "read_topic_key"]
+
+
+def joined_key(parts: Sequence[bytes]) -> bytes:
+    """Return the text of a key of several parts; a key of one part is that part."""
+    if len(parts) == 1:
+        return parts[0]
+    return b"|".join(part.replace(b"\\", b"\\\\").replace(b"|", b"\\|") for part in parts)
+
+
+def _spend(_: int) -> None:
+    """Count no steps: it is the publisher's own time."""
+
+
+class TopicKey(NamedTuple):
+    """The identifiers whose values choose the partition of a topic's messages, and how its bodies are read.
+
+    Attributes:
+        paths: of the identifiers; none of a topic that says nothing of it.
+        type: of the bodies.
+    """
+
+    paths: tuple[tuple[str | int, ...], ...]
+    type: MessageType
+
+    @classmethod
+    def of(cls, topic: Topic) -> TopicKey:
+        """Read it from a definition."""
+        return cls(tuple(tuple(parse(text, "filter").tree[1:]) for text in topic.partition_by), topic.type)
+
+    def text(self, data: object, body: bytes | None = None) -> bytes | None:
+        """Return the text of a message's key; None where it does not have one value at each identifier.
+
+        Args:
+            data: what is published.
+            body: the same encoded, where that is known.
+        """
+        if not self.paths:
+            return None
+        if self.type.name == "json" and len(self.paths) == 1 and (short := _short_text(data, self.paths[0])):
+            return short
+        body = self.type.encode(data) if body is None else body
+        try:
+            content = self.type.decode(body)
+            texts = []
+            for path in self.paths:
+                value = read(content, path, _spend)
+                if value is None or isinstance(value, list):
+                    return None
+                texts.append(text_of(value))
+            return joined_key(texts)
+        except ValueError:
+            # Not of the topic's type, or half a character.
+            return None
+
+
+UNSAID: Final = TopicKey((), JSON)
+"""Key of messages of a topic that is made by publishing to it: none."""
+
+
+def _short_text(data: object, path: Sequence[str | int]) -> bytes | None:
+    """Return the text of what JSON says as it is; None of what has to be encoded before it is known."""
+    for step in path:
+        if type(data) is not dict:
+            return None
+        data = data.get(step)
+    if type(data) is str:
+        return data.encode() if data.isascii() else None
+    return b"%d" % data if type(data) is int and abs(data) < 2**53 else None
+
+
+async def read_topic_key(instance: str, name: str) -> TopicKey | None:
+    """Read how messages find their partition, of a topic, or of a queue, whose publish target it is.
+
+    None: nothing has this name at the instance.
+    """
+    if not isinstance(name, str) or not is_name(name):
+        return None
+    topic = await read_topic(instance, name)
+    if topic is None:
+        queue = await read_queue(instance, name)
+        if queue is None:
+            return None
+        topic = await read_topic(instance, queue.default_publish_target)
+    return TopicKey.of(topic) if topic is not None else UNSAID
