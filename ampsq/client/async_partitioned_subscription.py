@@ -161,9 +161,8 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                     self._ring(number)
                 elif inbox.duties.are_due:
                     async with self._lock:
-                        await store.run(inbox.do_duties())
-                    # Whether it is still known there, a visit tells.
-                    self._ring(number)
+                        if not await store.run(inbox.do_duties()):
+                            self._ring(number)
             except AmpsqError as error:
                 self._lose(number, error)
                 return

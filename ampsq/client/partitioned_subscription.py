@@ -160,12 +160,10 @@ class PartitionedSubscription(Subscription):
             inbox = self._parts[number].core.inbox
             if inbox.duties.are_due:
                 try:
-                    self._stores[number].run(inbox.do_duties())
+                    if not self._stores[number].run(inbox.do_duties()):
+                        self._turns.ring(number)
                 except AmpsqError as error:
                     self._lose(number, error)
-                else:
-                    # Whether it is still known there, a visit tells.
-                    self._turns.ring(number)
 
     def _listen(self, number: int) -> None:
         """Wait for the bell of a partition from now on."""
