@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
 from ampsq.client.partition_rules import refuse_worker
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 _log = logging.getLogger("ampsq.worker")
-#: Seconds of one wait for messages or for a handler to end.
+#: Seconds of one wait for a handler to end, and before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds after which a stop is noticed at the latest.
 _NOTICED: Final = 0.05
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
@@ -121,6 +124,8 @@ class Worker:
         self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
         self._subscription: Subscription | None = None
+        # What waits in lanes is given back with what nobody has picked up.
+        self._lanes: HandlerLanes[Message] = HandlerLanes()
         self._passed = threading.Event()
 
     @property
@@ -168,6 +173,7 @@ class Worker:
         if signals:
             self._stop_on_signals()
         runner = HandlerSlots(self._rules, self._settle)
+        self._lanes = runner.lanes
         try:
             self._serve(client, runner)
         finally:
@@ -243,7 +249,7 @@ class Worker:
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                _give_back(subscription)
+                _give_back(subscription, self._lanes)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -259,7 +265,7 @@ class Worker:
             if not runner.has_room(_STEP):
                 continue
             try:
-                message = subscription.get(_STEP)
+                message = subscription.get(_WAIT)
             except Unavailable as error:
                 _log.warning("no server, trying on: %s", error)
                 self._stopping.wait(_STEP)
@@ -273,7 +279,7 @@ class Worker:
 
     def _stay_halted(self, subscription: Subscription) -> None:
         """Take nothing more and give back what was not started, until the worker is stopped."""
-        _give_back(subscription)
+        _give_back(subscription, self._lanes)
         while not self._stopping.wait(_SAYS_AGAIN):
             _log.error("%s", self.halted)
 
@@ -327,6 +333,7 @@ class Worker:
 
     def _settle(self, message: Message, error: BaseException | None) -> None:
         """Settle a message by what its handler did, unless the handler has settled it itself."""
+        was_halted = self.halted is not None
         settlement = self._rules.settlement(message, error)
         try:
             if settlement is None:
@@ -345,11 +352,14 @@ class Worker:
         if message.is_barrier:
             self._passed.set()
         self._rules.count(error)
+        if self.halted is not None and not was_halted and self._subscription is not None:
+            # Who waits for the next message is to have none.
+            _give_back(self._subscription, self._lanes)
 
 
-def _give_back(subscription: Subscription) -> None:
+def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
     try:
-        ManagedSubscription.of(subscription).give_back()
+        ManagedSubscription.of(subscription).give_back(lanes.take_waiting())
     except AmpsqError as error:
         _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

@@ -159,6 +159,23 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         released = [await each.admin.release_group(queue, group) for each in self._client.clients]
         return any(released)
 
+    async def pause_group(self, queue: str, group: str) -> bool:
+        """Deliver nothing more of a group, in any partition; see `AsyncAdmin.pause_group`."""
+        paused = [await each.admin.pause_group(queue, group) for each in self._client.clients]
+        return any(paused)
+
+    async def resume_group(self, queue: str, group: str) -> bool:
+        """Deliver again what `pause_group` ended, in every partition; see `AsyncAdmin.resume_group`."""
+        resumed = [await each.admin.resume_group(queue, group) for each in self._client.clients]
+        return any(resumed)
+
+    async def drop_group(self, queue: str, group: str, *, reason: str | None = None, dry_run: bool = False) -> int:
+        """Let all messages of a group that wait leave all partitions; see `AsyncAdmin.drop_group`."""
+        number = 0
+        for each in self._client.clients:
+            number += await each.admin.drop_group(queue, group, reason=reason, dry_run=dry_run)
+        return number
+
     async def dead_letters(
         self,
         queue: str,

@@ -5,11 +5,14 @@ This is `ampsq.client.partitioned_client`, awaited.
 
 # Made from client/partitioned_client.py by tests/house/test_twins.py --write.
 
+# Long: one class, the calls of a client one by one, each with all of its arguments.
+
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ampsq.base.addresses import join_addresses
@@ -28,7 +31,9 @@ from ampsq.catalog.apply import RACES
 from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.async_client import AsyncClient
+from ampsq.client.async_partition_router import AsyncPartitionRouter
 from ampsq.client.async_partitioned_admin import AsyncPartitionedAdmin
+from ampsq.client.async_partitioned_publisher import AsyncPartitionedPublisher, parts_of
 from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
 from ampsq.client.partition_rules import (
     by_partition,
@@ -37,12 +42,11 @@ from ampsq.client.partition_rules import (
     only_for_one,
     part_of,
     refuse_the_rest,
+    reporting,
 )
-from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
-from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
-from ampsq.publishing.topic_key import UNSAID, read_topic_key
+from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
 from ampsq.topics.subscription_spec import refuse_arguments
@@ -56,7 +60,9 @@ if TYPE_CHECKING:
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
-    from ampsq.publishing.topic_key import TopicKey
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
     from ampsq.transport.connection_state import ConnectionEvent
 
@@ -91,12 +97,9 @@ class AsyncPartitionedClient(AsyncClient):
             )
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
-        self._choice = PartitionChoice(len(self._all))
-        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
-        self._topic_keys: dict[str, TopicKey] = {}
-        self._made: dict[str, int] = {}
         self._subscriptions: list[AsyncPartitionedSubscription] = []
         self._clients: list[AsyncClient] = []
+        self._router = AsyncPartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = AsyncPartitionedAdmin(self, self._all, self._define)
 
     async def connect(self) -> Self:
@@ -212,7 +215,7 @@ class AsyncPartitionedClient(AsyncClient):
             except StaleDefinitions:
                 continue
             await self._carry_out(intent)
-            self._topic_keys.clear()
+            self._router.forget()
             return outcomes
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
@@ -262,13 +265,7 @@ class AsyncPartitionedClient(AsyncClient):
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        text: bytes | None = None
-        if key is None:
-            topic_key = await self._topic_key(topic)
-            if topic_key.paths:
-                data = topic_key.type.encode(body := data)
-                text = topic_key.text(body, data)
-        number = self._choice.of(key, text, group, deduplication_id)
+        number, data = await self._router.choose(topic, data, key, group, deduplication_id)
         recorded = await self.clients[number].publish(
             topic,
             data,
@@ -280,23 +277,8 @@ class AsyncPartitionedClient(AsyncClient):
             deduplication_id=deduplication_id,
             within=within,
         )
-        if topic not in self._topic_keys:
-            self._made[topic] = number
+        self._router.note_made(topic, number)
         return recorded
-
-    async def _topic_key(self, topic: str) -> TopicKey:
-        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
-        if not isinstance(topic, str):
-            return UNSAID
-        found = self._topic_keys.get(topic)
-        # One that is made by publishing to it is in the partitions that were published to.
-        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
-            each = self.clients[number]
-            found = await each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
-            if found is not None:
-                self._topic_keys[topic] = found
-                break
-        return found or UNSAID
 
     async def publish_many(
         self,
@@ -324,9 +306,7 @@ class AsyncPartitionedClient(AsyncClient):
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
-        check_batches(messages, batch)
-        topic_key = await self._topic_key(topic)
-        batches = PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window)
+        batches = await self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -343,9 +323,47 @@ class AsyncPartitionedClient(AsyncClient):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    if topic not in self._topic_keys:
-                        self._made[topic] = each.partition
+                    self._router.note_made(topic, each.partition)
         return batches.recorded
+
+    def publisher(
+        self,
+        name: str,
+        *,
+        store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+    ) -> AsyncPublisher:
+        """Make a publisher with a name in all partitions; see `AsyncClient.publisher`. Open it with ``async with``.
+
+        It numbers the messages of each partition by themselves. A store keeps those of all, an equal share of its
+        bounds for each, under the name of the partition; so a program that was killed sends what is left to where it
+        belongs. `on_failed_write` and `on_persisted` are told the partition, and called one at a time.
+        """
+        guarantee = Guarantee.of(
+            store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        clients = self.clients
+        stores = guarantee.store.divided(len(clients)) if guarantee is not None else [None] * len(clients)
+        turn = threading.Lock()
+
+        def make(number: int) -> AsyncPublisher:
+            return clients[number].publisher(
+                name,
+                store=stores[number],
+                persisted=persisted,
+                ack_conflation=ack_conflation,
+                on_failed_write=reporting(number, on_failed_write, turn),
+                on_persisted=reporting(number, on_persisted, turn),
+            )
+
+        return AsyncPartitionedPublisher(name, self._router, make, keeps=guarantee is not None)
 
     # -- queues
 
@@ -418,18 +436,20 @@ class AsyncPartitionedClient(AsyncClient):
 
         Partitions do it one after the other: where one refuses, those before have done it.
         """
-        if publisher is not None:
-            raise not_merged("ack(publisher=...)")
+        publishers = parts_of(publisher, self._router)
         if bookmarks is None or filter is not None:
             settled = [
-                await each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run)
-                for each in self.clients
+                await each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run, publisher=kept)
+                for each, kept in zip(self.clients, publishers, strict=True)
             ]
             return sum(settled)
-        settled = [
-            await self.clients[number].ack(queue, some, option, reason=reason, dry_run=dry_run)
-            for number, some in by_partition(self._all, bookmarks)
-        ]
+        settled = []
+        for number, some in by_partition(self._all, bookmarks):
+            kept = publishers[number]
+            number_settled = await self.clients[number].ack(
+                queue, some, option, reason=reason, dry_run=dry_run, publisher=kept
+            )
+            settled.append(number_settled)
         return sum(settled)
 
     async def close(self) -> None:

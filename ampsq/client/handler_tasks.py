@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
@@ -24,6 +25,8 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("ampsq.worker")
 #: Seconds before a server that is away is asked again.
 _STEP: Final = 0.25
+#: Seconds of one wait for messages; it ends when they are given back.
+_WAIT: Final = 60.0
 #: Seconds for which an ending worker waits for the server; one that does not answer notices the end by itself.
 _ENDS_WITHIN: Final = 2.0
 #: Seconds in which a wait for messages ends that was cancelled.
@@ -50,6 +53,7 @@ class HandlerTasks:
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
         self._keepalive: Keepalive | None = None
+        self._lanes: HandlerLanes[AsyncMessage] = HandlerLanes()
 
     def stop(self) -> None:
         """Let `run` end, from any thread."""
@@ -139,11 +143,14 @@ class HandlerTasks:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(self._give_back(subscription))
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
+
+    async def _give_back(self, subscription: AsyncSubscription) -> None:
+        await AsyncManagedSubscription.of(subscription).give_back(self._lanes.take_waiting())
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
@@ -153,7 +160,7 @@ class HandlerTasks:
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_STEP)
+                message = await subscription.get(_WAIT)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -162,44 +169,55 @@ class HandlerTasks:
             except BaseException:
                 slots.release()
                 raise
-            if message is None:
+            if message is None or not self._lanes.enter(message):
                 slots.release()
                 continue
-            task = asyncio.create_task(self._handle(message, slots), name=f"ampsq-worker-{self._rules.queue}")
+            handling = self._handle(message, slots, subscription)
+            task = asyncio.create_task(handling, name=f"ampsq-worker-{self._rules.queue}")
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._tell(self._give_back(subscription))
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
 
     # -- one message
 
-    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore) -> None:
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, subscription: AsyncSubscription) -> None:
+        following: AsyncMessage | None = message
+        try:
+            while following is not None:
+                was_halted = self._rules.halted is not None
+                await self._handle_one(following)
+                if self._rules.halted is not None and not was_halted:
+                    # Who waits for the next message is to have none.
+                    await self._tell(self._give_back(subscription))
+                following = None if self._is_abandoning else self._lanes.next(following)
+        finally:
+            slots.release()
+
+    async def _handle_one(self, message: AsyncMessage) -> None:
         rules = self._rules
         error: BaseException | None = None
         try:
-            try:
-                if rules.hooks:
-                    await _await_hooks(rules.hooks_before(message))
-                if rules.time_limit is None:
-                    await rules.handler(message)
-                else:
-                    await self._handle_within(rules.time_limit, message)
-            except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-                if self._is_abandoning:
-                    # Cancelled at the stop deadline: the message comes back uncancelled.
-                    return
-                error = raised
             if rules.hooks:
-                await _await_hooks(rules.hooks_behind(message, error))
-            await self._settle(message, rules.settlement(message, error))
-            rules.count(error)
-        finally:
-            slots.release()
+                await _await_hooks(rules.hooks_before(message))
+            if rules.time_limit is None:
+                await rules.handler(message)
+            else:
+                await self._handle_within(rules.time_limit, message)
+        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+            if self._is_abandoning:
+                # Cancelled at the stop deadline: the message comes back uncancelled.
+                return
+            error = raised
+        if rules.hooks:
+            await _await_hooks(rules.hooks_behind(message, error))
+        await self._settle(message, rules.settlement(message, error))
+        rules.count(error)
 
     async def _handle_within(self, seconds: float, message: AsyncMessage) -> None:
         limit = asyncio.timeout(seconds)

@@ -15,9 +15,12 @@ from ampsq.queues.subscription_core import SubscriptionCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from threading import Lock
 
     from ampsq.base.partitions import Partition
     from ampsq.client.session import Session
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "part_of",
     "refuse_the_rest",
     "refuse_worker",
+    "reporting",
 ]
 
 #: Seconds of one wait for bells; and of one where all of the backlog is being worked on, until some of it is settled.
@@ -50,6 +54,7 @@ LONGEST_PAUSE: Final = 1.0
 _READ: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
+_Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
 def not_merged(what: str) -> DefinitionError:
@@ -174,6 +179,24 @@ def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
     return sorted(letters, key=lambda letter: tuple(map(int, letter.bookmark.id.split("-"))))
+
+
+def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:
+    """Return what tells a function of a partition's publisher, the partition named, and one at a time.
+
+    Args:
+        number: of the partition.
+        report: gets a `PersistedAck` or a `FailedWrite`.
+        turn: held while it is called.
+    """
+    if report is None:
+        return None
+
+    def told(event: _Event) -> None:
+        with turn:
+            report(event._replace(partition=number))
+
+    return told
 
 
 class PartitionFailures:

@@ -156,6 +156,23 @@ class PartitionedAdmin(Admin):
         released = [each.admin.release_group(queue, group) for each in self._client.clients]
         return any(released)
 
+    def pause_group(self, queue: str, group: str) -> bool:
+        """Deliver nothing more of a group, in any partition; see `Admin.pause_group`."""
+        paused = [each.admin.pause_group(queue, group) for each in self._client.clients]
+        return any(paused)
+
+    def resume_group(self, queue: str, group: str) -> bool:
+        """Deliver again what `pause_group` ended, in every partition; see `Admin.resume_group`."""
+        resumed = [each.admin.resume_group(queue, group) for each in self._client.clients]
+        return any(resumed)
+
+    def drop_group(self, queue: str, group: str, *, reason: str | None = None, dry_run: bool = False) -> int:
+        """Let all messages of a group that wait leave all partitions; see `Admin.drop_group`."""
+        number = 0
+        for each in self._client.clients:
+            number += each.admin.drop_group(queue, group, reason=reason, dry_run=dry_run)
+        return number
+
     def dead_letters(
         self,
         queue: str,

@@ -66,12 +66,12 @@ _PUBLISHING: Final = f"""
 """
 #: Where no coordinator is at work, a subscription sweeps and notices for itself.
 _SUBSCRIBING: Final = f"""
-    {_OPENING} {_LOOKING} {_TOPICS} want_name heartbeat set_mark scan_foreign_entries replace_subscription
+    {_OPENING} {_LOOKING} {_TOPICS} want_name end_wait heartbeat set_mark scan_foreign_entries replace_subscription
     resize_backlog push_again settle subscribe sweep take unsubscribe
 """
 #: What is of consumers, jobs and the far ends of links alone: who administers does without.
 _NOT_ADMINISTERING: Final = f"""
-    {_JOBS} apply_log apply_journal assume_ownership claim_messages heartbeat begin_session grant_messages
+    {_JOBS} apply_log apply_journal assume_ownership claim_messages end_wait heartbeat begin_session grant_messages
     offer_messages relay_requests replace_subscription report_reader request_messages resize_backlog push_again
     subscribe sweep take read_news
 """

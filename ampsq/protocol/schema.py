@@ -70,6 +70,7 @@ __all__ = [
     "COMPILED",
     "COORDINATORS",
     "COUNTED_SINCE",
+    "END_OF_WAIT",
     "FIELDS",
     "FORMAT",
     "FORMAT_OF_GROUPS",
@@ -98,6 +99,9 @@ COORDINATORS: Final = "ampsq:coordinators"
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
+#: The head of an element in an inbox that is no message: it ends a blocked read. No queue can have that name, and no
+#: other element that kind.
+END_OF_WAIT: Final = "~ 0 1 0 w ~"
 #: From when on tokens and rates count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
 COUNTED_SINCE: Final = 1_767_225_600_000
 
@@ -412,7 +416,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "unsubscribe", "nothing: its loss matters only after a lost reply",
         ),
         "inbox": Key(
-            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
+            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch, end_wait", "take, unsubscribe",
             "leases",
         ),
         "expirations": Key(
@@ -475,9 +479,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and weight; see lua/queues/lib/group_state",
-            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
-            "leases, `grouped`, `pinned`; of what is stopped: nothing",
+            "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
+            "paused, and by whom; see lua/queues/lib/group_state",
+            "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
+            "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
         ),
         "grouped": Key(
             ":q:<queue>:grouped", "zset",
@@ -490,6 +495,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score "
             "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "batches": Key(
+            ":q:<queue>:batches", "hash",
+            "of a grouped queue with batches: group -> the tokens of the first and last message of the batch of it "
+            "that is leased, if it has several, then their refs in order, also of those that are settled already",
+            "dispatch", "dispatch, settle, sweep", "leases",
         ),
         "turns": Key(
             ":q:<queue>:turns", "zset",
@@ -743,6 +754,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "in_group": "g",
         # with a delivered message, where its entry does not say its group
         "told_group": "ampsq:group",
+        # with a delivered message of a batch of its group: the token of the first one
+        "told_batch": "ampsq:batch",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
@@ -845,6 +858,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deleted": "deleted",
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",
+        "end_of_wait": END_OF_WAIT,
         "format": str(FORMAT),
         "format_of_groups": str(FORMAT_OF_GROUPS),
         "batch": BATCH,

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Never, NoReturn, Protocol, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
+from ampsq.base.waiting import acquire
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.handlers import call_handler
+from ampsq.queues.idle_duties import LONG_WAIT
 from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Generator,
+        Iterable,
+        Sequence,
+    )
     from datetime import timedelta
     from types import EllipsisType
 
@@ -38,7 +51,9 @@ class _Closable(Protocol):
 
 Made = TypeVar("Made", bound=_Closable)
 _log = logging.getLogger("ampsq")
-_STEP = 1.0
+#: Seconds of one wait inside an endless one, and between two looks whether a reader has let the subscription go.
+_STEP = LONG_WAIT
+_LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
 _MOVING = 0.02
 
@@ -141,8 +156,10 @@ class AsyncManagedSubscription:
         core, store: these; others when it goes on at another instance.
         pipeline: for what is sent ahead.
         lock: held by who reads, or changes the subscription.
+        turnstile: held by who waits for the lock to change the subscription, so that readers let it in.
         elsewhere: what was settled of another instance that does not know it.
         is_moving: between leaving an instance and going on at another one.
+        is_given_back: no more messages are asked for: nothing is waited for.
     """
 
     def __init__(
@@ -154,8 +171,9 @@ class AsyncManagedSubscription:
         self.core, self.store, self._end = core, store, end
         self.pipeline = store.pipeline()
         self.lock = asyncio.Lock()
+        self.turnstile = asyncio.Lock()
         self.elsewhere = SettledElsewhere()
-        self.is_moving = False
+        self.is_moving = self.is_given_back = False
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -178,10 +196,34 @@ class AsyncManagedSubscription:
 
     async def fill(self, seconds: float) -> None:
         """Wait for messages; see `ManagedSubscription.fill`."""
+        async with self.turnstile:
+            pass
         async with self.lock:
             core = self.core
             if not core.inbox.buffer and not core.registration.closed:
                 await self.store.run(core.inbox.fetch(self.pipeline, seconds))
+
+    async def is_free_before(self, until: float) -> bool:
+        """Let who waits to change the subscription, and who reads it, go first; False when the time is over before."""
+        async with self.turnstile:
+            pass
+        is_free = await acquire(self.lock, timeout=until - time.monotonic())
+        if is_free:
+            self.lock.release()
+        return is_free
+
+    @contextlib.asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Hold the lock, to change the subscription; see `ManagedSubscription.changing`."""
+        async with self.turnstile:
+            seconds = 0.0
+            while not await acquire(self.lock, timeout=seconds):
+                await self.store.run(self.core.inbox.end_wait())
+                seconds = _LETS_GO
+            try:
+                yield
+            finally:
+                self.lock.release()
 
     # -- settling
 
@@ -252,7 +294,7 @@ class AsyncManagedSubscription:
         # Who keeps acknowledgements does so where it publishes now.
         core.leases.keep_in(core.leases.keeper)
         keepalive.add(core)
-        async with self.lock:
+        async with self.changing():
             await self.pipeline.close()
             self.store, self.pipeline = store, store.pipeline()
             former, self.core = self.core, core
@@ -262,9 +304,11 @@ class AsyncManagedSubscription:
 
     # -- ending
 
-    async def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        async with self.lock:
+    async def give_back(self, unstarted: Iterable[AsyncMessage] = ()) -> None:
+        """Ask for no more messages, and return others; see `ManagedSubscription.give_back`."""
+        self.is_given_back = True
+        async with self.changing():
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             await self.store.run(self.core.give_back(self.pipeline))
 
     async def close(self) -> None:
@@ -273,7 +317,7 @@ class AsyncManagedSubscription:
             return
         self.core.registration.closed = True
         try:
-            async with self.lock:
+            async with self.changing():
                 try:
                     await self.store.run(self.core.close(self.pipeline))
                 finally:
@@ -328,8 +372,11 @@ class AsyncSubscription:
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
         managed = self._managed
-        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        while True:
+        until = math.inf if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        while not managed.is_given_back:
+            is_taken = managed.turnstile.locked() or managed.lock.locked()
+            if is_taken and not await managed.is_free_before(until):
+                return None
             async with managed.lock:
                 # Another one when it goes on at another instance.
                 core = managed.core
@@ -340,16 +387,17 @@ class AsyncSubscription:
                     continue
                 if core.registration.closed:
                     raise Closed("this subscription was closed")
-                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
+                wait = min(until - time.monotonic(), _STEP)
                 try:
                     await managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
                 except Unavailable:
                     if not managed.is_moving:
                         raise
-                if not core.inbox.buffer and until is not None and time.monotonic() >= until:
+                if not core.inbox.buffer and time.monotonic() >= until:
                     return None
             if managed.is_moving:
                 await asyncio.sleep(_MOVING)
+        return None
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         while not self._managed.core.registration.closed:
@@ -373,7 +421,7 @@ class AsyncSubscription:
     ) -> None:
         """Ask for something else from now on; see `Subscription.replace`."""
         managed = self._managed
-        async with managed.lock:
+        async with managed.changing():
             core = managed.core
             core.registration.check_open()
             await managed.store.run(core.replace(managed.pipeline, name, max_backlog, filter))

@@ -15,8 +15,10 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import Closed, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.encoding import batch_of
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
 from ampsq.protocol.request import Pause
@@ -40,12 +42,16 @@ __all__ = ["Inbox", "LeaseTable", "by_queue"]
 
 _log = logging.getLogger("ampsq")
 
+#: Batches of groups of which is kept that they came back.
+_ENDED_BATCHES: Final = 1000
 #: Seconds between two looks whether another thread's acknowledgements are answered.
 _SENDING: Final = 0.001
 #: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
 _PIPELINED: Final = 32
 #: A server writes a reply beyond 64 kB only after it has read the next request; below, it works ahead of us.
 _REPLY_BYTES: Final = 60_000
+#: Seconds after which the server is asked again to end a blocked read.
+_ASKED_AGAIN: Final = 0.5
 
 
 def by_queue(messages: Iterable[Parts]) -> MessagesByQueue:
@@ -71,6 +77,8 @@ class LeaseTable:
         late: those that came too late.
         samples: how long some of the messages took.
         measured: token -> a message that this is measured of, part of `samples`.
+        waiting: what was picked up and not handed out, the parts of each head and its body.
+        ended_batches: batches of groups that came back, so that no message of them is begun; the last thousand.
         settlements: keeps acknowledgements until they are answered, if somebody asked for that.
         keeper: whose these are, wherever it publishes.
         left_for: told of what is acknowledged here since the client went on at another instance; None: it works here.
@@ -84,6 +92,8 @@ class LeaseTable:
         self.late = LateAcknowledgements(registration)
         self.samples = LatencySamples(registration.clock)
         self.measured = self.samples.measured
+        self.waiting: deque[tuple[Parts, bytes]] = deque()
+        self.ended_batches: dict[tuple[bytes, bytes], None] = {}
         self.settlements: Settlements | None = None
         self.keeper: SettlementKeeper | None = None
         self.left_for: Callable[[Parts], None] | None = None
@@ -236,6 +246,43 @@ class LeaseTable:
                 self.held.get(queue, {}).pop(parts[1], None)
                 self.in_runs.pop(parts[1], None)
 
+    def end_batch(self, parts: Parts) -> None:
+        """Begin with no more messages of a batch: this one of it comes back, and those behind it with it."""
+        batch = batch_of(parts)
+        if batch is None:
+            return
+        self.ended_batches[batch] = None
+        if len(self.ended_batches) > _ENDED_BATCHES:
+            del self.ended_batches[next(iter(self.ended_batches))]
+        for each in list(self.waiting):
+            if batch_of(each[0]) == batch:
+                # Another thread may have handed it out meanwhile.
+                with contextlib.suppress(ValueError):
+                    self.waiting.remove(each)
+                self.drop({batch[0]: [each[0]]})
+
+    def without_ended(self, elements: list[bytes]) -> list[bytes]:
+        """Return heads and bodies in turn without those of batches that came back while they were on their way."""
+        kept: list[bytes] = []
+        at = 0
+        while at < len(elements):
+            parts = elements[at].split(b" ", 5)
+            parts[5:] = parts[5].split(b"\n", 1)
+            # A run has as many bodies as refs.
+            end = at + 1 + len(parts[5].split())
+            if batch_of(parts) not in self.ended_batches:
+                kept += elements[at:end]
+            at = end
+        return kept
+
+    def may_begin(self, parts: Parts) -> bool:
+        """Return whether to begin with a message that was handed out; one whose batch came back is held no more."""
+        batch = batch_of(parts)
+        if batch is None or (batch not in self.ended_batches and parts[1] in self.held.get(batch[0], ())):
+            return True
+        self.drop({batch[0]: [parts]})
+        return False
+
     def abandon_acks(self) -> None:
         """Leave what was acknowledged and not answered to who keeps it, if anybody does."""
         if self.settlements is not None:
@@ -272,7 +319,7 @@ class Inbox:
 
     def __init__(self, registration: Registration, leases: LeaseTable, longest_wait: float) -> None:
         self._registration, self._leases = registration, leases
-        self.buffer: deque[tuple[Parts, bytes]] = deque()
+        self.buffer = leases.waiting
         self.unwanted: list[Parts] = []
         self.replacement = Replacement(registration)
         self.duties = IdleDuties(registration, longest_wait)
@@ -284,6 +331,10 @@ class Inbox:
         self._unfinished = False
         # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
         self._is_free = False
+        # somebody else wants to change the subscription: the fetch that is under way ends soon
+        self._is_interrupted = False
+        # a blocked read is under way; and when the server was asked last to end it
+        self._is_blocked, self._asked_to_end = False, 0.0
 
     async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
@@ -291,6 +342,7 @@ class Inbox:
         While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
         one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
         """
+        self._is_interrupted = False
         if len(self._leases.acks) > BATCH:
             await self._leases.flush(waits=False)
         try:
@@ -325,9 +377,9 @@ class Inbox:
             await self._resume()
             got += await self._take(share)
         until = time.monotonic() + wait
-        while not got and self._unfinished and time.monotonic() < until:
+        while not got and self._unfinished and not self._is_interrupted and time.monotonic() < until:
             got = await self._take(share)
-        if not got and wait > 0:
+        if not got and wait > 0 and not self._is_interrupted:
             await self._wait_for_push(wait)
         if not got and not self.ahead.posted and self.duties.are_due:
             await self._do_duties()
@@ -404,6 +456,7 @@ class Inbox:
     def _keep(self, elements: list[bytes]) -> int:
         """Gives the number of messages."""
         held, queue, replacement = self._leases.held, b"", self.replacement
+        elements = self._leases.without_ended(elements) if self._leases.ended_batches else elements
         tokens: dict[bytes, bytes] = {}
         i, number, end = 0, 0, len(elements)
         samples = self._leases.samples
@@ -517,12 +570,15 @@ class Inbox:
         us, seconds = self._registration, min(wait, self.duties.wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
-        self._is_free = False
+        self._is_free, self._asked_to_end = False, 0.0
+        self._is_blocked = True
         try:
             elements = await call
         except BaseException:
             self.ahead.note_unknown({})
             raise
+        finally:
+            self._is_blocked = False
         self._is_free = not (elements or call.repeated or self._unfinished)
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
@@ -533,6 +589,20 @@ class Inbox:
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             await self._resume()
             await self._take(wanted)
+
+    async def end_wait(self) -> None:
+        """Let the fetch that is under way in another thread or task end soon, a blocked read at once.
+
+        To be called again until it has ended: one that only begins may be missed, and a read that is made again on
+        another connection is to be ended again.
+        """
+        self._is_interrupted, now = True, time.monotonic()
+        if not self._is_blocked or now < self._asked_to_end + _ASKED_AGAIN:
+            return
+        self._asked_to_end = now
+        # Where the server does not answer, that read ends with its time.
+        with contextlib.suppress(AmpsqError):
+            await subscription_calls.end_wait(self._registration.id)
 
     def _only_waits(self, wait: float) -> bool:
         """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""

@@ -6,7 +6,9 @@ at another instance, is `ManagedSubscription`, which both work on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
 from functools import partial
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Self
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
-from ampsq.queues.message import MessageView
+from ampsq.queues.idle_duties import LONG_WAIT
+from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["ManagedSubscription", "Message", "Subscription", "handle_each"]
 
 _log = logging.getLogger("ampsq")
-#: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
-_STEP = 1.0
+#: Seconds of one wait inside an endless one. Who changes or closes the subscription meanwhile ends it.
+_STEP = LONG_WAIT
+#: Seconds between two looks whether a reader that was asked for it has let the subscription go.
+_LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
 _MOVING = 0.02
 
@@ -155,6 +160,7 @@ class ManagedSubscription:
             again and again, let it in: the lock itself is not fair.
         elsewhere: what was settled of another instance that does not know it.
         is_moving: between leaving an instance and going on at another one.
+        is_given_back: no more messages are asked for: nothing is waited for.
     """
 
     def __init__(
@@ -165,7 +171,7 @@ class ManagedSubscription:
         self.lock = threading.RLock()
         self.turnstile = threading.Lock()
         self.elsewhere = SettledElsewhere()
-        self.is_moving = False
+        self.is_moving = self.is_given_back = False
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -194,6 +200,19 @@ class ManagedSubscription:
             core = self.core
             if not core.inbox.buffer and not core.registration.closed:
                 self.store.run(core.inbox.fetch(self.pipeline, seconds))
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock, to change the subscription; a reader that waits for messages is asked to let it go."""
+        with self.turnstile:
+            seconds = 0.0
+            while not self.lock.acquire(timeout=seconds):
+                self.store.run(self.core.inbox.end_wait())
+                seconds = _LETS_GO
+            try:
+                yield
+            finally:
+                self.lock.release()
 
     # -- settling
 
@@ -254,7 +273,7 @@ class ManagedSubscription:
         # Who keeps acknowledgements does so where it publishes now.
         core.leases.keep_in(core.leases.keeper)
         keepalive.add(core)
-        with self.turnstile, self.lock:
+        with self.changing():
             self.pipeline.close()
             self.store, self.pipeline = store, store.pipeline()
             former, self.core = self.core, core
@@ -264,9 +283,14 @@ class ManagedSubscription:
 
     # -- ending
 
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        with self.turnstile, self.lock:
+    def give_back(self, unstarted: Iterable[Message] = ()) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted, and those that nobody began with.
+
+        A `get` that waits gives None.
+        """
+        self.is_given_back = True
+        with self.changing():
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             self.store.run(self.core.give_back(self.pipeline))
 
     def close(self) -> None:
@@ -275,7 +299,7 @@ class ManagedSubscription:
             return
         self.core.registration.closed = True
         try:
-            with self.turnstile, self.lock:
+            with self.changing():
                 try:
                     self.store.run(self.core.close(self.pipeline))
                 finally:
@@ -329,11 +353,13 @@ class Subscription:
             Closed: the subscription is closed.
         """
         managed = self._managed
-        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        while True:
+        until = math.inf if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        while not managed.is_given_back:
             with managed.turnstile:
                 pass
-            with managed.lock:
+            if not managed.lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), threading.TIMEOUT_MAX)):
+                return None
+            try:
                 # Another one when it goes on at another instance.
                 core = managed.core
                 if core.inbox.buffer:
@@ -343,15 +369,18 @@ class Subscription:
                     continue
                 if core.registration.closed:
                     raise Closed("this subscription was closed")
-                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
+                wait = min(until - time.monotonic(), _STEP)
                 try:
                     managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
                 except Unavailable:
                     if not managed.is_moving:
                         raise
                     time.sleep(_MOVING)
-                if not core.inbox.buffer and until is not None and time.monotonic() >= until:
+                if not core.inbox.buffer and time.monotonic() >= until:
                     return None
+            finally:
+                managed.lock.release()
+        return None
 
     def __iter__(self) -> Iterator[Message]:
         managed = self._managed
@@ -403,7 +432,7 @@ class Subscription:
             Closed: the subscription is closed.
         """
         managed = self._managed
-        with managed.turnstile, managed.lock:
+        with managed.changing():
             core = managed.core
             core.registration.check_open()
             managed.store.run(core.replace(managed.pipeline, name, max_backlog, filter))

@@ -747,6 +747,19 @@ def test_all_partitions_are_checked(client):
     assert client.admin.release_group("work", "none") is False
 
 
+def test_a_group_is_paused_resumed_and_dropped_in_all_partitions(client):
+    client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g", max_per_subscription_backlog=9))
+    client.publish_many("letters", [{"g": "a", "n": n} for n in range(20)], key=lambda message: str(message["n"]))
+
+    assert client.admin.pause_group("mail", "a") is True
+    assert client.admin.pause_group("mail", "a") is False
+    assert client.admin.resume_group("mail", "a") is True
+    assert client.admin.resume_group("mail", "a") is False
+    assert client.admin.drop_group("mail", "a", dry_run=True) == 20
+    assert client.admin.drop_group("mail", "a", reason="void") == 20
+    assert client.admin.queue_stats("mail").depth == 0
+
+
 def test_each_call_is_merged_or_refused_with_what_helps(client):
     """No call of a client goes to one partition alone without saying so."""
     own = {name for name in vars(PartitionedClient) if not name.startswith("_")}
@@ -756,7 +769,6 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         "sow_and_subscribe",
         "aggregate",
         "subscribe_topic",
-        "publisher",
         "delta_publish",
     ):
         assert name in own

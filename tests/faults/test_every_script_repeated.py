@@ -42,6 +42,7 @@ _MOMENT = re.compile(r"\d{13}")
 DOES_MORE = {
     "take": "the messages of the lost reply are leased; `push_again` pushes them again, and what came later is new",
     "sweep": "whatever is due by then",
+    "end_wait": "a second element that ends a blocked read, and is no message",
     "set_mark": "another mark, of which the last one counts",
     "report_sent": "those who wait are woken twice",
     "emit_overdue": "whatever is due by then; an event of each is made once",
@@ -69,6 +70,8 @@ NOT_REPEATED = {
     "publish_once",
     # A message that failed since would be released by the second run.
     "release_group",
+    # A group that was resumed since would be paused by the second run; what was dropped is counted once.
+    "pause_group", "drop_group",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own; a sign of
 #: life where nothing that was measured goes with it.

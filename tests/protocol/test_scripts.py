@@ -120,6 +120,7 @@ def test_the_words_of_the_flags_are_on_the_first_line():
 def test_what_makes_a_full_server_drain_may_run_on_one():
     must = {
         "advance_action",
+        "end_wait",
         "heartbeat",
         "scan_foreign_entries",
         "open",

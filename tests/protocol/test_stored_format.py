@@ -51,6 +51,7 @@ NOT_DUMPED: dict[str, str] = {
     "going": "came later, with the groups of which it has what may go",
     "pinned": "came later, with the groups that failed messages hold",
     "turns": "came later, with groups that take turns",
+    "batches": "came later, with queues that give groups in batches",
     "rates": "came later, with queues that have rates, which no release before could define",
     "later": "came later, with the rates for which its groups wait",
     "searches": "came later, and needs nothing of what was stored; what is lost of it is looked for again",

@@ -40,6 +40,7 @@ __all__ = [
     "wait_for_push",
 ]
 
+_END_OF_WAIT: Final = schema.END_OF_WAIT.encode()
 #: Marks of a bell that are read at once; more than one is rare.
 _MARKS: Final = 100
 #: The code of a refusal that says that nothing of a run is leased in it any more.
@@ -280,10 +281,18 @@ def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[bool
 
 
 def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
-    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time is over."""
+    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time or the wait is over."""
     inbox = schema.key(instance, "inbox", subscription)
     return command(
         ["BLMPOP", f"{seconds:.3f}", 1, inbox, "LEFT", "COUNT", 2 * messages],
-        lambda reply: reply[1] if reply else [],
+        lambda reply: _messages(reply[1]) if reply else [],
         blocks=seconds,
     )
+
+
+def _messages(elements: list[bytes]) -> list[bytes]:
+    """Heads and bodies without what only ended the wait."""
+    if _END_OF_WAIT not in elements:
+        return elements
+    heads = [i for i in range(0, len(elements), 2) if elements[i] != _END_OF_WAIT]
+    return [text for i in heads for text in elements[i : i + 2]]

@@ -21,6 +21,7 @@ __all__ = [
     "ReplaceReply",
     "SubscribeReply",
     "SubscribeRequest",
+    "end_wait",
     "heartbeat",
     "replace",
     "resize",
@@ -140,6 +141,16 @@ def unsubscribe(subscription: str, held: MessagesByQueue) -> Call[bool]:
 def resize(subscription: str, asked: int) -> Call[int]:
     """Change the backlog that a subscription asks for; gives the effective one."""
     return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
+
+
+def end_wait(subscription: str) -> Call[bool]:
+    """Let a subscription's blocked read return at once, or the next one; False where the subscription is gone.
+
+    It is a favour to who waits for that read, and not repeated while the server cannot be reached.
+    """
+    call = script_call("end_wait", [subscription], bool, repeatable=True)
+    call.patience = 0.0
+    return call
 
 
 def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str = "") -> Call[HeartbeatReply]:

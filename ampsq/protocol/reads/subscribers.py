@@ -9,7 +9,7 @@ from ampsq.base.errors import NotPermitted
 from ampsq.protocol.keepalive import keepalive_channel
 from ampsq.protocol.replies import names, pairs, text
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.schema import END_OF_WAIT, FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ __all__ = [
 #: What counts the listeners of plain channels, and of sharded ones.
 _PLAIN: Final = "NUMSUB"
 _SHARDED: Final = "SHARDNUMSUB"
+_END_OF_WAIT: Final = END_OF_WAIT.encode()
 _FACTS: Final = ("client", "queues", "max", "leased", "tree", "bell", "asked")
 
 
@@ -125,7 +126,7 @@ def inbox_deliveries(instance: str, name: str) -> Call[int]:
 
 def _count_leased(reply: Sequence[bytes]) -> int:
     # Heads and bodies in turn; a head's third word is the delivery, 0 of a barrier, which has no lease.
-    return sum(head.split(b" ", 3)[2] != b"0" for head in reply[::2])
+    return sum(head.split(b" ", 3)[2] != b"0" for head in reply[::2] if head != _END_OF_WAIT)
 
 
 def holder_reports(instance: str, queue: str, most: int) -> Call[dict[str, str]]:
