@@ -147,8 +147,8 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 await self._rang.wait()
         return until is not None and time.monotonic() >= until and not self._rang.is_set()
 
-    def _ring(self, number: int) -> None:
-        self._turns.ring(number)
+    def _ring(self, number: int, at: int = 0) -> None:
+        self._turns.ring(number, at)
         self._rang.set()
 
     async def _listen(self, number: int) -> None:
@@ -157,8 +157,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         inbox, us = managed.core.inbox, managed.core.registration
         while not self._closed:
             try:
-                if await store.call(wait_for_bell(us.instance, us.id, inbox.duties.wait)):
-                    self._ring(number)
+                at = await store.call(wait_for_bell(us.instance, us.id, inbox.duties.wait))
+                if at:
+                    self._ring(number, at)
                 elif inbox.duties.are_due:
                     async with self._lock:
                         if not await store.run(inbox.do_duties()):

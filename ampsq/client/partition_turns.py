@@ -59,17 +59,29 @@ class PartitionTurns:
         self.away: dict[int, float] = {}
         # Those whose bells rang, in that order; each once.
         self._ringing: deque[int] = deque(range(len(tables)))
+        self._rang: dict[int, int] = {}
         # Those that may hold messages, and the credits of those of which nobody knows what they have leased.
         self._holding: set[int] = set()
         self._unknown: dict[int, int] = {}
         self._numbers = count(1)
         self._visits, self._until = 0, 0.0
 
-    def ring(self, number: int) -> None:
-        """Note that a partition is to be visited: its bell rang, or may have."""
+    def ring(self, number: int, at: int = 0) -> None:
+        """Note that a partition is to be visited: its bell rang, or may have.
+
+        Args:
+            number: the partition.
+            at: when it rang, ms; 0: nobody knows, so it is as if now.
+        """
         self.away.pop(number, None)
-        if number not in self._ringing:
-            self._ringing.append(number)
+        if number in self._ringing:
+            return
+        # Bells are not heard in their order, where several rang at once.
+        place = len(self._ringing)
+        while at and place > 1 and self._rang.get(self._ringing[place - 1], 0) > at:
+            place -= 1
+        self._ringing.insert(place, number)
+        self._rang[number] = at
 
     def lose(self, number: int) -> None:
         """Note that a partition cannot be reached; it has its turn again when its bell rings."""
@@ -90,6 +102,8 @@ class PartitionTurns:
             return None
         if self._ringing[0] == self.current and (self._visits >= _VISITS or now >= self._until):
             self._ringing.rotate(-1)
+            # From here on it comes behind the others.
+            self._rang.pop(self.current, None)
             self._visits, self._until = 0, now + _SECONDS
         if self._ringing[0] != self.current:
             self._visits, self._until = 0, now + _SECONDS

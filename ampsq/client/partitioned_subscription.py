@@ -153,9 +153,9 @@ class PartitionedSubscription(Subscription):
             self._turns.ring(self._mended.pop())
         if self._turns.away:
             self._look_for_lost()
-        for number, found, is_lost in ended:
-            if found or is_lost:
-                self._turns.ring(number)
+        for number, at, is_lost in ended:
+            if at or is_lost:
+                self._turns.ring(number, at)
                 continue
             inbox = self._parts[number].core.inbox
             if inbox.duties.are_due:
@@ -172,7 +172,7 @@ class PartitionedSubscription(Subscription):
         core = self._parts[number].core
         us, duties = core.registration, core.inbox.duties
 
-        def read() -> Call[bool]:
+        def read() -> Call[int]:
             return wait_for_bell(us.instance, us.id, duties.wait)
 
         self._bells.begin(number, self._stores[number], read)
