@@ -181,6 +181,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 await store.run(managed.core.inbox.begin_anew(managed.pipeline))
                 self._turns.end(number, 0, is_done=False)
         except AmpsqError as error:
+            self._turns.fail(number, error)
             self._lose(number, error)
         else:
             self._failures.note(number, None)
@@ -260,6 +261,11 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
             async with self._lock:
+                # Where a partition is away, its client ends it as soon as it is back.
+                for number, managed in enumerate(self._parts):
+                    managed.store = self._stores[number]
+                    if number in self._turns.away:
+                        managed.store.retry_timeout = 0.0
                 ended = await asyncio.gather(*(each.close() for each in self._subscriptions), return_exceptions=True)
         finally:
             self._end(self)

@@ -15,12 +15,14 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.errors import Unavailable
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.limits import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ampsq.base.errors import AmpsqError
     from ampsq.queues.deliveries import LeaseTable
 
 __all__ = ["PartitionTurns"]
@@ -64,6 +66,7 @@ class PartitionTurns:
         self._holding: set[int] = set()
         self._unknown: dict[int, int] = {}
         self._numbers = count(1)
+        self._former: int | None = None
         self._visits, self._until = 0, 0.0
 
     def ring(self, number: int, at: int = 0) -> None:
@@ -139,11 +142,19 @@ class PartitionTurns:
         """Begin a visit; gives its credits and its number, which rises."""
         self.current = number
         self._visits += 1
+        self._former = self._unknown.get(number)
         lent = max(self.credits_of(number), 0)
         # As many as may be leased there, whatever comes of the call.
         self._unknown[number] = max(lent, self._lent_to(number))
         self._holding.add(number)
         return lent, next(self._numbers)
+
+    def fail(self, number: int, error: AmpsqError) -> None:
+        """Note that a visit has failed: what was never sent lends nothing."""
+        if isinstance(error, Unavailable) and not error.may_have_run:
+            self._unknown.pop(number, None)
+            if self._former is not None:
+                self._unknown[number] = self._former
 
     def end(self, number: int, leased: int, *, is_done: bool) -> None:
         """Note the answer to a visit.

@@ -69,7 +69,7 @@ class _Read:
 
 
 class BlockingReads:
-    """Blocking reads that give a number, 0 where their time is over. One thread uses it; any may `wake`.it."""
+    """Blocking reads that give a number, 0 where their time is over. One thread at a time uses it."""
 
     def __init__(self) -> None:
         self._reads: dict[int, _Read] = {}
