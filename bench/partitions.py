@@ -15,7 +15,6 @@ from ampsq.bench.replies import command_calls
 from ampsq.bench.setup import Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
-from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +80,8 @@ class PartitionsBenchmark(Stage):
             self.remove(Client(self.url, instance=name))
         if client.partitions:
             client.close()
-            self.redis.unlink(key(client.instance, "instance"))
+            for name in self.redis.scan_iter("{" + client.instance + "}:*"):
+                self.redis.unlink(name)
         else:
             self.remove(client)
 
