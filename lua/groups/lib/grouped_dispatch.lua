@@ -179,6 +179,6 @@ end
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, limit, own)
   local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
-  ring_for_rest(queue, room, may_go)
+  ring_for_rest(queue, room, now, may_go)
   return given, more
 end
