@@ -16,9 +16,9 @@ local function place_messages(queue, plan, states, refs, names, now, fields, are
   enter_groups(queue, states, refs, names, are_last)
 end
 
--- One step of at most 100 messages. Gives what was read.
+-- One step of at most 200 messages, so that groups of which much waits are written once for several. Gives what was read.
 local function place_next(queue, plan, from_log, now)
-  local messages = read_grouped(queue, plan, 100, from_log, now)
+  local messages = read_grouped(queue, plan, 200, from_log, now)
   local states = load_groups(queue, messages.names)
   place_messages(queue, plan, states, messages.refs, messages.names, now, messages.fields, messages.are_last)
   save_groups(queue, states)

@@ -27,7 +27,8 @@ end
 -- ends: ms when its life is over, or false; are_last: see `enter_groups`.
 local function read_grouped(queue, plan, wanted, from_log, now)
   local is_judged = plan.trees.group or plan.trees.entry
-  local weight = is_judged and (queue.format and 150 or 50) or 1
+  local is_quick = plan.trees.group and not plan.trees.entry and compiled_tree(plan, 'group').quick
+  local weight = is_judged and (queue.format and 150 or is_quick and 20 or 50) or 1
   local messages = next_messages(queue, wanted, {from_log = from_log and wanted or 0, weight = weight})
   messages.number = #messages.refs
   plan.spent.work = plan.spent.work + messages.number * 0.2

@@ -152,8 +152,9 @@ local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
   local enters, leaves, kept, over, turns, buckets, later = {}, {}, {}, {}, {}, {}, {}
   local function enter(ref, state)
-    enters[#enters + 1], enters[#enters + 2] = string.format('%.0f', score_of(queue, state)), ref .. ' ' .. state.name
-    state.score = score_of(queue, state)
+    local score = score_of(queue, state)
+    enters[#enters + 1], enters[#enters + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
+    state.score = score
   end
   local function leave(ref, state) leaves[#leaves + 1] = ref .. ' ' .. state.name end
 
