@@ -24,7 +24,7 @@ from ampsq.client.client import Client
 from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
-from ampsq.client.partition_rules import refuse_worker
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class Worker:
         )
         self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
         self.max_backlog = self._rules.max_backlog
-        refuse_worker(client, url)
         self._client, self._owns_client = client, client is None
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = self._rules.stop_timeout
@@ -258,6 +257,8 @@ class Worker:
                 client.close()
 
     def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(managed_parts(subscription, ManagedSubscription.of)) == 1 else _STEP
         while not self._stopping.is_set():
             if self._rules.halted is not None:
                 self._stay_halted(subscription)
@@ -265,7 +266,7 @@ class Worker:
             if not runner.has_room(_STEP):
                 continue
             try:
-                message = subscription.get(_WAIT)
+                message = subscription.get(wait)
             except Unavailable as error:
                 _log.warning("no server, trying on: %s", error)
                 self._stopping.wait(_STEP)
@@ -359,7 +360,10 @@ class Worker:
 
 def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
-    try:
-        ManagedSubscription.of(subscription).give_back(lanes.take_waiting())
-    except AmpsqError as error:
-        _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
+    waiting, parts = lanes.take_waiting(), managed_parts(subscription, ManagedSubscription.of)
+    for each in parts:
+        own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
+        try:
+            each.give_back(own)
+        except AmpsqError as error:
+            _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

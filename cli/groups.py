@@ -77,7 +77,7 @@ def groups(  # noqa: PLR0917  (click passes them by name)
         raise click.UsageError(f"{' and '.join(chosen)} exclude each other; allowed: one of them")
     if drop is None and (dry_run or yes or reason is not None):
         raise click.UsageError("--dry-run, --yes and --reason go with --drop alone")
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         if drop is not None:
             _drop(client, queue, drop, reason, dry_run=dry_run, yes=yes)
         elif release is not None:

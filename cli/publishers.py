@@ -29,7 +29,7 @@ def publishers(settings: CommandSettings) -> None:
     A publisher with a store is logged on from its start until it closes. One that died stays logged on until the next
     process logs on under its name. Names of actions and views begin with action: and view:.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.publishers()
     if print_records(settings, map(_facts, found)):
         return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class HandlerTasks:
         # Since the stop deadline: what is cancelled then comes back by itself.
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
-        self._keepalive: Keepalive | None = None
+        self._keepalives: list[Keepalive] = []
         self._lanes: HandlerLanes[AsyncMessage] = HandlerLanes()
 
     def stop(self) -> None:
@@ -62,7 +63,7 @@ class HandlerTasks:
 
     def abandon(self) -> None:
         """Show no more signs of life, from another thread, though a handler keeps the event loop."""
-        if (keepalive := self._keepalive) is not None:
+        for keepalive in self._keepalives:
             keepalive.stop()
 
     async def run(self) -> None:
@@ -76,10 +77,12 @@ class HandlerTasks:
         try:
             subscription = await self._begin(client, stopping)
             if subscription is not None:
-                self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
+                # Of all partitions, each has one.
+                clients: list[AsyncClient] = getattr(client, "clients", [client])
+                self._keepalives = [each._connection.parts.keepalive for each in clients]  # noqa: SLF001  (a friend)
                 await self._serve(subscription, stopping)
         finally:
-            self._wake, self._keepalive = lambda: None, None
+            self._wake, self._keepalives = lambda: None, []
             if self._client is None:
                 await self._tell(client.close())
 
@@ -143,24 +146,30 @@ class HandlerTasks:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await self._tell(self._give_back(subscription))
+        await self._give_back(subscription)
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
 
     async def _give_back(self, subscription: AsyncSubscription) -> None:
-        await AsyncManagedSubscription.of(subscription).give_back(self._lanes.take_waiting())
+        """Give back what was picked up and not started."""
+        waiting, parts = self._lanes.take_waiting(), managed_parts(subscription, AsyncManagedSubscription.of)
+        for each in parts:
+            own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
+            await self._tell(each.give_back(own))
 
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
         slots = asyncio.Semaphore(self._rules.concurrency)
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(managed_parts(subscription, AsyncManagedSubscription.of)) == 1 else _STEP
         while True:
             await slots.acquire()
             # Only now: the handler that had the slot may have been the last one.
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_WAIT)
+                message = await subscription.get(wait)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -179,7 +188,7 @@ class HandlerTasks:
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(self._give_back(subscription))
+        await self._give_back(subscription)
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
@@ -194,7 +203,7 @@ class HandlerTasks:
                 await self._handle_one(following)
                 if self._rules.halted is not None and not was_halted:
                     # Who waits for the next message is to have none.
-                    await self._tell(self._give_back(subscription))
+                    await self._give_back(subscription)
                 following = None if self._is_abandoning else self._lanes.next(following)
         finally:
             slots.release()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
-from ampsq.base.partitions import asked_partitions
 from ampsq.base.values import list_of, shown
-from ampsq.queues.redrive import Redriven
+from ampsq.queues.redrive import Redriven, RedriveProgress
 from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.topics.retention import TopicState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from threading import Lock
 
     from ampsq.base.partitions import Partition
@@ -30,15 +30,17 @@ __all__ = [
     "LONGEST_PAUSE",
     "STEP",
     "PartitionFailures",
+    "RedriveSum",
     "by_partition",
     "check_backlog",
+    "managed_parts",
     "merged_redriven",
+    "merged_topics",
     "not_merged",
     "oldest_first",
     "only_for_one",
     "part_of",
     "refuse_the_rest",
-    "refuse_worker",
     "reporting",
 ]
 
@@ -54,6 +56,8 @@ LONGEST_PAUSE: Final = 1.0
 _READ: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
+_Taken = TypeVar("_Taken")
+_Managed = TypeVar("_Managed")
 _Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
@@ -65,15 +69,15 @@ def not_merged(what: str) -> DefinitionError:
     )
 
 
-def refuse_worker(client: object, url: str | Sequence[str] | None) -> None:
-    """Refuse a worker of all partitions: what it needs of its subscription is not merged.
+def managed_parts(subscription: _Taken, of: Callable[[_Taken], _Managed]) -> list[_Managed]:
+    """Return what is behind a subscription, for a worker: of one of all partitions one of each.
 
-    Raises:
-        DefinitionError: the client it is given, or else the address, is of all partitions.
+    Args:
+        subscription: of one instance, or of all partitions of one.
+        of: gives what is behind one of one instance.
     """
-    asked = getattr(client, "partitions", ()) if client is not None else asked_partitions(url, None)[1]
-    if asked:
-        raise not_merged("a worker")
+    parts: list[_Managed] | None = getattr(subscription, "_parts", None)
+    return [of(subscription)] if parts is None else parts
 
 
 def only_for_one(name: str) -> NoReturn:
@@ -176,9 +180,64 @@ def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
     return Redriven.of(targets, sum(part.refused for part in parts), refusals[:1_000])
 
 
+class RedriveSum:
+    """The progress of a redrive over partitions, one after the other.
+
+    Args:
+        report: told the sum of all that are done and the present one.
+    """
+
+    def __init__(self, report: Callable[[RedriveProgress], object] | None) -> None:
+        self._report = report
+        self._before = self._now = RedriveProgress(0, 0, 0)
+
+    def of_next(self) -> Callable[[RedriveProgress], object]:
+        """Return what is told of the next partition."""
+        self._before = self._now
+        return self._add
+
+    def _add(self, part: RedriveProgress) -> None:
+        before = self._before
+        self._now = RedriveProgress(before.done + part.done, before.refused + part.refused, before.total + part.total)
+        if self._report is not None:
+            self._report(self._now)
+
+
+def merged_topics(parts: Sequence[Mapping[str, TopicState]]) -> dict[str, TopicState]:
+    """Put together what several partitions have of each topic; what is pinned is the oldest of all."""
+    found: dict[str, list[TopicState]] = {}
+    for part in parts:
+        for name, state in part.items():
+            found.setdefault(name, []).append(state)
+    return {name: _merged_topic(states) for name, states in sorted(found.items())}
+
+
+def _merged_topic(states: Sequence[TopicState]) -> TopicState:
+    pinned = min((each for each in states if each.pinned), key=lambda each: _time_of(each.pinned), default=states[0])
+    return TopicState(
+        messages=sum(each.messages for each in states),
+        bytes=sum(each.bytes for each in states),
+        first=min((each.first for each in states if each.first), key=_time_of, default=None),
+        last=max((each.last for each in states if each.last), key=_time_of, default=None),
+        queues=tuple(sorted({queue for each in states for queue in each.queues})),
+        retention=states[0].retention,
+        key=states[0].key,
+        records=sum(each.records for each in states),
+        recorded=sum(each.recorded for each in states),
+        kept=sum(each.kept for each in states),
+        pinned_by=pinned.pinned_by,
+        pinned=pinned.pinned,
+        state=pinned.state,
+    )
+
+
+def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
+    return tuple(map(int, bookmark.id.split("-"))) if bookmark is not None else ()
+
+
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
-    return sorted(letters, key=lambda letter: tuple(map(int, letter.bookmark.id.split("-"))))
+    return sorted(letters, key=lambda letter: _time_of(letter.bookmark))
 
 
 def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:

@@ -117,6 +117,10 @@ class PartitionedClient(Client):
     def _open_at(self, partition: Partition) -> Client:
         return Client._at(partition, self._url, self._options)  # noqa: SLF001  (our own)
 
+    def _arguments(self) -> Mapping[str, Any]:
+        """Return what makes another client to the same place."""
+        return {"url": self._url, "instance": self._name, "partitions": len(self._all), **self._options}
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name} in {len(self._all)} partitions>"
 

@@ -710,11 +710,13 @@ def test_dead_letters_of_all_partitions_are_seen_and_put_back(client):
     assert [letter.bookmark for letter in client.admin.dead_letters("failed", bookmarks=named[3:4])] == named[3:4]
 
     assert client.admin.redrive("failed", bookmarks=[letters[0].bookmark]) == 1
-    redriven = client.admin.redrive("failed")
+    seen = []
+    redriven = client.admin.redrive("failed", progress=seen.append)
     assert (int(redriven), redriven.targets, redriven.refused) == (7, {"work": 7}, 0)
+    # Progress is that of all partitions.
+    assert (seen[-1].done, seen[-1].refused, seen[-1].total) == (7, 0, 7)
+    assert [each.done for each in seen] == sorted(each.done for each in seen)
     assert client.admin.queue_stats("work").depth == 12
-    with pytest.raises(DefinitionError, match="progress"):
-        client.admin.redrive("failed", progress=print)
 
 
 def test_a_message_is_found_by_its_bookmark_wherever_it_is(client):
@@ -796,19 +798,84 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         subscription.replace(max_backlog=9)
 
 
-def test_a_worker_of_all_partitions_is_refused_with_what_helps(client):
+def handled_by(make, client):
+    """Run a worker of a queue of all partitions until it has handled all; gives what it was given."""
     client.apply(WORK)
-    for options in ({"client": client}, {"url": f"{client.url}?partitions=4"}):
-        with pytest.raises(DefinitionError, match="a worker is not there for an instance with partitions yet"):
-            Worker(print, "work", **options)
+    client.publish_many("orders", messages_of(20, 5), key=key_of)
+    seen = []
+    worker = make(seen)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    eventually(lambda: len(seen) == 100, within=20.0)
+    worker.stop()
+    running.join(20)
+    assert not running.is_alive()
+    figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.leased, figures.subscriptions) == (0, 0, 0)
+    return seen
 
-    async def handle(message):
-        await message.ack()
 
-    with pytest.raises(DefinitionError, match="a worker is not there"):
-        AsyncWorker(handle, "work", url="redis://h?partitions=2")
+async def note_later(seen, message):
+    seen.append(message.data)
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize("own_client", [True, False], ids=["own client", "given client"])
+def test_a_worker_handles_messages_of_all_partitions(client, instance, kind, own_client):
+    def make(seen):
+        if kind == "function":
+
+            def handle(message):
+                seen.append(message.data)
+
+        else:
+
+            async def handle(message):
+                await note_later(seen, message)
+
+        where = {"url": f"{client.url}?partitions=4", "instance": instance} if own_client else {"client": client}
+        return Worker(handle, "work", max_backlog=20, **where)
+
+    seen = handled_by(make, client)
+
+    assert sorted(each["number"] for each in seen) == list(range(100))
+
+
+def test_an_asyncio_worker_handles_messages_of_all_partitions(client, instance):
+    async def run():
+        seen = []
+
+        async def handle(message):
+            await note_later(seen, message)
+            if len(seen) == 40:
+                worker.stop()
+
+        worker = AsyncWorker(handle, "work", url=f"{client.url}?partitions=4", instance=instance, max_backlog=20)
+        async with asyncio.timeout(30):
+            await worker.run()
+        return seen
+
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(20, 2), key=key_of)
+
+    assert len(asyncio.run(run())) == 40
+    figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.subscriptions) == (0, 0)
     with pytest.raises(DefinitionError, match="works on parts of a client"):
         _ = client._store
+
+
+def test_topics_and_publishers_of_all_partitions_are_read(client):
+    client.apply(WORK)
+    bookmarks = client.publish_many("orders", messages_of(20, 5), key=key_of)
+    with client.publisher("till") as till:
+        till.publish("orders", {"key": "k3"}, key="k3")
+
+    topic = client.admin.topics()["orders"]
+    assert (topic.messages, topic.recorded, topic.queues) == (101, 101, ("work",))
+    assert topic.first.id == min(bookmarks, key=lambda each: tuple(map(int, each.id.split("-")))).id
+    assert topic.bytes == sum(one.admin.topics()["orders"].bytes for one in client.clients)
+    assert [(each.name, each.sequence) for each in client.admin.publishers()] == [("till", 1)]
 
 
 def test_a_listener_hears_of_the_connections_of_all_partitions(client):

@@ -451,6 +451,10 @@ class GroupedHistory:
         """Another concurrency, or another policy; all that follows from it is done with the sweep."""
         if self.random.random() < 0.7:
             return
+        # What those who are gone held comes back first: in one sweep with the change either might come first.
+        uncollected = self.uncollected()
+        self.world.sweep_all()
+        self.follow_time(uncollected)
         self.concurrency = self.random.choice([1, 2, 5])
         # What holds its group stands before all others of it, also by `pass` later, which is not modelled.
         if not any(message.is_failed for message in self.messages.values()):
