@@ -56,6 +56,13 @@ local function quick_score(value)
   return type(value) == 'number' and 0 - math.floor(math.max(value, 0)) or nil
 end
 
+-- The text that `expression_text` gives of a message whose body holds `root`, and true; nil, and false where only that one tells.
+local function text_quickly(compiled, root)
+  local value = compiled.quick(root)
+  if value == nil or type(value) == 'string' then return value, true end
+  return nil, false
+end
+
 local function document_size(d)
   if d.body then return #d.body end
   local size = 0

@@ -167,8 +167,8 @@ local function leave_runs(queue, refs)
 end
 
 -- Ends the leases of some refs, whatever their form; nothing else does, so what groups count is right.
-local function remove_leases(queue, refs)
-  if queue.concurrency then group_state().end_group_leases(queue, refs) end
+local function remove_leases(queue, refs, values)
+  if queue.concurrency then group_state().end_group_leases(queue, refs, values) end
   local left = #refs
   for first = 1, #refs, 1000 do
     left = left - call('HDEL', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))
