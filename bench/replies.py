@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["SlowCall", "StreamEntry", "command_times", "entries", "entries_of_one", "info", "settings", "slow_calls"]
+__all__ = [
+    "SlowCall",
+    "StreamEntry",
+    "command_calls",
+    "command_times",
+    "entries",
+    "entries_of_one",
+    "info",
+    "settings",
+    "slow_calls",
+]
 
 #: An entry of a stream: its ID, and its fields.
 StreamEntry: TypeAlias = "tuple[bytes, dict[bytes, bytes]]"
@@ -39,6 +49,12 @@ def command_times(server: redis.Redis) -> dict[str, float]:
     """Microseconds that the server has spent in each command; the names are those of `INFO`, as ``cmdstat_xread``."""
     found = cast("dict[str, dict[str, float]]", server.info("commandstats"))
     return {name: each["usec"] for name, each in found.items()}
+
+
+def command_calls(server: redis.Redis) -> dict[str, int]:
+    """Return how often the server has run each command; the names are those of `INFO`, as ``cmdstat_xread``."""
+    found = cast("dict[str, dict[str, int]]", server.info("commandstats"))
+    return {name: each["calls"] for name, each in found.items()}
 
 
 def settings(server: redis.Redis, pattern: str) -> dict[str, str]:

@@ -51,7 +51,7 @@ _DIRECTIONS: Final = tuple(
         (r"(.+\.)?(server_cpu_us_per_message|source_us_of_the_link|calls_over_10_ms)", Better.LESS),
         (r".+[._](us|ms|s|seconds)", Better.LESS),
         (r".+\.bytes_per_\w+", Better.LESS),
-        (r"groups\..+\.messages_per_call", Better.MORE),
+        (r"(groups|partitions)\..+\.messages_per_call", Better.MORE),
     )
 )
 

@@ -61,6 +61,7 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
             "hostile",
             "idle",
             "groups",
+            "partitions",
         ]
     ),
     metavar="PART",
@@ -76,7 +77,8 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     "gateway: over HTTP and WebSockets, in none of the others, either; "
     "hostile: the longest call over bodies that are made to hold the server, in none of the others; "
     "idle: instances of which nothing is asked, on a server of its own, in none of the others; "
-    "groups: queues with groups beside plain and priority ones, in none of the others.",
+    "groups: queues with groups beside plain and priority ones, in none of the others; "
+    "partitions: a consumer of an instance with partitions beside one of an instance without, in none of the others.",
 )
 @click.option(
     "--instances",
@@ -199,6 +201,10 @@ def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[st
         from ampsq.bench.groups import GroupsBenchmark
 
         figures["groups"] = GroupsBenchmark(url, settings, progress).run()
+    if part == "partitions":
+        from ampsq.bench.partitions import PartitionsBenchmark
+
+        figures["partitions"] = PartitionsBenchmark(url, settings, progress).run()
     return figures
 
 

@@ -93,10 +93,40 @@ def print_tables(figures: Mapping[str, object]) -> None:
         "hostile": _print_hostile,
         "idle": _print_idle,
         "groups": _print_groups,
+        "partitions": _print_partitions,
     }
     for part, print_part in printers.items():
         if part in known:
             print_part(known.group(part))
+
+
+def _print_partitions(figures: _Figures) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="A consumer: processor time a message, waking up, waiting", title_justify="left")
+    for column in (
+        "partitions",
+        "messages a call",
+        "client us",
+        "server us",
+        "wake-up p50, p99 ms",
+        "idle: client, server ms/s",
+        "close ms",
+    ):
+        table.add_column(column, justify="right")
+    for name, row in figures.group("consume").groups():
+        waits = figures.group("wait").group(name)
+        table.add_row(
+            "none" if name == "one" else name,
+            f"{row['messages_per_call']:.0f}",
+            f"{row['client_us']:.1f}",
+            f"{row['server_us']:.1f}",
+            f"{waits['p50_ms']:.2f}, {waits['p99_ms']:.2f}",
+            f"{waits['idle_client_ms']:.1f}, {waits['idle_server_ms']:.1f}",
+            f"{waits['close_ms']:.0f}",
+        )
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
 
 
 def _print_groups(figures: _Figures) -> None:

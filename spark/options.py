@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field
 
 from ampsq.base.addresses import parse_endpoints
 from ampsq.base.errors import DefinitionError
+from ampsq.base.partitions import asked_partitions, partitions_of
 from ampsq.base.values import Interval, parse_name
 from ampsq.definitions.definition import CheckedModel, Fault, report
 from ampsq.spark.stores import SparkInstance
@@ -41,12 +42,17 @@ Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
+#: What an address asks for of partitions.
+_PARTITIONS: Final = re.compile(r"[?]partitions=[^&#,]*|&partitions=[^&#,]*")
+
+
 class Options(CheckedModel):
     """The options of every reader and writer.
 
     Attributes:
         url: the server's address or addresses, as `Client` takes them; default ``AMPSQ_URL``. For several instances on
-            servers of their own, as many addresses with spaces between.
+            servers of their own, as many addresses with spaces between. With ``?partitions=64`` all partitions of the
+            instance.
         instance: the instance, default ``AMPSQ_INSTANCE``, else ``ampsq``; several, with commas between, share a
             topic's rows by their key.
         retry_timeout: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
@@ -81,8 +87,12 @@ class Options(CheckedModel):
     def addresses(self) -> tuple[SparkInstance, ...]:
         """The instances, each with its address, in the order of their names.
 
-        Which one a key belongs to, and which one decides, is thus no matter of how they were written down.
+        Which one a key belongs to, and which one decides, is thus no matter of how they were written down. The
+        partitions of one instance are in the order of their numbers, by which a client finds those of keys.
         """
+        bare, total = asked_partitions(self.url, None)
+        if total is not None:
+            return tuple(SparkInstance(str(bare), each.instance, each) for each in partitions_of(self.instance, total))
         names, urls = _instances(self.instance), self.url.split()
         if len(urls) == 1:
             urls *= len(names)
@@ -101,7 +111,8 @@ class Options(CheckedModel):
             yield Fault("url", "missing; allowed: an address as in redis://localhost:6379, here or in AMPSQ_URL")
         for url in urls:
             try:
-                parse_endpoints(url)
+                # Refused below, where it is no number.
+                parse_endpoints(_PARTITIONS.sub("", url))
             except DefinitionError as error:
                 yield Fault("url", str(error))
         names = _instances(str(given.get("instance", "ampsq")))
@@ -112,8 +123,20 @@ class Options(CheckedModel):
                 yield Fault("instance", str(error))
         if len(set(names)) < len(names):
             yield Fault("instance", "the same twice; allowed: each once")
+        yield from _partition_faults(str(given.get("url", "")), len(urls) > 1 or len(names) > 1)
         if len(urls) > 1 and len(urls) != len(names):
             yield Fault("url", f"{len(urls)} addresses for {len(names)} instances; allowed: one, or one for each")
+
+
+def _partition_faults(url: str, several: bool) -> Iterator[Fault]:  # noqa: FBT001  (whether there are)
+    if "partitions=" not in url:
+        return
+    try:
+        asked_partitions(url, None)
+    except DefinitionError as error:
+        yield Fault("url", str(error))
+    if several:
+        yield Fault("url", "partitions= are those of one instance; allowed: one address and one instance")
 
 
 def _instances(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
-from ampsq.base.errors import BookmarkNotFound, UnknownQueue
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownQueue
 from ampsq.base.values import parse_name
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import Fault
@@ -99,6 +99,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = QueueStreamOptions.of(options), schema
+        if self._options.addresses[0].partition is not None:
+            raise DefinitionError(
+                "url: a queue of all partitions of an instance is no stream yet; allowed: an address without "
+                f"partitions=, and one of them as instance, as in {self._options.addresses[0].instance!r}"
+            )
         check_schema(schema, queue_columns(include_headers=self._options.include_headers))
         self._leasing: QueueLeases | None = None
         (self._address,) = self._options.addresses

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from ampsq.base.addresses import redacted
+from ampsq.base.partitions import partitions_of
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ampsq.base.partitions import Partition
 
 __all__ = ["SparkInstance", "choose", "opened_store", "store_of"]
 
@@ -27,10 +30,12 @@ class SparkInstance(NamedTuple):
     Attributes:
         url: an address or several of one server, as `Client` takes them.
         instance: its name.
+        partition: which partition of an instance it is; None: none.
     """
 
     url: str
     instance: str
+    partition: Partition | None = None
 
     def __str__(self) -> str:
         return f"{self.instance} at {redacted(self.url)}"
@@ -71,7 +76,14 @@ def opened_store(address: SparkInstance, retry_timeout: float) -> Store:
 
     store, opening = store_of(address, retry_timeout), (os.getpid(), address)
     is_there = opening in _opened and store.call(is_opened(address.instance))
-    if not is_there:
+    if not is_there and (whole := address.partition) is not None:
+        # All of them, and what was half defined is finished; another number is refused.
+        with Client(address.url, instance=whole.name, partitions=whole.total, retry_timeout=retry_timeout):
+            _opened.update(
+                (os.getpid(), SparkInstance(address.url, each.instance, each))
+                for each in partitions_of(whole.name, whole.total)
+            )
+    elif not is_there:
         with Client(address.url, instance=address.instance, retry_timeout=retry_timeout):
             _opened.add(opening)
     return store

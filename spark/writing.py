@@ -18,6 +18,7 @@ from ampsq.base.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.jobs import last_epoch
+from ampsq.publishing.topic_key import UNSAID, TopicKey, read_topic_key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter
 from ampsq.spark.stores import choose, opened_store, store_of
@@ -100,6 +101,7 @@ class _Writing:
     ) -> None:
         """Give each instance its rows, in order."""
         addresses, width = self.options.addresses, len(self.columns.shape)
+        keys = self._with_topic_keys(values, keys)
         if keys is None:
             lanes[choose(None, partition, addresses)].write(values)
             return
@@ -109,6 +111,23 @@ class _Writing:
         for lane, share in zip(lanes, shares, strict=True):
             if share:
                 lane.write(share)
+
+    def _with_topic_keys(self, values: list[bytes], keys: list[bytes | None] | None) -> list[bytes | None] | None:
+        """Return the keys of rows, with what `partition_by` of their topics says of those that have none."""
+        first, width = self.options.addresses[0], len(self.columns.shape)
+        if first.partition is None or (keys is not None and all(each is not None for each in keys)):
+            return keys
+        store, found = store_of(first, self.options.seconds), list(keys or [None] * (len(values) // width))
+        known: dict[str, TopicKey] = {}
+        for i, row_key in enumerate(found):
+            row = values[i * width : (i + 1) * width]
+            # The body is the first of a row's values, the topic the last.
+            topic = self.options.topic or row[-1].decode()
+            if topic not in known:
+                known[topic] = store.run(read_topic_key(first.instance, topic)) or UNSAID
+            if row_key is None:
+                found[i] = known[topic].text(row[0], row[0])
+        return found if any(each is not None for each in found) or keys is not None else None
 
     def _job(self, name: str, epoch: int) -> Job:
         options = self.options

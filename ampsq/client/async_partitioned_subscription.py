@@ -147,8 +147,8 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 await self._rang.wait()
         return until is not None and time.monotonic() >= until and not self._rang.is_set()
 
-    def _ring(self, number: int) -> None:
-        self._turns.ring(number)
+    def _ring(self, number: int, at: int = 0) -> None:
+        self._turns.ring(number, at)
         self._rang.set()
 
     async def _listen(self, number: int) -> None:
@@ -157,13 +157,13 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         inbox, us = managed.core.inbox, managed.core.registration
         while not self._closed:
             try:
-                if await store.call(wait_for_bell(us.instance, us.id, inbox.duties.wait)):
-                    self._ring(number)
+                at = await store.call(wait_for_bell(us.instance, us.id, inbox.duties.wait))
+                if at:
+                    self._ring(number, at)
                 elif inbox.duties.are_due:
                     async with self._lock:
-                        await store.run(inbox.do_duties())
-                    # Whether it is still known there, a visit tells.
-                    self._ring(number)
+                        if not await store.run(inbox.do_duties()):
+                            self._ring(number)
             except AmpsqError as error:
                 self._lose(number, error)
                 return
@@ -181,6 +181,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 await store.run(managed.core.inbox.begin_anew(managed.pipeline))
                 self._turns.end(number, 0, is_done=False)
         except AmpsqError as error:
+            self._turns.fail(number, error)
             self._lose(number, error)
         else:
             self._failures.note(number, None)
@@ -260,6 +261,11 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
             async with self._lock:
+                # Where a partition is away, its client ends it as soon as it is back.
+                for number, managed in enumerate(self._parts):
+                    managed.store = self._stores[number]
+                    if number in self._turns.away:
+                        managed.store.retry_timeout = 0.0
                 ended = await asyncio.gather(*(each.close() for each in self._subscriptions), return_exceptions=True)
         finally:
             self._end(self)

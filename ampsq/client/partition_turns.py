@@ -15,12 +15,14 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.errors import Unavailable
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.limits import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ampsq.base.errors import AmpsqError
     from ampsq.queues.deliveries import LeaseTable
 
 __all__ = ["PartitionTurns"]
@@ -59,17 +61,30 @@ class PartitionTurns:
         self.away: dict[int, float] = {}
         # Those whose bells rang, in that order; each once.
         self._ringing: deque[int] = deque(range(len(tables)))
+        self._rang: dict[int, int] = {}
         # Those that may hold messages, and the credits of those of which nobody knows what they have leased.
         self._holding: set[int] = set()
         self._unknown: dict[int, int] = {}
         self._numbers = count(1)
+        self._former: int | None = None
         self._visits, self._until = 0, 0.0
 
-    def ring(self, number: int) -> None:
-        """Note that a partition is to be visited: its bell rang, or may have."""
+    def ring(self, number: int, at: int = 0) -> None:
+        """Note that a partition is to be visited: its bell rang, or may have.
+
+        Args:
+            number: the partition.
+            at: when it rang, ms; 0: nobody knows, so it is as if now.
+        """
         self.away.pop(number, None)
-        if number not in self._ringing:
-            self._ringing.append(number)
+        if number in self._ringing:
+            return
+        # Bells are not heard in their order, where several rang at once.
+        place = len(self._ringing)
+        while at and place > 1 and self._rang.get(self._ringing[place - 1], 0) > at:
+            place -= 1
+        self._ringing.insert(place, number)
+        self._rang[number] = at
 
     def lose(self, number: int) -> None:
         """Note that a partition cannot be reached; it has its turn again when its bell rings."""
@@ -90,6 +105,8 @@ class PartitionTurns:
             return None
         if self._ringing[0] == self.current and (self._visits >= _VISITS or now >= self._until):
             self._ringing.rotate(-1)
+            # From here on it comes behind the others.
+            self._rang.pop(self.current, None)
             self._visits, self._until = 0, now + _SECONDS
         if self._ringing[0] != self.current:
             self._visits, self._until = 0, now + _SECONDS
@@ -125,11 +142,19 @@ class PartitionTurns:
         """Begin a visit; gives its credits and its number, which rises."""
         self.current = number
         self._visits += 1
+        self._former = self._unknown.get(number)
         lent = max(self.credits_of(number), 0)
         # As many as may be leased there, whatever comes of the call.
         self._unknown[number] = max(lent, self._lent_to(number))
         self._holding.add(number)
         return lent, next(self._numbers)
+
+    def fail(self, number: int, error: AmpsqError) -> None:
+        """Note that a visit has failed: what was never sent lends nothing."""
+        if isinstance(error, Unavailable) and not error.may_have_run:
+            self._unknown.pop(number, None)
+            if self._former is not None:
+                self._unknown[number] = self._former
 
     def end(self, number: int, leased: int, *, is_done: bool) -> None:
         """Note the answer to a visit.

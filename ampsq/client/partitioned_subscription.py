@@ -153,19 +153,31 @@ class PartitionedSubscription(Subscription):
             self._turns.ring(self._mended.pop())
         if self._turns.away:
             self._look_for_lost()
-        for number, found, is_lost in ended:
-            if found or is_lost:
-                self._turns.ring(number)
+        for number, at, is_lost in ended:
+            if is_lost:
+                self._ask(number)
+                continue
+            if at:
+                self._turns.ring(number, at)
                 continue
             inbox = self._parts[number].core.inbox
             if inbox.duties.are_due:
                 try:
-                    self._stores[number].run(inbox.do_duties())
+                    if not self._stores[number].run(inbox.do_duties()):
+                        self._turns.ring(number)
                 except AmpsqError as error:
                     self._lose(number, error)
-                else:
-                    # Whether it is still known there, a visit tells.
-                    self._turns.ring(number)
+
+    def _ask(self, number: int) -> None:
+        """Ask whether a partition is there whose bell is not heard: a visit that is not answered keeps its credits."""
+        call = is_opened(self._stores[number].instance)
+        call.patience = 0.0
+        try:
+            self._stores[number].call(call)
+        except AmpsqError as error:
+            self._lose(number, error)
+        else:
+            self._turns.ring(number)
 
     def _listen(self, number: int) -> None:
         """Wait for the bell of a partition from now on."""
@@ -174,7 +186,7 @@ class PartitionedSubscription(Subscription):
         core = self._parts[number].core
         us, duties = core.registration, core.inbox.duties
 
-        def read() -> Call[bool]:
+        def read() -> Call[int]:
             return wait_for_bell(us.instance, us.id, duties.wait)
 
         self._bells.begin(number, self._stores[number], read)
@@ -191,11 +203,15 @@ class PartitionedSubscription(Subscription):
                 self._bells.end(number)
                 store.run(managed.core.inbox.begin_anew(managed.pipeline))
                 self._turns.end(number, 0, is_done=False)
+        except AmpsqError as error:
+            self._turns.fail(number, error)
+            self._lose(number, error)
+            return
+        self._failures.note(number, None)
+        try:
             self._listen(number)
         except AmpsqError as error:
             self._lose(number, error)
-        else:
-            self._failures.note(number, None)
 
     def _flush(self, numbers: Iterable[int]) -> None:
         """Send what was acknowledged of some partitions, so that its credits come back."""
@@ -265,9 +281,13 @@ class PartitionedSubscription(Subscription):
         failures: list[AmpsqError] = []
         with self._lock:
             self._bells.close()
-            for each in self._subscriptions:
+            for number, managed in enumerate(self._parts):
+                # Where a partition is away, its client ends it as soon as it is back.
+                managed.store = self._stores[number]
+                if number in self._turns.away or failures:
+                    managed.store.retry_timeout = 0.0
                 try:
-                    each.close()
+                    managed.close()
                 except AmpsqError as error:
                     failures.append(error)
         self._end(self)

@@ -403,7 +403,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
         ),
         "bell": Key(
-            ":s:<subscription>:bell", "list", "a mark for each time that its bell rang, until its client has heard it",
+            ":s:<subscription>:bell", "list", "when its bell rang, ms, until its client has heard it",
             "dispatch", "its client, unsubscribe", "nothing: a client that may have missed one visits the instance",
         ),
         "departed": Key(

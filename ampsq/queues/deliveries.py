@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts, VisitReply
+    from ampsq.protocol.reads.subscriptions import SubscriptionLoad
     from ampsq.publishing.settlements import SettlementKeeper, Settlements
     from ampsq.queues.registration import Registration
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -421,9 +422,14 @@ class Inbox:
             await self._resume()
         return reply
 
-    async def do_duties(self) -> None:
-        """Do the coordinator's duties for our own queues, where no coordinator is at work."""
-        await self._do_duties()
+    async def do_duties(self) -> bool:
+        """Do the coordinator's duties for our own queues, where no coordinator is at work.
+
+        Returns:
+            Whether the server has the subscription, and all that is leased to it is here; else a visit is to follow.
+        """
+        load = await self._do_duties()
+        return bool(load.queues) and load.leased <= self._leases.number_held
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
@@ -603,7 +609,7 @@ class Inbox:
         is_silent = not (self._leases.acks or self.unwanted)
         return is_silent and wait > 0 and self.duties.is_attended and not self.duties.are_due
 
-    async def _do_duties(self) -> None:
+    async def _do_duties(self) -> SubscriptionLoad:
         """Do the coordinator's duties for our own queues after an idle while, where no coordinator is at work."""
         load = await self.duties.look()
         if load.leased > self._leases.number_held:
@@ -611,6 +617,7 @@ class Inbox:
             await self._resume()
         if not self.duties.is_attended:
             await self.duties.work(load.queues)
+        return load
 
     async def _resume(self) -> None:
         """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""

@@ -249,7 +249,7 @@ def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
         "room": snapshot.room,
         "subscriptions": [
             {
-                **each._asdict(),
+                **{name: value for name, value in each._asdict().items() if name != "has_bell"},
                 "filter": snapshot.filters[each.filter].text if each.filter in snapshot.filters else None,
             }
             for each in snapshot.subscriptions

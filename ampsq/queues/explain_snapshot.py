@@ -85,6 +85,7 @@ class ExplainedSubscription(NamedTuple):
         filter: the name of its filter.
         matches: whether the message matches that.
         silent: its client's life sign is overdue.
+        has_bell: it is a part of one over several instances, and `max` is how many it may have in all of them.
     """
 
     id: str
@@ -95,6 +96,7 @@ class ExplainedSubscription(NamedTuple):
     filter: str
     matches: bool
     silent: bool
+    has_bell: bool = False
 
 
 class Filter(NamedTuple):
@@ -234,9 +236,9 @@ class Snapshot:
         out = []
         for row in self._rows.get("subscription", ()):
             name, leased, most, queues, silent, matches, filter_id, client = row.split(" ", 7)
-            flags = (matches == "1", silent == "1")
+            flags, room = (matches == "1", silent == "1", most.endswith("b")), int(most.rstrip("b"))
             out.append(
-                ExplainedSubscription(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags)
+                ExplainedSubscription(name, client_of(client), int(leased), room, int(queues), filter_id, *flags)
             )
         return out
 
@@ -402,6 +404,12 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     (
         "no_filter_matches",
         lambda snapshot: not snapshot.free_filters and not any(each.matches for each in snapshot.subscriptions),
+    ),
+    (
+        "bell_rang",
+        lambda snapshot: (
+            not snapshot.free_filters and any(each.matches and each.has_bell for each in snapshot.subscriptions)
+        ),
     ),
     (
         "backlogs_full",

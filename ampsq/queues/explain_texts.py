@@ -117,6 +117,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because queue {queue_name} may deliver {rate}; next in {rate_wait}; {before}{back}."
         ),
         "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
+        "bell_rang": (
+            "{message} waits until it is fetched by {rung}, whose backlog is one over all partitions of an instance, "
+            "and who was told that messages wait here{cut}; {before}{back}."
+        ),
         "backlogs_full": (
             "{message} waits because the backlogs of all subscriptions are full: {full}{cut}; {before}{back}."
         ),
@@ -471,6 +475,10 @@ class _Words:
                 if each.matches
             ]
         )
+
+    def rung(self) -> str:
+        subscriptions = [each for each in self._snapshot.subscriptions if each.matches and each.has_bell]
+        return _listed([f"{each.id} of {each.client} ({_backlog_of(each)} here)" for each in subscriptions])
 
     def filters(self) -> str:
         known = self._snapshot.filters

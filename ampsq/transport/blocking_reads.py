@@ -30,12 +30,12 @@ class EndedRead(NamedTuple):
 
     Attributes:
         number: that under which it was begun.
-        found: whether there was something; else its time is over.
-        is_lost: nobody knows whether there was, since its connection broke or leads to a server that was left.
+        found: what it gave; 0: its time is over.
+        is_lost: nobody knows what it would give next, since its connection broke or leads to a server that was left.
     """
 
     number: int
-    found: bool
+    found: int
     is_lost: bool
 
 
@@ -53,8 +53,8 @@ class _Read:
 
     store: Store
     connection: Connection
-    make: Callable[[], Call[bool]]
-    call: Call[bool]
+    make: Callable[[], Call[int]]
+    call: Call[int]
     until: float
 
     @property
@@ -69,7 +69,7 @@ class _Read:
 
 
 class BlockingReads:
-    """Blocking reads that say whether there was something. One thread at a time uses it; any may `wake` it."""
+    """Blocking reads that give a number, 0 where their time is over. One thread at a time uses it."""
 
     def __init__(self) -> None:
         self._reads: dict[int, _Read] = {}
@@ -83,7 +83,7 @@ class BlockingReads:
     def __contains__(self, number: int) -> bool:
         return number in self._reads
 
-    def begin(self, number: int, store: Store, make: Callable[[], Call[bool]]) -> None:
+    def begin(self, number: int, store: Store, make: Callable[[], Call[int]]) -> None:
         """Send a read under a number that has none, and again whenever it was answered.
 
         Args:
@@ -138,7 +138,7 @@ class BlockingReads:
             late = [number for number, read in self._reads.items() if now > read.until]
             for number in late:
                 self.end(number)
-                ended.append(EndedRead(number, found=False, is_lost=True))
+                ended.append(EndedRead(number, found=0, is_lost=True))
         return ended
 
     def _answer(self, number: int) -> EndedRead | None:
@@ -151,7 +151,7 @@ class BlockingReads:
             found = read.call.read(read.connection.read())  # type: ignore[arg-type]  # it says of what its reply is made
         except (AmpsqError, redis.RedisError, OSError):
             self.end(number)
-            return EndedRead(number, found=False, is_lost=True)
+            return EndedRead(number, found=0, is_lost=True)
         del self._reads[number]
         self._unregister(read)
         if read.connection.server is not read.store.route.current:

@@ -163,6 +163,21 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
     assert figures["rates"]["source_us_of_the_link"] < figures["rates"]["destination_us"]
 
 
+@pytest.mark.slow
+def test_a_consumer_of_partitions_is_measured_beside_one_of_an_instance():
+    with private_server() as url:
+        measured = measure(url, "partitions", LITTLE, nothing)
+    with redirect_stdout(io.StringIO()) as printed:
+        print_tables(measured)
+
+    figures = measured["partitions"]
+    assert figures["consume"].keys() == figures["wait"].keys() == {"one", "4", "16", "64"}
+    assert all(row["server_us"] > 0 and row["messages_per_call"] > 10 for row in figures["consume"].values())
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in figures["wait"].values())
+    assert [name for name in flattened(measured) if direction(name) is None] == []
+    assert "A consumer: processor time a message" in printed.getvalue()
+
+
 def test_hostile_bodies_are_measured_in_every_use(monkeypatch):
     monkeypatch.setattr(hostile, "_SIZES", {"little": (500, 2)})
     monkeypatch.setattr(hostile, "_ROUNDS", 1)

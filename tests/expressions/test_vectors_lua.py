@@ -65,7 +65,7 @@ local function is_quick(compiled, d, matches, score, prefix)
   if not root then return 0 end
   if d.root == false then error('decoded beside others, it is JSON: ' .. d.body) end
   if not compiled.quick then return 0 end
-  local quickly, place = matches_quickly(compiled, root), priority_quickly(compiled, root)
+  local quickly, place = quick_match(compiled.quick(root)), quick_score(compiled.quick(root))
   if quickly ~= nil and quickly ~= matches then error('judged quickly as ' .. tostring(quickly) .. ': ' .. d.body) end
   if place and (place ~= score or prefix ~= '') then error('its place, quickly, is ' .. place .. ': ' .. d.body) end
   return quickly ~= nil and 1 or 0

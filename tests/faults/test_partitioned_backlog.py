@@ -50,7 +50,12 @@ class Watch:
         prefixes = [key(name, "subscriptions").removesuffix(":subscriptions") for name in self._partitions]
         owners = dict(zip((each.encode() for each in prefixes), range(len(prefixes)), strict=True))
         while not self._stopped.is_set():
-            flat, leased = look(args=prefixes), Counter()
+            try:
+                flat, leased = look(args=prefixes), Counter()
+            except redis.ConnectionError:
+                # It was killed, and comes back.
+                time.sleep(0.01)
+                continue
             for prefix, client, number, room, bell in zip(*(flat[i::5] for i in range(5)), strict=True):
                 # Clients of one process differ in what follows the last hyphen.
                 leased[client.rsplit(b"-", 1)[0]] += int(number)
@@ -249,3 +254,43 @@ def test_killed_clients_leave_no_credits_behind_and_what_they_had_comes_to_other
     assert len(done) >= number - 3
     assert client.admin.queue_stats("work").acknowledged == number
     assert all(report.clean for report in client.admin.check("work"))
+
+
+def kill_and_start(node):
+    time.sleep(0.002)  # a call is under way
+    node.kill()
+    time.sleep(0.3)  # it is looked for meanwhile
+    node.start()
+
+
+@pytest.mark.parametrize("backlog", [1, 6])
+def test_a_server_that_is_killed_and_comes_back_has_leased_no_more_and_lost_nothing(start_node, instance, backlog):
+    # Given a server that has on its disk what it has answered, and a consumer
+    node = start_node(options=["--appendonly", "yes", "--appendfsync", "always"])
+    number, seen = 240, Counter()
+    with (
+        Client(node.url, instance=instance, partitions=TOTAL, retry_timeout="30s") as client,
+        Client(node.url, instance=instance, partitions=TOTAL, retry_timeout="30s") as consumer,
+    ):
+        client.apply(WORK)
+        client.publish_many("orders", messages(0, number), key=lambda message: message["key"])
+        with Watch(node, client.partitions, backlog) as watch, consumer.subscribe("work", max_backlog=backlog) as found:
+            # When it is killed three times while messages are taken
+            for turn in range(number):
+                if turn in {40, 120, 200}:
+                    killed = threading.Thread(target=kill_and_start, args=(node,))
+                    killed.start()
+                message = found.get("30s")
+                assert message is not None, f"{len(seen)} of {number} came"
+                seen[message.data["number"]] += 1
+                if turn in {40, 120, 200}:
+                    killed.join()
+                message.ack()
+            found.flush()
+            assert found.get("200ms") is None
+        # Then all came, each once
+        assert watch.wrong == []
+        assert seen == Counter(range(number))
+        figures = client.admin.queue_stats("work")
+        assert (figures.depth, figures.leased, figures.acknowledged) == (0, 0, number)
+        assert all(report.clean for report in client.admin.check("work"))

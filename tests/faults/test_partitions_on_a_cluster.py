@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from cluster_harness import Cluster
 from observing import eventually
 
 from ampsq import Client, Queue
+from ampsq.base.partitions import partition_of_key
 from ampsq.transport.discovery import slot_of
 
 pytestmark = pytest.mark.slow
@@ -65,4 +67,52 @@ def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind,
         assert moved == list(client.partitions[::2])
         assert by_key == {f"k{key}": list(range(key, ROUNDS * MANY, KEYS)) for key in range(KEYS)}
         eventually(lambda: client.admin.queue_stats("work").acknowledged == ROUNDS * MANY, within=20.0)
+        assert all(report.clean for report in client.admin.check("work"))
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_back(kind, start_node, instance, caplog):
+    # Given partitions on three primaries, and a consumer that waits
+    options = ["--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always"]
+    cluster = Cluster(lambda **more: start_node(kind=kind, **more), options=options)
+    url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes) + f"?partitions={TOTAL}"
+    with (
+        Client(url, instance=instance, retry_timeout="30s") as client,
+        Client(url, instance=instance, retry_timeout="30s") as consumer,
+    ):
+        client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=50, lease_period="1m"))
+        keys = {}
+        for number in range(1_000):
+            keys.setdefault(partition_of_key(f"k{number}", TOTAL), f"k{number}")
+        owners = [cluster.owner(slot_of(name)) for name in client.partitions]
+        lost = owners[1]
+        there = [number for number, owner in enumerate(owners) if owner is not lost]
+        with consumer.subscribe("work", max_backlog=1) as subscription:
+            assert subscription.get("1s") is None
+            # When one primary is killed
+            lost.kill()
+            waited = []
+            for turn in range(40):
+                key = keys[there[turn % len(there)]]
+                client.publish("orders", {"key": key, "turn": turn}, key=key)
+                began = time.monotonic()
+                message = subscription.get("20s")
+                waited.append(time.monotonic() - began)
+                assert message.data == {"key": key, "turn": turn}
+                message.ack()
+            # Then messages of the others come at once, but for the moment in which it is found out
+            assert sorted(waited)[len(waited) // 2] < 0.5
+            assert max(waited) < 10
+            assert f"partition {owners.index(lost)} cannot be read, the others are" in caplog.text
+            # When it is back, its messages come as those of others do
+            lost.start()
+            for number, key in keys.items():
+                client.publish("orders", {"key": key, "turn": number}, key=key)
+            got = set()
+            while len(got) < TOTAL:
+                message = subscription.get("30s")
+                assert message is not None, got
+                got.add(message.data["key"])
+                message.ack()
+        assert got == set(keys.values())
         assert all(report.clean for report in client.admin.check("work"))

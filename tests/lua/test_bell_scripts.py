@@ -75,7 +75,7 @@ def test_a_bell_rings_once_and_leases_nothing(world):
     changes = world.changes()
     assert {name: value for name, value in changes.items() if ":s:" in name or ":q:" in name} == {
         f":s:{subscription}": {"bell": "0"},
-        f":s:{subscription}:bell": ["1"],
+        f":s:{subscription}:bell": ["1000"],
         ":q:work:free:none": None,
     }
     messages, leased, waits = visit(world, subscription, 4, 2)

@@ -10,6 +10,7 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import Destination, Queue, Topic
+from ampsq.protocol.calls.subscriptions import SubscribeRequest, subscribe
 
 # -- barriers
 
@@ -144,6 +145,20 @@ def full_with_another_queue_s_messages(stage):
     return stage.explain(), (
         "The next message waits because the backlogs of all subscriptions are full: "
         f"{subscription.id} of {stage.me} (1 of 1 over 2 queues); nothing comes before it."
+    )
+
+
+@scene("bell_rang", "waiting")
+def a_consumer_of_several_partitions_was_told(stage):
+    stage.queue(max_per_subscription_backlog=9)
+    request = SubscribeRequest(7, None, "", ["work"], None)
+    told = stage.client._store.call(subscribe("c-1/1", request, 10_000, has_bell=True)).name
+    _, bookmark = stage.publish(1, 2)
+    found = stage.explain(bookmark)
+    assert found.facts["subscriptions"][0]["max"] == 7
+    return found, (
+        f"The message waits until it is fetched by {told} of c-1 (0 of 7 here), whose backlog is one over all "
+        "partitions of an instance, and who was told that messages wait here; 1 message comes before it."
     )
 
 

@@ -22,6 +22,32 @@ def ids(messages):
     return [message.data["id"] for message in messages]
 
 
+# -- subscriptions of one queue with several filters
+
+
+@pytest.mark.parametrize("matched", [[], [78]])
+def test_what_nobody_has_room_for_waits_also_where_other_filters_match_little_of_it(either, matched):
+    # Given a consumer that is full with one message, and others whose filters match none of them
+    client = either
+    client.apply(Queue(name="work", underlying_topic="orders", **ROOM))
+    with (
+        client.subscribe("work", max_backlog=1, filter="/id < 70") as messages,
+        client.subscribe("work", max_backlog=9, filter="/id = 77"),
+        client.subscribe("work", max_backlog=9, filter="/id = 78") as others,
+    ):
+        # When more are published at once
+        client.publish_many("orders", [*orders(5), *({"id": each} for each in matched), *orders(3, 5)])
+
+        # Then one after the other is given, and what others match is theirs at once
+        assert ids(pick_up(others, len(matched))) == matched
+        found = []
+        while (message := messages.get(5 if len(found) < 8 else 0)) is not None:
+            found.append(message.data["id"])
+            message.ack()
+        assert found == list(range(8))
+    assert all(report.clean for report in client.admin.check())
+
+
 # -- several underlying topics: the seeds' table of ORDERS, row by row
 
 

@@ -274,10 +274,14 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
     )
 
 
-def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[bool]:
-    """Wait until the bell of a subscription rings; False when the time is over."""
+def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[int]:
+    """Wait until the bell of a subscription rings; gives when that was, ms, or 0 when the time is over."""
     bell = schema.key(instance, "bell", subscription)
-    return command(["BLMPOP", f"{seconds:.3f}", 1, bell, "LEFT", "COUNT", _MARKS], bool, blocks=seconds)
+    return command(
+        ["BLMPOP", f"{seconds:.3f}", 1, bell, "LEFT", "COUNT", _MARKS],
+        lambda reply: int(reply[1][0]) if reply else 0,
+        blocks=seconds,
+    )
 
 
 def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:

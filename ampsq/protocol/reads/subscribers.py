@@ -38,7 +38,7 @@ __all__ = [
 _PLAIN: Final = "NUMSUB"
 _SHARDED: Final = "SHARDNUMSUB"
 _END_OF_WAIT: Final = END_OF_WAIT.encode()
-_FACTS: Final = ("client", "queues", "max", "leased", "tree")
+_FACTS: Final = ("client", "queues", "max", "leased", "tree", "bell", "asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class StoredSubscription:
         name: its name.
         client: whose it is, with the request that made it behind a slash.
         queues: their names.
-        max_backlog: unacknowledged messages at most.
+        max_backlog: unacknowledged messages at most; of one over several partitions in all of them together.
         leased: messages that it holds.
         filter: the tree of its filter, JSON; "" for none.
     """
@@ -98,10 +98,13 @@ def subscription_facts(instance: str, name: str) -> Call[StoredSubscription | No
     """Read what a subscription asks for and holds; None where it has ended."""
 
     def read(reply: Sequence[bytes | None]) -> StoredSubscription | None:
-        client, queues, most, leased, tree = ((value or b"").decode(errors="backslashreplace") for value in reply)
+        client, queues, most, leased, tree, bell, asked = (
+            (value or b"").decode(errors="backslashreplace") for value in reply
+        )
         if not most:
             return None
-        return StoredSubscription(name, client, tuple(queues.split(" ")), int(most), int(leased or 0), tree)
+        room = int(asked if bell else most)
+        return StoredSubscription(name, client, tuple(queues.split(" ")), room, int(leased or 0), tree)
 
     return command(["HMGET", key(instance, "subscription", name), *(FIELDS[field] for field in _FACTS)], read)
 

@@ -6,7 +6,7 @@ local function dispatch_plain(queue, now, limit, own)
   local name = queue.name
   local room = open_room(name, V.none, limit, own)
   if not room.list[1] then
-    ring_for_rest(queue, room, something_waits)
+    ring_for_rest(queue, room, now, something_waits)
     return {}, false
   end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
@@ -44,7 +44,7 @@ local function dispatch_plain(queue, now, limit, own)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
-  ring_for_rest(queue, room, something_waits)
+  ring_for_rest(queue, room, now, something_waits)
   return given, not messages.exhausted and (count < room.total or room.more) and (messages.more or something_waits(queue))
 end
 

@@ -68,20 +68,19 @@ local function has_controls(all)
   return false
 end
 
--- Of many bodies at once what `decode_body` finds of each, false where it finds nothing, or where this does not look: of empty ones, large
--- ones, or where one of all has a control character. What is not JSON costs an error, what is costs none.
+-- Of many bodies at once what `decode_body` finds of each; false or nil where it finds nothing, or where this does not look: of empty ones,
+-- large ones, or where one of all has a control character.
 local function decode_bodies(texts)
   local all, roots, at, count, decode = table.concat(texts), {}, 0, #texts, json_decode()
-  for i = 1, count do roots[i] = false end
   if has_controls(all) then return roots end
   local has_points = string.find(all, '.', 1, true)
   local function decode_next_ones()
-    while at < count do
-      at = at + 1
-      local text = texts[at]
+    for i = at + 1, count do
+      local text = texts[i]
+      at, roots[i] = i, false
       if text ~= '' and #text <= V.small_body then
         local root = decode(text)
-        if not has_points or not has_bare_point(text) then roots[at] = type(root) == 'table' and root or {} end
+        if not has_points or not has_bare_point(text) then roots[i] = type(root) == 'table' and root or {} end
       end
     end
   end
@@ -89,9 +88,9 @@ local function decode_bodies(texts)
   return roots
 end
 
--- The work of decoding a small body.
-local function reading_work(text)
-  return math.floor(#text / 2)
+-- The work of decoding a small body, of so many bytes.
+local function reading_work(size)
+  return math.floor(size / 2)
 end
 
 local function marked_number(number)
@@ -154,7 +153,7 @@ local function load_root(d)
     local root, fine = decode_body(d.body)
     d.root = fine and (type(root) == 'table' and root or {})
     -- Of a large body the signs were counted, and are work already.
-    d.work = d.work + (d.steps and math.floor(#d.body / 8) or reading_work(d.body))
+    d.work = d.work + (d.steps and math.floor(#d.body / 8) or reading_work(#d.body))
   end
 end
 

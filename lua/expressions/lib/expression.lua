@@ -30,7 +30,7 @@ local function open_document(topic, id, fields, deliveries, now, root)
     end
   end
   -- `root`, which mostly comes later, has its place: eight names, so that the table does not grow.
-  return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = root and reading_work(body) or 0,
+  return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = root and reading_work(#body) or 0,
     body = body, root = root}
 end
 
@@ -39,21 +39,28 @@ local function roots_of_bodies(texts)
   return decode_bodies(texts)
 end
 
--- The work, as that of an evaluation, of reading a body whose root is known.
-local function work_of_root(body)
-  return reading_work(body)
+-- The work of reading bodies of so many bytes together, as `evaluation_work` has it.
+local function work_of_roots(size)
+  return reading_work(size) / 2
 end
 
--- Whether a filter matches a body that holds `root`, as `expression_matches` says of its document; nil: only that one tells.
-local function matches_quickly(compiled, root)
-  return quick_truth(compiled.quick(root))
+-- Whether a filter matches, by the value that its quick function gave of what the body holds; nil: only `expression_matches` tells.
+local function quick_match(value)
+  return quick_truth(value)
 end
 
--- The score in its place of a message whose body holds `root`, where nothing stands before its member; nil: `expression_priority` tells.
-local function priority_quickly(compiled, root)
-  local value = compiled.quick(root)
+-- The score in its place of a message by the value of its quick priority, where nothing stands before its member; nil: only
+-- `expression_priority` tells.
+local function quick_score(value)
   if value == nil then return 1 end
   return type(value) == 'number' and 0 - math.floor(math.max(value, 0)) or nil
+end
+
+-- The text that `expression_text` gives of a message whose body holds `root`, and true; nil, and false where only that one tells.
+local function text_quickly(compiled, root)
+  local value = compiled.quick(root)
+  if value == nil or type(value) == 'string' then return value, true end
+  return nil, false
 end
 
 local function document_size(d)

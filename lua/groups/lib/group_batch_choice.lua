@@ -34,12 +34,12 @@ local function size_of_batch(queue, chosen, subscription, state, wanted)
 end
 
 -- The first of a group, and what follows it there, as many as go at once.
-local function items_of_batch(queue, item, state, most)
+local function items_of_batch(queue, item, state, most, read)
   local items = {item}
   if most <= 1 then return items end
-  for i, ref in ipairs(refs_in_group(queue, state.name, 1, most - 1, is_held(queue, state))) do
-    items[i + 1] = {ref = ref, name = state.name}
-  end
+  local refs = refs_in_group(queue, state.name, 1, most - 1, is_held(queue, state))
+  for i, ref in ipairs(refs) do items[i + 1] = {ref = ref, name = state.name} end
+  read_ahead(queue, refs, read)
   note_placed(queue, {unpack(items, 2)})
   return items
 end
@@ -55,7 +55,7 @@ local function take_batches(queue, room, line, chosen, wanted, found, now)
     -- By another definition a group may have no room; saving it takes it out of the line.
     local most = (not state or not stands_still(state)) and size_of_batch(queue, chosen, subscription, state, wanted) or 0
     local bytes = chosen.bytes
-    for i, each in ipairs(most > 0 and items_of_batch(queue, item, state, most) or {}) do
+    for i, each in ipairs(most > 0 and items_of_batch(queue, item, state, most, found.read) or {}) do
       if bytes >= V.bytes or i > 1 and not entries[1] and not queue.choice then break end
       local entry, ends = fit_entry(queue, found, each, now)
       leave_with(found, each)
@@ -135,11 +135,12 @@ local function choose_unread_batches(queue, plan, room, chosen, wanted, now)
       end
       choose_batch(queue, room, chosen, subscription, bundle.name, entries)
     end
-    place_messages(queue, plan, states, refs, names, now)
+    place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
     save_groups(queue, states)
     if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
     if messages.exhausted then return true end
-    step = 100
+    -- Where some have to wait, more is read than is wanted, so that it is not a step a message; else what is read in vain has to be kept.
+    step = refs[1] and 100 or wanted - #chosen.refs
   end
   return false
 end

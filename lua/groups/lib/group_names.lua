@@ -10,14 +10,26 @@ local function published_group(fields)
   return nil
 end
 
--- '' of a message that is in no group. The work is counted.
-local function group_name(plan, ref, fields, now)
-  local name = #fields > 2 and published_group(fields)
-  if not name and plan.trees.group then
-    local document = document_of(plan, ref, fields, 0, now)
-    name = expression_language().expression_text(compiled_tree(plan, 'group'), document)
-    charge_work(plan, document, 1)
+-- What the expression gives. root: what the body holds, where that is known.
+local function expressed_group(plan, ref, fields, now, root)
+  local tree = compiled_tree(plan, 'group')
+  if root and tree.quick then
+    local name, is_sure = expression_language().text_quickly(tree, root)
+    if is_sure then
+      charge_quick_work(plan, fields[2], 1, tree.cost)
+      return name
+    end
   end
+  local document = document_of(plan, ref, fields, 0, now, nil, nil, root)
+  local name = expression_language().expression_text(tree, document)
+  charge_work(plan, document, 1)
+  return name
+end
+
+-- '' of a message that is in no group. root: as of `expressed_group`. The work is counted.
+local function group_name(plan, ref, fields, now, root)
+  local name = #fields > 2 and published_group(fields)
+  if not name and plan.trees.group then name = expressed_group(plan, ref, fields, now, root) end
   plan.spent.work = plan.spent.work + 0.3
   if not name then return '' end
   -- Names are parts of members, which a NUL ends.

@@ -2,8 +2,8 @@
 --- @include group_reading, group_state
 
 -- Messages that wait from now on, each in its group. states: of these groups; the caller saves them. A group has the weight of the
--- first one that waits in it.
-local function place_messages(queue, plan, states, refs, names, now, fields)
+-- first one that waits in it. are_last: see `enter_groups`.
+local function place_messages(queue, plan, states, refs, names, now, fields, are_last)
   local places, weighed = {}, {}
   for i, ref in ipairs(refs) do
     local state = states[names[i]]
@@ -13,14 +13,14 @@ local function place_messages(queue, plan, states, refs, names, now, fields)
     end
   end
   call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
-  enter_groups(queue, states, refs, names)
+  enter_groups(queue, states, refs, names, are_last)
 end
 
--- One step of at most 100 messages. Gives what was read.
+-- One step of at most 200 messages, so that groups of which much waits are written once for several. Gives what was read.
 local function place_next(queue, plan, from_log, now)
-  local messages = read_grouped(queue, plan, 100, from_log, now)
+  local messages = read_grouped(queue, plan, 200, from_log, now)
   local states = load_groups(queue, messages.names)
-  place_messages(queue, plan, states, messages.refs, messages.names, now, messages.fields)
+  place_messages(queue, plan, states, messages.refs, messages.names, now, messages.fields, messages.are_last)
   save_groups(queue, states)
   plan.spent.work = plan.spent.work + 1
   return messages

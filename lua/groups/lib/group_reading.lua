@@ -24,16 +24,20 @@ local function refuse_filtered(queue, plan, messages, now)
 end
 
 -- The next messages, at most `wanted`: what is ready, or with `from_log` what is unread. names: the group of each, '' for none;
--- ends: ms when its life is over, or false.
+-- ends: ms when its life is over, or false; are_last: see `enter_groups`.
 local function read_grouped(queue, plan, wanted, from_log, now)
   local is_judged = plan.trees.group or plan.trees.entry
-  local weight = is_judged and (queue.format and 150 or 50) or 1
+  local is_quick = plan.trees.group and not plan.trees.entry and compiled_tree(plan, 'group').quick
+  local weight = is_judged and (queue.format and 150 or is_quick and 20 or 50) or 1
   local messages = next_messages(queue, wanted, {from_log = from_log and wanted or 0, weight = weight})
   messages.number = #messages.refs
   plan.spent.work = plan.spent.work + messages.number * 0.2
   if plan.trees.entry then refuse_filtered(queue, plan, messages, now) end
   if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
   messages.ends, messages.names = messages.ends or {}, {}
-  for i, ref in ipairs(messages.refs) do messages.names[i] = group_name(plan, ref, messages.fields[i], now) end
+  -- What is read from one log is behind all that was read of it before.
+  messages.are_last = queue.topic ~= '' and messages.returned == 0
+  local roots = plan.trees.group and roots_of(plan, messages.fields) or {}
+  for i, ref in ipairs(messages.refs) do messages.names[i] = group_name(plan, ref, messages.fields[i], now, roots[i]) end
   return messages
 end

@@ -21,6 +21,17 @@ local function stand_in_line(line, from, item)
   line[i + 1] = item
 end
 
+-- Reads messages of a group at once, as far as their IDs in the log count up by one. read: ref -> fields.
+local function read_ahead(queue, refs, read)
+  local at, stretch, bytes = 1, 4, 0
+  while refs[at + 1] and bytes < V.bytes / 4 do
+    local size, count = read_stretch(queue, refs, at, stretch, read)
+    if count == 0 then return end
+    at, bytes = at + count, bytes + size
+    stretch = math.max(2, math.floor(V.bytes * count / (4 * math.max(size, 1))))
+  end
+end
+
 -- Whether they still have a place: item by item.
 local function note_placed(queue, items)
   if not items[1] then return end
@@ -30,14 +41,14 @@ local function note_placed(queue, items)
 end
 
 -- What follows an item in its group and may go as well.
-local function following_item(queue, state, item, count)
+local function following_item(queue, state, item, count, read)
   if room_of_group(queue, state) <= 0 then return nil end
   if not state.following or not state.following[state.followed] then
     state.following, state.followed = {}, 1
     local number = math.min(count, room_of_group(queue, state))
-    for i, ref in ipairs(refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))) do
-      state.following[i] = {ref = ref, name = state.name}
-    end
+    local refs = refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))
+    for i, ref in ipairs(refs) do state.following[i] = {ref = ref, name = state.name} end
+    read_ahead(queue, refs, read)
     note_placed(queue, state.following)
   end
   local following = state.following[state.followed]
@@ -49,7 +60,7 @@ end
 
 -- Its fields and when its life ends; nil of what is not given, which is noted as what it is.
 local function fit_entry(queue, found, item, now)
-  local entry = item.is_placed and fields_of_ref(item.ref)
+  local entry = item.is_placed and (found.read[item.ref] or fields_of_ref(item.ref))
   local fate, ends = nil, nil
   if entry and (#entry > 2 or queue.life > 0) then fate, ends = fate_of(queue, item.ref, entry, true, now) end
   if entry and not fate then return entry, ends or false end
@@ -58,9 +69,10 @@ local function fit_entry(queue, found, item, now)
   return nil
 end
 
--- refs and names of what leaves the lists, and the states of its groups; going: members of those that stand in the line.
+-- refs and names of what leaves the lists, and the states of its groups; going: members of those that stand in the line; read: ref -> fields of
+-- what was read already.
 local function empty_findings(states)
-  return {refs = {}, names = {}, going = {}, states = states, changed = {}, missing = {}, over = {}, left = {}}
+  return {refs = {}, names = {}, going = {}, read = {}, states = states, changed = {}, missing = {}, over = {}, left = {}}
 end
 
 -- Of those that leave the queue's lists one that stands in the line.
@@ -93,7 +105,7 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       end
       if state then
         state.passed = (state.passed or 0) + 1
-        local following = following_item(queue, state, item, share)
+        local following = following_item(queue, state, item, share, found.read)
         if following and following.score <= bound then stand_in_line(line, at, following) end
       end
     end

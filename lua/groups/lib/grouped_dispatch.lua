@@ -93,11 +93,12 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for _, name in ipairs(names) do
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
-    place_messages(queue, plan, states, refs, names, now)
+    place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
     save_groups(queue, states)
     if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
     if messages.exhausted then return true end
-    step = 100
+    -- Where some have to wait, more is read than is wanted, so that it is not a step a message; else what is read in vain has to be kept.
+    step = refs[1] and 100 or wanted - #chosen.refs
   end
   return false
 end
@@ -179,6 +180,6 @@ end
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, limit, own)
   local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
-  ring_for_rest(queue, room, may_go)
+  ring_for_rest(queue, room, now, may_go)
   return given, more
 end

@@ -26,19 +26,21 @@ local function filter_verdict(look, filter, document)
   return document and look.plan.trees[filter] and judge(look.plan, filter, document) and 1 or 0
 end
 
--- A row each: id, leased, max, how many queues it has, 1 if silent, 1 if its filter matches, filter, client.
+-- A row each: id, leased, max, how many queues it has, 1 if silent, 1 if its filter matches, filter, client. max: of one with a bell what it
+-- asked for, and `b`.
 local function add_subscription_facts(look, document)
   local members = K.members(look.queue.name)
   local ids = call('SCARD', members) <= 100 and call('SMEMBERS', members) or call('SSCAN', members, 0, 'COUNT', 100)[2]
   local verdicts = {}
   table.sort(ids)
   for i = 1, math.min(#ids, 100) do
-    local row = call('HMGET', K.subscription(ids[i]), F.leased, F.max, F.filter, F.client, F.queues)
+    local row = call('HMGET', K.subscription(ids[i]), F.leased, F.max, F.filter, F.client, F.queues, F.bell, F.asked)
     local filter = row[3] or V.none
     verdicts[filter] = verdicts[filter] or filter_verdict(look, filter, document)
     local beat = tonumber(call('ZSCORE', K.subscriptions(), ids[i]) or 0)
     if row[1] then
-      add_fact(look, 'subscription', table.concat({ids[i], row[1], row[2], select(2, string.gsub(row[5], '%S+', '')),
+      local max = row[6] and row[7] .. 'b' or row[2]
+      add_fact(look, 'subscription', table.concat({ids[i], row[1], max, select(2, string.gsub(row[5], '%S+', '')),
         beat < look.ms and 1 or 0, verdicts[filter], filter, row[4]}, ' '))
     end
   end

@@ -4,8 +4,8 @@
 -- client lends it some for that call alone. When such a visit has found all that was there, the bell waits: it rings once, by a mark
 -- in a list that the client reads, and is silent until the next visit has found all.
 
--- All of a room whose bells wait, up to a number: whoever hears it first gets the messages.
-local function ring_bells(room)
+-- All of a room whose bells wait, up to a number: whoever hears it first gets the messages. The mark says when it was.
+local function ring_bells(room, now)
   for _, id in ipairs(call('ZRANGE', room.key, V.bell_score, '+inf', 'BYSCORE', 'LIMIT', 0, V.bells_rung)) do
     local subscription = load_subscription(id)
     if not subscription then
@@ -13,15 +13,15 @@ local function ring_bells(room)
     elseif subscription.bell == '1' then
       subscription.bell = '0'
       call('HSET', K.subscription(id), F.bell, '0')
-      call('RPUSH', K.bell(id), '1')
+      call('RPUSH', K.bell(id), string.format('%.0f', now))
       update_free_everywhere(subscription, nil)
     end
   end
 end
 
 -- Where nobody has room any more, and `is_left(queue, room)` tells that there is a message for somebody.
-local function ring_for_rest(queue, room, is_left)
-  if room.bells and not room.list[1] and deliveries_left(queue) > 0 and is_left(queue, room) then ring_bells(room) end
+local function ring_for_rest(queue, room, now, is_left)
+  if room.bells and not room.list[1] and deliveries_left(queue) > 0 and is_left(queue, room) then ring_bells(room, now) end
 end
 
 -- Lends a subscription with a bell room for `credits` messages, what it has leased among them, but for no more than `most` more; and for no

@@ -20,6 +20,11 @@ local function element_of(queue, token, delivery, deadline, ref, fields)
   if #fields == 2 and fields[1] == F.body then
     return queue.name .. ' ' .. token .. ' ' .. delivery .. ' ' .. deadline .. queue.kind .. ref, fields[2]
   end
+  if #fields == 4 and fields[1] == F.told_group and fields[3] == F.body then
+    local name = fields[2]
+    return queue.name .. ' ' .. token .. ' ' .. delivery .. ' ' .. deadline .. queue.kind .. ref .. '\n' .. #fields[1] .. ':' .. fields[1]
+      .. #name .. ':' .. name, fields[4]
+  end
   local others, body = split_fields(fields)
   local kind = body and queue.kind or ' f '
   return queue.name .. ' ' .. token .. ' ' .. delivery .. ' ' .. deadline .. kind .. ref .. others, body or ''

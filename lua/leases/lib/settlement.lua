@@ -55,7 +55,7 @@ local function acknowledge_first_deliveries(queue, refs, tokens, values, by, fre
     if not value or seen[ref] or find(value, tokens[i] .. first_time, 1, true) ~= 1 then return false end
     seen[ref] = true
   end
-  remove_leases(queue, refs)
+  remove_leases(queue, refs, values)
   forget_progress(queue, refs)
   if not queue.once then write_journal(queue.name, V.acknowledged, '', refs, by) end
   freed[by] = (freed[by] or 0) + #refs

@@ -6,8 +6,11 @@
 
 -- Behind a line feed stands of a paused group since when, ms, and who paused it.
 local function state_of(name, value)
+  if not value then
+    return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
+  end
   local leased, going, waiting, held, stopped, turn, weight, rest =
-    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
+    string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
   local state = {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
     stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
   if rest ~= '' then
@@ -47,6 +50,7 @@ end
 
 -- How many more of a group may be leased.
 local function room_of_group(queue, state)
+  if not queue.group_rate then return places_of_group(queue, state) end
   return math.min(places_of_group(queue, state), tokens_of_group(queue, state))
 end
 
@@ -98,6 +102,7 @@ end
 
 -- How many of those that wait may go.
 local function number_allowed(queue, state)
+  if state.waiting == 0 then return 0 end
   local places = room_of_group(queue, state)
   if stands_for_its_group(queue) then places = math.min(places, 1) end
   if stands_still(state) or places <= 0 then return 0 end
@@ -147,8 +152,9 @@ local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
   local enters, leaves, kept, over, turns, buckets, later = {}, {}, {}, {}, {}, {}, {}
   local function enter(ref, state)
-    enters[#enters + 1], enters[#enters + 2] = string.format('%.0f', score_of(queue, state)), ref .. ' ' .. state.name
-    state.score = score_of(queue, state)
+    local score = score_of(queue, state)
+    enters[#enters + 1], enters[#enters + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
+    state.score = score
   end
   local function leave(ref, state) leaves[#leaves + 1] = ref .. ' ' .. state.name end
 
@@ -232,7 +238,8 @@ local function begin_turns(queue, states, refs, names)
 end
 
 -- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
-local function enter_groups(queue, states, refs, names)
+-- are_last: they stand behind all that waits in their groups, so that what may go of these still may.
+local function enter_groups(queue, states, refs, names, are_last)
   if not refs[1] then return end
   local failed = call('EXISTS', K.pinned(queue.name)) == 1 and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
   local members, free, number = {}, {}, 0
@@ -242,7 +249,7 @@ local function enter_groups(queue, states, refs, names)
     if name == '' then
       free[#free + 1], free[#free + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
     else
-      remember_going(queue, states[name])
+      if failed[i] or not are_last then remember_going(queue, states[name]) end
       number = number + 1
       members[2 * number - 1], members[2 * number] = 0, name .. (failed[i] and '\0000' or '\0001') .. ref
       states[name].waiting = states[name].waiting + 1
@@ -338,13 +345,17 @@ local function forget_batches(queue, states)
   call_in_batches('HDEL', K.batches(queue.name), over)
 end
 
--- Messages are leased no more: their groups have room for others. Before the leases are removed.
-local function end_group_leases(queue, refs)
+-- Messages are leased no more: their groups have room for others. Before the leases are removed. values: of these, where the caller has them.
+local function end_group_leases(queue, refs, values)
   local names, pinned = {}, drop_pins(queue, refs)
-  for first = 1, #refs, 1000 do
+  for first = 1, values and 0 or #refs, 1000 do
     for _, value in ipairs(call('HMGET', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))) do
       names[#names + 1] = value and string.match(value, '\n(.*)$') or ''
     end
+  end
+  for i, value in ipairs(values or {}) do
+    local at = string.find(value, '\n', 1, true)
+    names[i] = at and string.sub(value, at + 1) or ''
   end
   local states = load_groups(queue, names)
   for i, name in ipairs(names) do

@@ -9,8 +9,13 @@ local function ref_of_member(member)
   return string.byte(member) == 35 and string.sub(member, 5) or member
 end
 
-local function remove_from_indexes(queue, refs, members)
-  for id in string.gmatch(queue.sorted, '%S+') do call_in_batches('ZREM', K.sorted(queue.name, id), members) end
+-- rooms: of some filters what their indexes were seen to be, or nil.
+local function remove_from_indexes(queue, refs, members, rooms)
+  local empty = {}
+  for _, room in ipairs(rooms or {}) do empty[room.filter] = room.empty end
+  for id in string.gmatch(queue.sorted, '%S+') do
+    if not empty[id] then call_in_batches('ZREM', K.sorted(queue.name, id), members) end
+  end
   call_in_batches('HDEL', K.places(queue.name), refs)
   if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
 end

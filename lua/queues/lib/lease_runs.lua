@@ -51,7 +51,9 @@ end
 local function text_of_refs(run, first, last)
   local text = string.sub(run.refs, (first - 1) * run.width + 1, last * run.width - 1)
   if not run.padded then return text end
-  return (string.gsub(string.match(text, '^(.-) *$'), '  +', ' '))
+  local ending = #text
+  while string.byte(text, ending) == 32 do ending = ending - 1 end
+  return (string.gsub(string.sub(text, 1, ending), '  +', ' '))
 end
 
 -- Where a ref is in a run: mostly behind the one that was asked for before. In a scattered one it is looked for nowhere else.
@@ -165,8 +167,8 @@ local function leave_runs(queue, refs)
 end
 
 -- Ends the leases of some refs, whatever their form; nothing else does, so what groups count is right.
-local function remove_leases(queue, refs)
-  if queue.concurrency then group_state().end_group_leases(queue, refs) end
+local function remove_leases(queue, refs, values)
+  if queue.concurrency then group_state().end_group_leases(queue, refs, values) end
   local left = #refs
   for first = 1, #refs, 1000 do
     left = left - call('HDEL', K.leases(queue.name), unpack(refs, first, math.min(first + 999, #refs)))

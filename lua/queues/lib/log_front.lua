@@ -7,6 +7,7 @@ end
 
 local function size_of_fields(fields)
   local bytes = #fields[2]
+  if not fields[3] then return bytes end
   for i = 4, #fields, 2 do bytes = bytes + #fields[i] end
   return bytes
 end

@@ -105,13 +105,14 @@ local function choose_messages(queue, plan, rooms, wanted, token, read, now)
   end
   local refs, fields, subscriptions, given, written, missing = {}, {}, {}, {}, {refs = {}, members = {}}, {}
   local ends, over = {}, {}
+  local left = {unpack(rooms)}
   for _, room in ipairs(rooms) do begin_room(room, wanted) end
   local number, subscription, room, run, taken = 0, nil, nil, 0, 0
   local bytes, marked = 0, 0
   while number < wanted and bytes < V.bytes and #missing + #over < V.batch do
     if run == 0 and not rooms[2] then subscription, room, run = best_of_rooms(rooms, true) end
     local member, matching = nil, nil
-    if subscription or rooms[2] then member, matching = first_of_indexes(queue, plan, rooms, given) end
+    if subscription or rooms[2] then member, matching = first_of_indexes(queue, plan, left, given, rooms[2] ~= nil) end
     if not member then break end
     if rooms[2] then subscription, room, run = best_of_rooms(matching, false) end
     local ref = ref_of_member(member)
@@ -139,8 +140,8 @@ local function choose_messages(queue, plan, rooms, wanted, token, read, now)
   end
   if taken > 0 then give_to_best(room, queue, subscription, taken, token + number) end
   local cut = number == wanted or bytes >= V.bytes or #missing + #over >= V.batch
-  local more = cut and wanted > 0 and first_of_indexes(queue, plan, rooms, given) ~= nil
-  if marked > 0 then remove_from_indexes(queue, written.refs, written.members) end
+  local more = cut and wanted > 0 and first_of_indexes(queue, plan, left, given, rooms[2] ~= nil) ~= nil
+  if marked > 0 then remove_from_indexes(queue, written.refs, written.members, rooms) end
   settle_missing(queue, missing)
   expire_read(queue, over)
   return {refs = refs, fields = fields, subscriptions = subscriptions, given = given, more = more, ends = ends,

@@ -56,7 +56,7 @@ end
 
 -- Of what is judged next what each body holds; false, or nil, where it is read when it is judged. fields: of each message.
 local function roots_of(plan, fields)
-  if plan.format or not fields[1] then return {} end
+  if plan.format or not fields[2] then return {} end
   local texts = {}
   for i, some in ipairs(fields) do texts[i] = some[1] == F.body and some[2] or '' end
   return expression_language().roots_of_bodies(texts)
@@ -81,24 +81,25 @@ local function charge_work(plan, document, number)
   plan.spent.work = plan.spent.work + number * 0.15 + expression_language().evaluation_work(document) / 130
 end
 
--- The compiled trees by which all messages of a queue get their places, where each of them is quick: else false.
+-- By what all messages of a queue get their places, where each of it is quick: else false. entry, barrier, priority, filters: the functions,
+-- false where there is none; work: that of all of them.
 local function quick_trees(plan)
   if plan.quick ~= nil then return plan.quick end
-  local quick, filters = {filters = {}}, plan.filters
+  local quick = {filters = {}, work = 0}
   plan.quick = quick
-  for _, name in ipairs({'entry', 'barrier', 'priority'}) do
-    quick[name] = plan.trees[name] and compiled_tree(plan, name)
-    if quick[name] and not quick[name].quick then plan.quick = false end
+  local function add(to, at, name)
+    local tree = plan.trees[name] and compiled_tree(plan, name)
+    to[at] = tree and tree.quick or false
+    if tree then quick.work = quick.work + tree.cost end
+    if tree and not tree.quick then plan.quick = false end
   end
-  for i, id in ipairs(filters) do
-    quick.filters[i] = compiled_tree(plan, id)
-    if not quick.filters[i].quick then plan.quick = false end
-  end
+  for _, name in ipairs({'entry', 'barrier', 'priority'}) do add(quick, name, name) end
+  for i, id in ipairs(plan.filters) do add(quick.filters, i, id) end
   return plan.quick
 end
 
--- As `document_of` and `charge_work` do of a body whose root is known. work: that of the trees that judged it.
-local function charge_quick_work(plan, body, number, work)
-  work = work + expression_language().work_of_root(body)
-  plan.spent.work = plan.spent.work + 1 + #body / 1500 + number * 0.15 + work / 260
+-- As `document_of` and `charge_work` do, of so many messages that were judged quickly, by their bodies of so many bytes together.
+local function charge_quick_work(plan, number, size)
+  local each = 1 + (#plan.filters + 2) * 0.15 + plan.quick.work / 260
+  plan.spent.work = plan.spent.work + number * each + size / 1500 + expression_language().work_of_roots(size) / 130
 end

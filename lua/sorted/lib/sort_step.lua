@@ -75,44 +75,41 @@ local function find_entered(queue, plan, ref, document, returned, ends, found)
   if returned or ref > plan.ring_from then found.entered = found.entered + 1 end
 end
 
--- The place of a message by what its body holds alone; as `find_entered` otherwise. False, and nothing is done, where that does not tell.
-local function find_quickly(plan, quick, ref, fields, root, returned, found)
-  local language, work, filters = expression_language(), 0, quick.filters
-  local matches, priority = language.matches_quickly, quick.priority
-  if quick.entry and not returned then
-    work = quick.entry.cost
-    local entered = matches(quick.entry, root)
-    if entered == nil then return false end
-    if not entered then
-      found.refused = found.refused + 1
-      charge_quick_work(plan, fields[2], #filters + 2, work)
-      return true
+-- A function that finds the place of a message by what its body holds alone, as `find_by_document` does otherwise. It gives false, and nothing
+-- is done, where that does not tell.
+local function quick_finder(plan, quick, found)
+  local language = expression_language()
+  local match, score_of, filters, ids = language.quick_match, language.quick_score, quick.filters, plan.filters
+  local entry, barrier, priority, held, ring_from = quick.entry, quick.barrier, quick.priority, found.held, plan.ring_from
+  local fresh, returned_ones = (priority and found or plan.fresh).indexes, found.indexes
+  return function(ref, root, returned)
+    if entry and not returned then
+      local entered = match(entry(root))
+      if entered == nil then return false end
+      if not entered then
+        found.refused = found.refused + 1
+        return true
+      end
     end
-  end
-  if quick.barrier then
-    work = work + quick.barrier.cost
-    if found.held[1] or matches(quick.barrier, root) ~= false then return false end
-  end
-  local score, matching = 0, nil
-  if priority then
-    work, score = work + priority.cost, language.priority_quickly(priority, root)
-    if not score then return false end
-  end
-  for i, tree in ipairs(filters) do
-    work = work + tree.cost
-    local is_match = matches(tree, root)
-    if is_match == nil then return false end
-    if is_match then
-      matching = matching or {}
-      matching[#matching + 1] = plan.filters[i]
+    if barrier and (held[1] or match(barrier(root)) ~= false) then return false end
+    local score, indexes, matching = 0, returned and returned_ones or fresh, nil
+    if priority then
+      score = score_of(priority(root))
+      if not score then return false end
     end
+    for i = 1, #filters do
+      local matches = match(filters[i](root))
+      if matches == nil then return false end
+      if matches then
+        matching = matching or {}
+        matching[#matching + 1] = indexes[ids[i]]
+      end
+    end
+    add_place(indexes[V.none], score, ref)
+    for i = 1, matching and #matching or 0 do add_place(matching[i], score, ref) end
+    if returned or ref > ring_from then found.entered = found.entered + 1 end
+    return true
   end
-  local indexes = ((returned or priority) and found or plan.fresh).indexes
-  add_place(indexes[V.none], score, ref)
-  for _, id in ipairs(matching or {}) do add_place(indexes[id], score, ref) end
-  if returned or ref > plan.ring_from then found.entered = found.entered + 1 end
-  charge_quick_work(plan, fields[2], #filters + 2, work)
-  return true
 end
 
 -- The barrier whose turn it is not yet; what was read behind it is held with it.
@@ -151,13 +148,16 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
   local weight, before = plan.weight or (queue.format and 150 or 50) * (1 + #plan.filters), plan.spent.work
   local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
     weight = weight, barrier = barrier})
-  local found, roots, quick = empty_finds(plan), roots_of(plan, messages.fields), messages.refs[1] and quick_trees(plan)
-  for i, ref in ipairs(messages.refs) do
-    local fields, returned, root = messages.fields[i], i <= messages.returned, roots[i]
+  local found, refs = empty_finds(plan), messages.refs
+  local quick = refs[1] and quick_trees(plan)
+  local roots, find_quickly = roots_of(plan, messages.fields), quick and quick_finder(plan, quick, found)
+  local number, size = 0, 0
+  for i = 1, #refs do
+    local ref, fields, root, returned = refs[i], messages.fields[i], roots[i], i <= messages.returned
     local fate, at, ends_later = nil, nil, nil
-    if #fields > 2 or queue.fated then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
-    if quick and root and not fate and not at and find_quickly(plan, quick, ref, fields, root, returned, found) then
-      read[ref] = fields
+    if queue.fated or #fields > 2 then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
+    if quick and root and not fate and not at and find_quickly(ref, root, returned) then
+      read[ref], number, size = fields, number + 1, size + #fields[2]
     else
       local id = messages.ids[i]
       local topic = id and queue.topic ~= '' and queue.topic
@@ -165,6 +165,7 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
       find_by_document(queue, plan, ref, fields, document, returned, {fate = fate, at = at, ends_later = ends_later}, found, read)
     end
   end
+  if number > 0 then charge_quick_work(plan, number, size) end
   if messages.bytes > 0 then
     local left = math.max(V.sort_work - plan.spent.work, 50)
     plan.weight = math.max(20, (plan.spent.work - before) / left * V.bytes * weight / messages.bytes)

@@ -53,7 +53,7 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   local built = build_indexes(queue, plan, rooms, now)
   if not is_anybody_free(rooms) then
     save_fresh(queue, plan, {})
-    for _, room in ipairs(rooms) do ring_for_rest(queue, room, has_place) end
+    for _, room in ipairs(rooms) do ring_for_rest(queue, room, now, has_place) end
     return given, not sorted or not built
   end
   local wanted = math.max(math.min(limit, deliveries_left(queue), V.batch), 0)
@@ -66,7 +66,7 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   if plan.given > 0 then write_deliveries(queue, chosen, token, own, now, given) end
   for _, room in ipairs(rooms) do
     close_room(room, queue)
-    ring_for_rest(queue, room, has_place)
+    ring_for_rest(queue, room, now, has_place)
   end
   -- What was over had been counted for somebody.
   local may_be_more = chosen.over > 0 and something_waits(queue) or #chosen.refs > 0 and may_want_more(queue, rooms)
