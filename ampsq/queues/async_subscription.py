@@ -15,7 +15,7 @@ from ampsq.base.values import Interval
 from ampsq.base.waiting import acquire
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.handlers import call_handler
-from ampsq.queues.idle_duties import LONG_WAIT
+from ampsq.queues.idle_duties import LONGEST_WAIT
 from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
@@ -43,7 +43,7 @@ class _Closable(Protocol):
 Made = TypeVar("Made", bound=_Closable)
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one, and between two looks whether a reader has let the subscription go.
-_STEP = LONG_WAIT
+_STEP = LONGEST_WAIT
 _LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
 _MOVING = 0.02

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
-from ampsq.queues.idle_duties import LONG_WAIT
+from ampsq.queues.idle_duties import LONGEST_WAIT
 from ampsq.queues.message import MessageView
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
@@ -38,7 +38,7 @@ __all__ = ["ManagedSubscription", "Message", "Subscription", "handle_each"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one. Who changes or closes the subscription meanwhile ends it.
-_STEP = LONG_WAIT
+_STEP = LONGEST_WAIT
 #: Seconds between two looks whether a reader that was asked for it has let the subscription go.
 _LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
