@@ -33,7 +33,7 @@ _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two rounds while something waits elsewhere that somebody here may be free for, and until it is seen
 #: that a link has ended by itself.
 _PAUSE: Final = 0.1
-_LINKED_PAUSE: Final = 15.0
+_LINKED_PAUSE: Final = 60.0
 _SHORT_PAUSE: Final = 0.01
 #: Seconds after which messages that stay elsewhere, such as delayed ones, are asked for only when a look at the
 #: instance finds them, each second, or when something happens here.
