@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_tasks import HandlerTasks
-from ampsq.client.partition_rules import refuse_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +72,6 @@ class AsyncWorker:
             time_limit=time_limit,
             hooks=hooks,
         )
-        refuse_worker(client, url)
         self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
         self.max_backlog = rules.max_backlog
         self._rules = rules

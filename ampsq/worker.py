@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.client.client import Client
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_slots import HandlerSlots
-from ampsq.client.partition_rules import refuse_worker
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.subscription import ManagedSubscription
 
 if TYPE_CHECKING:
@@ -117,12 +118,13 @@ class Worker:
         )
         self.handler, self.queue, self.filter, self.concurrency = handler, queue, filter, concurrency
         self.max_backlog = self._rules.max_backlog
-        refuse_worker(client, url)
         self._client, self._owns_client = client, client is None
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
         self._subscription: Subscription | None = None
+        # What waits in lanes is given back with what nobody has picked up.
+        self._lanes: HandlerLanes[Message] = HandlerLanes()
         self._passed = threading.Event()
 
     @property
@@ -170,6 +172,7 @@ class Worker:
         if signals:
             self._stop_on_signals()
         runner = HandlerSlots(self._rules, self._settle)
+        self._lanes = runner.lanes
         try:
             self._serve(client, runner)
         finally:
@@ -245,7 +248,7 @@ class Worker:
         subscription = self._subscription
         try:
             if subscription is not None and not has_failed:
-                _give_back(subscription)
+                _give_back(subscription, self._lanes)
             handled.wait()
             if subscription is not None:
                 subscription.close()
@@ -254,6 +257,8 @@ class Worker:
                 client.close()
 
     def _loop(self, subscription: Subscription, runner: HandlerSlots) -> None:
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(managed_parts(subscription, ManagedSubscription.of)) == 1 else _STEP
         while not self._stopping.is_set():
             if self._rules.halted is not None:
                 self._stay_halted(subscription)
@@ -261,7 +266,7 @@ class Worker:
             if not runner.has_room(_STEP):
                 continue
             try:
-                message = subscription.get(_WAIT)
+                message = subscription.get(wait)
             except Unavailable as error:
                 _log.warning("no server, trying on: %s", error)
                 self._stopping.wait(_STEP)
@@ -275,7 +280,7 @@ class Worker:
 
     def _stay_halted(self, subscription: Subscription) -> None:
         """Take nothing more and give back what was not started, until the worker is stopped."""
-        _give_back(subscription)
+        _give_back(subscription, self._lanes)
         while not self._stopping.wait(_SAYS_AGAIN):
             _log.error("%s", self.halted)
 
@@ -350,12 +355,15 @@ class Worker:
         self._rules.count(error)
         if self.halted is not None and not was_halted and self._subscription is not None:
             # Who waits for the next message is to have none.
-            _give_back(self._subscription)
+            _give_back(self._subscription, self._lanes)
 
 
-def _give_back(subscription: Subscription) -> None:
+def _give_back(subscription: Subscription, lanes: HandlerLanes[Message]) -> None:
     """Give back what was picked up and not started, before the running handlers are waited for."""
-    try:
-        ManagedSubscription.of(subscription).give_back()
-    except AmpsqError as error:
-        _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
+    waiting, parts = lanes.take_waiting(), managed_parts(subscription, ManagedSubscription.of)
+    for each in parts:
+        own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
+        try:
+            each.give_back(own)
+        except AmpsqError as error:
+            _log.warning("what was not started could not be given back, and comes back by itself: %s", error)

@@ -6,6 +6,7 @@ between equal sides looks like on this machine: parent against parent.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.bench.checkouts import laid_out
-from ampsq.bench.verdicts import FALLEN_BELOW, Better, Verdict, direction, flattened, verdict
+from ampsq.bench.verdicts import FALLEN_BELOW, Better, Verdict, direction, flattened, own_figure, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,8 @@ _NAME: Final = 35
 _RULE: Final = f"""\
 Ratios: 1 is the same, less is worse, whichever way a figure is better. A figure has FALLEN when its ratio
 of medians is below {FALLEN_BELOW} and below every ratio of parent against parent, taken both ways, of a round or
-of medians. It is noisy when it is below {FALLEN_BELOW} and parent against parent is as low."""
+of medians. It is noisy when it is below {FALLEN_BELOW} and parent against parent is as low. "divisor": it is a ratio to
+another figure of ours, which is better now; what is divided, a figure of its own here, is not below {FALLEN_BELOW}."""
 
 
 def measured(
@@ -92,7 +94,8 @@ def judged(values: Measured) -> tuple[list[Verdict], dict[str, list[str]]]:
         else:
             sides = ([each[name] for each in values[side]] for side in _SIDES)
             found.append(verdict(name, better, *sides))
-    return found, others
+    ratios = {each.name: each.ratio for each in found}
+    return [dataclasses.replace(each, own_ratio=ratios.get(own_figure(each.name) or "")) for each in found], others
 
 
 def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -152,6 +155,7 @@ def _as_json(verdicts: Sequence[Verdict], values: Measured) -> dict[str, object]
             "new": each.new,
             "ratio": each.ratio,
             "parent_ratio": each.parent_ratio,
+            "own_ratio": each.own_ratio,
             "lowest_of_parent": each.lowest,
             "fallen": each.fallen,
             "values": {side: [row[each.name] for row in values[side]] for side in _SIDES},

@@ -50,6 +50,7 @@ class _Elements(TypedDict, total=False):
     group_by: str
     group_choice: GroupChoice
     group_concurrency: int
+    group_batch: int
 
 
 class _Cost(TypedDict):
@@ -108,6 +109,7 @@ class GroupsBenchmark(Stage):
         if is_one:
             # One group at a concurrency of 1 gives one message a call, whatever is asked for.
             kinds["priority_singly"] = ({"priority": "/p"}, 1)
+            kinds["first_in_batches"] = ({"group_by": "/customer", "group_batch": _A_CALL}, _A_CALL)
         rounds: list[dict[str, _Cost]] = []
         for number in range(self.settings.rounds if groups < self.settings.messages else 1):
             costs = {}

@@ -80,6 +80,8 @@ class Kinds(Stage):
             out[kind] = {
                 "publish_ratio": _median(own[0] / plain[0] for plain, own in rounds),
                 "consume_ratio": _median(own[1] / plain[1] for plain, own in rounds),
+                "publish_per_second": round(statistics.median(own[0] for _, own in rounds)),
+                "plain_publish_per_second": round(statistics.median(plain[0] for plain, _ in rounds)),
                 "per_second": round(statistics.median(own[1] for _, own in rounds)),
                 "plain_per_second": round(statistics.median(plain[1] for plain, _ in rounds)),
                 "server_us": round(statistics.median(own[2] for _, own in rounds), 1),

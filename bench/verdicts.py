@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["FALLEN_BELOW", "Better", "Verdict", "direction", "flattened", "quotient", "verdict"]
+__all__ = ["FALLEN_BELOW", "Better", "Verdict", "direction", "flattened", "own_figure", "quotient", "verdict"]
 
 #: A ratio of medians from which on nothing has fallen.
 FALLEN_BELOW: Final = 0.95
@@ -55,6 +55,24 @@ _DIRECTIONS: Final = tuple(
     )
 )
 
+#: Ratios whose divisor is another figure of ours, which a commit changes, too, as raw Streams are not; and what is
+#: divided.
+_OWN_FIGURES: Final = tuple(
+    (re.compile(pattern), own)
+    for pattern, own in (
+        (r"(kinds\.rates\..+)\.publish_ratio", r"\1.publish_per_second"),
+        (r"(kinds\.rates\..+)\.consume_ratio", r"\1.per_second"),
+        (r"(publishing\..+)\.(many|single)_ratio", r"\1.\2_per_second"),
+        (r"(.+)\.ratio_beside_link", r"\1.publish_beside_link_per_second"),
+    )
+)
+
+
+def own_figure(name: str) -> str | None:
+    """Return the name of what a ratio divides by another figure of ours; None: it is no such ratio."""
+    matches = ((pattern.fullmatch(name), own) for pattern, own in _OWN_FIGURES)
+    return next((match.expand(own) for match, own in matches if match), None)
+
 
 def direction(name: str) -> Better | None:
     """Return which way the figure of a dotted name is better; None of one that no rule knows."""
@@ -96,6 +114,8 @@ class Verdict:
         rounds: the same, round by round.
         parent_ratio: the median of the old commit's second runs beside `old`.
         parent_rounds: the same, round by round.
+        own_ratio: of a ratio whose divisor is another figure of ours, the ratio of what is divided; None: it is no such
+            ratio, or that was not measured.
         lowest: how low parent against parent comes.
         highest: how high parent against parent comes.
     """
@@ -108,6 +128,7 @@ class Verdict:
     rounds: Sequence[float]
     parent_ratio: float
     parent_rounds: Sequence[float]
+    own_ratio: float | None = None
     lowest: float = field(init=False)
     highest: float = field(init=False)
 
@@ -119,14 +140,22 @@ class Verdict:
 
     @property
     def fallen(self) -> bool:
-        """Say whether the new commit is worse by more than 5% and by more than parent against parent shows."""
-        return self.ratio < FALLEN_BELOW and self.ratio < self.lowest
+        """Say whether the new commit is worse by more than 5% and by more than parent against parent shows.
+
+        A ratio to another figure of ours falls where that becomes better; it has fallen if what is divided is worse by
+        more than 5%, too.
+        """
+        is_worse = self.own_ratio is None or self.own_ratio < FALLEN_BELOW
+        return self.ratio < FALLEN_BELOW and self.ratio < self.lowest and is_worse
 
     @property
     def word(self) -> str:
-        """The verdict in a word; "noisy" where parent against parent shows a ratio as low as one below 0.95."""
+        """The verdict in a word; "noisy" where parent against parent shows a ratio as low as one below 0.95.
+
+        "divisor" where a ratio is lower since what it is divided by is better.
+        """
         if self.ratio < FALLEN_BELOW:
-            return "FALLEN" if self.fallen else "noisy"
+            return "FALLEN" if self.fallen else "noisy" if self.ratio >= self.lowest else "divisor"
         return "better" if self.ratio > max(1 / FALLEN_BELOW, self.highest) else ""
 
 

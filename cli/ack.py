@@ -80,7 +80,7 @@ def by_filter(
 ) -> None:
     """Settle all that match, once somebody said so. `how`: the client's option and the word for it."""
     option, verb = how
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         if not (dry_run or yes):
             found = client.ack(queue, filter=text, option=option, reason=reason, dry_run=True)
             go_on(found, f"would be {verb}", yes=yes)
@@ -104,7 +104,7 @@ def by_bookmark(
     checked = [Bookmark.parse(part) for text in bookmarks for part in split_bookmarks(text)]
     checked_reason(reason)
     refused = 0
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         for bookmark in checked:
             try:
                 client.ack(queue, [bookmark], option, reason=reason)

@@ -112,7 +112,7 @@ def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, y
             show_plan(comparison.plans, comparison.removed, comparison.waiting)
         if comparison.changes and not dry_run:
             confirm(yes=yes, from_stdin=file == "-")
-            with where.client(makes=True) as client:
+            with where.client(makes=True, merged=True) as client:
                 client.apply(*definitions)
                 client.admin.remove(*comparison.removed)
     except AmpsqError as error:
@@ -128,11 +128,28 @@ def compare_file(settings: CommandSettings, definitions: Loaded, *, prune: bool)
     from ampsq.cli.open_instance import find_instance
     from ampsq.transport.store import Store
 
+    if settings.partitions:
+        return _compare_partitions(settings, definitions, prune=prune)
     with _server_of(settings) as url:
         instance_address = find_instance(url, settings.instance).instance_address
         assert instance_address is not None  # noqa: S101  (it was not patient)
         with contextlib.closing(Store(instance_address.url, instance_address.instance)) as store:
             return store.run(compare(instance_address.instance, list(definitions), prune=prune))
+
+
+def _compare_partitions(settings: CommandSettings, definitions: Loaded, *, prune: bool) -> Comparison:
+    """Compare a file with what is defined in the first partition, which all have."""
+    from ampsq.base.partitions import partitions_of
+    from ampsq.catalog.compare import compare
+    from ampsq.catalog.partitioned import check_definable
+    from ampsq.cli.open_instance import DEFAULT, find_instance
+    from ampsq.transport.store import Store
+
+    check_definable(definitions)
+    find_instance(settings.url or "", settings.instance)
+    first = partitions_of(settings.instance or DEFAULT, settings.partitions or 0)[0].instance
+    with contextlib.closing(Store(settings.server_url, first)) as store:
+        return store.run(compare(first, list(definitions), prune=prune))
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, r
     """
     if rebuild and not queues:
         raise click.UsageError("--rebuild needs the names of the queues")
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         for queue in queues if rebuild else ():
             built = client.admin.rebuild(queue)
             if settings.output == "table":

@@ -92,7 +92,7 @@ def export(settings: CommandSettings, *, secrets: bool) -> None:
     """
     from ampsq.files.config_text import render_config
 
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         definitions = client.admin.definitions()
     # The file is YAML.
     if settings.output != "yaml" and print_records(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ampsq.coordinator.actions import OutsidePermissions
 
-__all__ = ["care_for", "coordinator"]
+__all__ = ["care_for", "coordinator", "with_partitions"]
 
 _EPILOG = """\b
 Examples:
@@ -86,9 +86,15 @@ def coordinator(
             "a coordinator needs a server: --url URL or AMPSQ_URL. The embedded server has its own: ampsq up"
         )
     named = instances or ((group.instance,) if group and group.instance else ())
+    address, named, has_partitions = with_partitions(address, named)
     from ampsq.coordinator.actions import OutsidePermissions
 
     gated.check()
+    if gated.where is not None and has_partitions:
+        raise click.UsageError(
+            "a gateway is of one instance, and partitions= asks for all partitions of one; run `ampsq gateway` for one "
+            "of them, without partitions= in the address"
+        )
     if gated.where is not None and len(named) > 1:
         raise click.UsageError(
             f"a gateway is of one instance, and {len(named)} are named; run `ampsq gateway` for each"
@@ -101,6 +107,26 @@ def coordinator(
             print(f"gateway  {gateway.address}", file=sys.stderr, flush=True)
         stop = gateway.begin_to_stop if gateway is not None else None
         care_for(address, named, served, json=json or bool(group and group.json), powers=powers, beside=stop)
+
+
+def with_partitions(url: str, instances: Sequence[str]) -> tuple[str, tuple[str, ...], bool]:
+    """Return what a coordinator cares for where all partitions are asked for: each is an instance.
+
+    Args:
+        url: the server, with partitions= or without.
+        instances: those that are named; none: all of the server's.
+
+    Returns:
+        The address without it, the instances, and whether it asks for partitions.
+    """
+    from ampsq.base.addresses import join_addresses
+    from ampsq.base.partitions import asked_partitions, partitions_of
+
+    bare, total = asked_partitions(url, None)
+    if total is None:
+        return url, tuple(instances), False
+    names = [each.instance for name in instances for each in partitions_of(name, total)]
+    return join_addresses(bare or ""), tuple(names), True
 
 
 def care_for(

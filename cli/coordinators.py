@@ -35,7 +35,7 @@ def coordinators(settings: CommandSettings) -> None:
 
     Coordinators share the instances of a server. When one comes or goes, instances change hands within seconds.
     """
-    with settings.address() as url, contextlib.closing(Store(url, "")) as store:
+    with settings.address(merged=True) as url, contextlib.closing(Store(url, "")) as store:
         now = store.call(server_time())
         found = [each for each in store.call(read_coordinators()) if now - each.seen < STALE]
         names = store.run(read_instances())

@@ -90,7 +90,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
     consumer_reason, deliveries, cancels, history, age (seconds), group, headers and data; data that is not JSON is
     {"base64": ...}.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         _check_source(client, queue, source)
         letters = client.admin.dead_letters(queue, text, source=source, reason=reason, top_n=top)
     if print_records(settings, (message_json(_facts(letter), letter.raw) for letter in letters)):
@@ -119,7 +119,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 @listing_options(_COLUMNS)
 def show(settings: CommandSettings, queue: str, bookmark: str) -> None:
     """Show one letter with the history of its deliveries, its headers and its body."""
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         (letter,) = client.admin.dead_letters(queue, bookmarks=bookmark)
     if print_records(settings, [message_json(_facts(letter), letter.raw)]):
         return
@@ -195,7 +195,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     wishes: RedriveChoice = {
         "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
     }  # fmt: skip
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         _check_source(client, queue, source)
         if dry_run or not (yes or bookmarks):
             planned = client.admin.redrive(queue, dry_run=True, **wishes)
@@ -227,7 +227,7 @@ def edit(settings: CommandSettings, queue: str, bookmark: str, data: str | None,
 
     The body is put back as it is written. Headers stay as they are.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         (letter,) = client.admin.dead_letters(queue, bookmarks=bookmark)
         body = os.fsencode(data) if data is not None else _edited(letter)
         if not text:
@@ -271,7 +271,7 @@ def drop(  # noqa: PLR0917  (click passes them by name)
     if chosen is None:
         by_bookmark(settings, queue, bookmarks, ("ack", "dropped"))
         return
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         _check_source(client, queue, source)
     by_filter(settings, queue, chosen, ("ack", "dropped"), dry_run=dry_run, yes=yes)
 

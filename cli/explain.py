@@ -44,7 +44,7 @@ def explain(settings: CommandSettings, queue: str, bookmark: str | None) -> None
     With BOOKMARK: that message, wherever it is, also when it is settled or never was in the queue. Without: the
     head of QUEUE, the message that is to be delivered next. Nothing is changed.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         explanation = client.admin.explain(queue, bookmark)
     if not print_records(settings, [explanation.as_dict()]):
         _show(explanation)

@@ -80,7 +80,7 @@ def remove(settings: CommandSettings) -> None:
 
 def _at_each_primary(settings: CommandSettings, flow: Callable[[], Flow[T]]) -> Iterator[tuple[str, T]]:
     """Run a flow at the server, of a cluster at each of its primaries; gives names of servers with what came of it."""
-    with settings.address() as url, contextlib.closing(Store(url, "")) as store:
+    with settings.address(merged=True) as url, contextlib.closing(Store(url, "")) as store:
         server = store.route.find()
         for address in primaries_of(server.url, store.route.heartbeat):
             with contextlib.closing(Store(address, "")) as each:

@@ -39,7 +39,7 @@ def history(settings: CommandSettings, bookmark: str) -> None:
     When it was published, and in each queue that its topic feeds: how it came back, how, when and by whom it was
     settled, and where it is now. Deliveries are told of live leases, and of queues that record them.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.history(bookmark)
         topics = {} if found.recorded or found.events else client.admin.topics()
     records = [event.as_dict() for event in found.events] if settings.output == "csv" else [found.as_dict()]

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "groups": "Show the groups of a queue, or let one go on.",
     "explain": "Say why a message is where it is.",
     "history": "Tell a message's life as a timeline.",
-    "top": "Watch queues, subscriptions, progress and links live: messages that wait, come in and go out.",
+    "top": "Watch queues, subscriptions, progress and links live, or one queue with all that is known of it.",
     "doctor": "Check server, coordinator, queues, links and logs: each fault, why it matters, and how to repair it.",
     "check": "Compare queues with log and journal, and repair differences.",
     "sow": "Look at the available messages of a queue, the rows of a view, or the records of a topic with a key.",

@@ -42,6 +42,7 @@ def names(*kinds: DefinitionKind | Literal["instances"]) -> Callable[[click.Cont
 
 def _ask(ctx: click.Context, kinds: tuple[DefinitionKind | Literal["instances"], ...], found: list[str]) -> None:
     from ampsq.base.errors import AmpsqError
+    from ampsq.base.partitions import asked_partitions, partitions_of
     from ampsq.protocol.reads.definitions import definition_names
     from ampsq.protocol.reads.instances import read_instances
     from ampsq.transport.instances import parse_instances
@@ -51,9 +52,11 @@ def _ask(ctx: click.Context, kinds: tuple[DefinitionKind | Literal["instances"],
     if url is None:
         return
     try:
-        instance_address = parse_instances(url, _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq")[
-            0
-        ]
+        bare, partitions = asked_partitions(url, None)
+        name = _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        # All partitions have the definitions that the first one has.
+        instance = partitions_of(name, partitions)[0].instance if partitions else name
+        instance_address = parse_instances(bare or "", instance)[0]
         store = Store(instance_address.url, instance_address.instance, retry_timeout=0.0)
         for kind in kinds:
             if kind == "instances":

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.base.errors import Unavailable
+from ampsq.base.partitions import asked_partitions, partitions_of
 from ampsq.base.suggestions import explain_missing_instance
 from ampsq.base.values import parse_name
-from ampsq.protocol.reads.instance import is_opened
+from ampsq.protocol.reads.instance import instance_state, is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.store import Store
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ampsq.transport.instances import InstanceAddress
 
-__all__ = ["DEFAULT", "Opening", "find_instance", "refuse_new_folder"]
+__all__ = ["DEFAULT", "Opening", "find_instance", "refuse_new_folder", "refuse_one_instance"]
 
 #: The instance of who names none.
 DEFAULT: Final = "ampsq"
@@ -82,15 +83,19 @@ def find_instance(url: str, instance: str | None, *, patient: bool = False) -> O
         DefinitionError: the name is none. Unavailable: no server can be reached.
     """
     failures: list[Unavailable] = []
-    instances = parse_instances(url, parse_name(instance or DEFAULT))
+    bare, partitions = asked_partitions(url, None)
+    instances = parse_instances(bare or "", parse_name(instance or DEFAULT))
     for instance_address in instances:
         # Scripts are not needed for this: it is asked what roles of all kinds may ask.
         with contextlib.closing(Store(instance_address.url, instance_address.instance, retry_timeout=0.0)) as store:
             try:
-                is_there = store.call(is_opened(instance_address.instance))
+                state = store.call(instance_state(instance_address.instance))
+                is_there = bool(state.partitions) if partitions else store.call(is_opened(instance_address.instance))
             except Unavailable as error:
                 failures.append(error)
                 continue
+            if state.partitions and not partitions:
+                raise _partitioned(instance_address.instance, state.partitions)
             if is_there:
                 return Opening(instance_address, is_there=True)
             try:
@@ -100,6 +105,23 @@ def find_instance(url: str, instance: str | None, *, patient: bool = False) -> O
     if patient:
         return Opening(None)
     raise failures[0] if len(instances) == 1 else Unavailable("; ".join(map(str, failures)))
+
+
+def refuse_one_instance(command: str, instance: str | None, partitions: int) -> click.UsageError:
+    """Return the refusal of a command that works at one instance, where all partitions are asked for."""
+    first, *_, last = (each.instance for each in partitions_of(instance or DEFAULT, partitions))
+    names = first if first == last else f"{first} ... {last}"
+    return click.UsageError(
+        f"`{command}` works at one instance, and partitions={partitions} asks for all partitions of "
+        f"{instance or DEFAULT!r}; allowed: an address without partitions=, and --instance with one of them: {names}"
+    )
+
+
+def _partitioned(instance: str, partitions: int) -> click.UsageError:
+    return click.UsageError(
+        f"instance {instance!r} has {partitions} partitions, which hold what it has; allowed: ?partitions={partitions} "
+        f"in the address, or --instance with one of them, as in {partitions_of(instance, partitions)[0].instance}"
+    )
 
 
 def refuse_new_folder(instance: str | None, folder: str) -> None:

@@ -104,11 +104,18 @@ class CommandSettings:
 
     @contextlib.contextmanager
     def client(
-        self, *, makes: bool = False, advise: bool = False, patient: bool = False, **options: Unpack[ClientOptions]
+        self,
+        *,
+        makes: bool = False,
+        advise: bool = False,
+        patient: bool = False,
+        merged: bool = False,
+        **options: Unpack[ClientOptions],
     ) -> Iterator[Client]:
         """Connect; to the embedded server, which is started, when no other one is named.
 
         Args:
+            merged: work with all partitions, where they are asked for; else that is refused.
             makes: make the instance if it is not there; else it is refused.
             advise: say on standard error what is badly configured at the server.
             patient: wait for a server that is away, as services do.
@@ -117,6 +124,8 @@ class CommandSettings:
         if self.held is not None:
             yield self.held
             return
+        if not merged:
+            self._refuse_partitions()
         with self._found(makes=makes, patient=patient):
             logger = logging.getLogger("ampsq")
             level = logger.level
@@ -128,15 +137,41 @@ class CommandSettings:
         with client:
             yield client
 
+    @property
+    def partitions(self) -> int | None:
+        """Number of partitions that the address asks for; None: none."""
+        from ampsq.base.partitions import asked_partitions
+
+        return asked_partitions(self.url, None)[1] if self.url else None
+
+    @property
+    def server_url(self) -> str:
+        """The address without what it asks for of partitions; "" for the embedded server."""
+        from ampsq.base.addresses import join_addresses
+        from ampsq.base.partitions import asked_partitions
+
+        return join_addresses(asked_partitions(self.url, None)[0] or "") if self.url else ""
+
+    def _refuse_partitions(self) -> None:
+        if self.partitions:
+            from ampsq.cli.open_instance import refuse_one_instance
+
+            raise refuse_one_instance(click.get_current_context().command_path, self.instance, self.partitions)
+
     @contextlib.contextmanager
-    def address(self) -> Iterator[str]:
+    def address(self, *, merged: bool = False) -> Iterator[str]:
         """The server's address, for who opens no instance there; a folder without data gets no server.
 
+        Args:
+            merged: look at the server, or at all partitions, where they are asked for; else that is refused.
+
         Raises:
-            click.ClickException: there is no such folder.
+            click.ClickException: there is no such folder. click.UsageError: it asks for all partitions of one.
         """
         if self.url is not None:
-            yield self.url
+            if not merged:
+                self._refuse_partitions()
+            yield self.server_url
             return
         from ampsq.server.embedded import acquire
 

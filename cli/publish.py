@@ -125,7 +125,7 @@ def publish(
 
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[Client, Publisher | None]]:
-        with settings.client(failover=failover) as client:
+        with settings.client(failover=failover, merged=True) as client:
             if publisher is None:
                 yield client, None
                 return
@@ -154,7 +154,9 @@ def publish(
     refused.tell()
     what = _name_of(published, is_stored=store is not None)
     if settings.json:
-        json_line({"bookmark" if store is None else "sequence": what})
+        partition = None if isinstance(published, str) else published.partition
+        where = {} if partition is None or store is None else {"partition": partition}
+        json_line({"bookmark" if store is None else "sequence": what, **where})
     else:
         print(what)
 

@@ -29,7 +29,7 @@ def publishers(settings: CommandSettings) -> None:
     A publisher with a store is logged on from its start until it closes. One that died stays logged on until the next
     process logs on under its name. Names of actions and views begin with action: and view:.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.publishers()
     if print_records(settings, map(_facts, found)):
         return
@@ -41,7 +41,7 @@ def publishers(settings: CommandSettings) -> None:
                 each.bookmark or None,
                 _time_text(each.at),
                 each.client or None,
-                _time_text(each.seen) if each.seen is not None else None,
+                _time_text(each.seen),
             ]
             for each in found
         ]
@@ -51,9 +51,9 @@ def publishers(settings: CommandSettings) -> None:
 
 
 def _facts(each: PublisherState) -> dict[str, object]:
-    seen = each.seen.isoformat() if each.seen is not None else None
-    return {**each._asdict(), "at": each.at.isoformat(), "seen": seen}
+    at, seen = (time.isoformat() if time is not None else None for time in (each.at, each.seen))
+    return {**each._asdict(), "at": at, "seen": seen}
 
 
-def _time_text(at: datetime) -> str:
-    return time_text(round(at.timestamp() * 1000))
+def _time_text(at: datetime | None) -> str | None:
+    return None if at is None else time_text(round(at.timestamp() * 1000))

@@ -76,7 +76,7 @@ def queues(settings: CommandSettings, name: str | None) -> None:
     """
     from ampsq.definitions.address_setting import settled_for
 
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         defined = client.admin.queues()
         address_settings = client.admin.address_settings().values() if name else ()
         stats = [client.admin.queue_stats(queue) for queue in (defined if name is None else [name])]

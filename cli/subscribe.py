@@ -93,7 +93,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)
     with (
-        settings.client(failover=options["failover"]) as client,
+        settings.client(failover=options["failover"], merged=True) as client,
         client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none") as subscription,
     ):
         _print(subscription, count, timeout, (verb, options["reason"]), as_json=settings.json)

@@ -9,22 +9,28 @@ import select
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import click
+from click.core import ParameterSource
 
-from ampsq.base.errors import AmpsqError
+from ampsq.base.errors import AmpsqError, UnknownQueue
+from ampsq.cli.names import names
 from ampsq.cli.options import REFRESH, CommandSettings, connection_options
 from ampsq.cli.output import json_line, table
-from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, TopView, cell, screen, tables
+from ampsq.cli.top_view import SORTS, TopView, cell, columns_within, head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    from rich.console import RenderableType
     from rich.live import Live
 
     from ampsq.base.values import Interval
+    from ampsq.cli.top_view import Cell
     from ampsq.client.client import Client
+    from ampsq.protocol.request import Flow
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["top"]
 
@@ -33,20 +39,46 @@ Queues:
   ready    may be delivered, or wait behind what may; leased: delivered; delayed: come later
   in/s     messages that came in, and out/s that were settled, a second, since the last refresh
   oldest   for how long the oldest message that is not settled has been there
+  p95      within which 95 of 100 messages took, of the last 15 minutes: delivery, from publishing to the first
+           delivery; handling, from a delivery to the acknowledgement; at 100 columns and more, and with --json
 Progress, where handlers report it: how much of a leased message is done, what its holder said, and how long ago
-Keys: q ends it, s goes on to the next order, r goes back to the last one.
+Of one queue also:
+  dead letters  messages in the queues over topics to which actions publish what this one expires
+  state         of a subscription: has room, full (it holds max messages), silent (it missed its sign of life)
+Keys: q ends it; in the list, s goes on to the next order, r goes back to the last one.
 
 \b
 Examples:
   ampsq top
+  ampsq top work
   ampsq top --sort in --filter '^work' --interval 5s
   ampsq top --once --json | jq '.queues[0]'
+  ampsq top work --once --json | jq -r .next.sentence
 """
+#: Reads what is shown once.
+Refresh: TypeAlias = "Callable[[Pipeline], Flow[None]]"
+#: Columns of an output that is no terminal.
+_COLUMNS: Final = 80
 #: Seconds for which a server that is away is waited for before that is shown.
 _RETRY_TIMEOUT: Final = 2.0
 
 
+class _View(Protocol):
+    """A view that is shown live: of an instance, or of a queue of it."""
+
+    @property
+    def heading(self) -> str: ...
+    @property
+    def columns(self) -> Mapping[str, Sequence[str]]: ...
+    def as_dict(self) -> Mapping[str, object]: ...
+    def lines(self, width: int) -> list[str]: ...
+    def tables(self) -> dict[str, list[dict[str, Cell]]]: ...
+    def screen(self, title: str, width: int, height: int) -> RenderableType: ...
+    def press(self, key: str) -> bool: ...
+
+
 @click.command(epilog=_EPILOG)
+@click.argument("queue", required=False, shell_complete=names("queues"))
 @click.option(
     "--sort",
     type=click.Choice(SORTS),
@@ -59,23 +91,43 @@ _RETRY_TIMEOUT: Final = 2.0
 @click.option("--interval", type=REFRESH, default="2s", show_default=True, help="Between two refreshes.")
 @click.option("--once", is_flag=True, help="Print one refresh, an interval after the start, and end: for scripts.")
 @connection_options
-def top(
-    settings: CommandSettings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool
+def top(  # noqa: PLR0917  (click passes them by name)
+    settings: CommandSettings,
+    queue: str | None,
+    sort: str,
+    pattern: str | None,
+    rows: int,
+    interval: Interval,
+    *,
+    once: bool,
 ) -> None:
-    """Watch queues, subscriptions, progress and links live: messages that wait, come in and go out.
+    """Watch queues, subscriptions, progress and links live, or one queue with all that is known of it.
 
-    A refresh is two round trips, however many queues there are. Ends with q or Ctrl-C. With --json, and where the
-    output is no terminal, each refresh is printed below the last one.
+    With QUEUE: messages a second in and out, what is in it, its oldest message, its dead letters, how long messages
+    take, why the next one waits, its subscriptions, its groups, and how far handlers are. Without: all queues; a
+    refresh is two round trips, however many there are. Ends with q or Ctrl-C. With --json, and where the output is no
+    terminal, each refresh is printed below the last one.
     """
-    view, seconds = TopView(sort, rows, _compiled(pattern)), float(interval) / 1000
-    with (
-        settings.client(retry_timeout=_RETRY_TIMEOUT) as client,
-        contextlib.closing(_refreshing(client, view)) as refreshes,
-    ):
-        if once or settings.json or not sys.stdout.isatty():
-            _print_on(settings, view, refreshes, seconds, once=once)
-        else:
-            _watch(client, view, refreshes, seconds)
+    if queue is not None:
+        _refuse_choices()
+    seconds, filter_ = float(interval) / 1000, _compiled(pattern)
+    with settings.client(retry_timeout=_RETRY_TIMEOUT) as client:
+        view, refreshed = (
+            _watching(client, queue, rows) if queue is not None else _listing(client, TopView(sort, rows, filter_))
+        )
+        with contextlib.closing(_refreshing(client, refreshed)) as refreshes:
+            if once or settings.json or not sys.stdout.isatty():
+                _print_on(settings, view, refreshes, seconds, once=once)
+            else:
+                _watch(client, view, refreshes, seconds)
+
+
+def _refuse_choices() -> None:
+    """Refuse what chooses among queues beside the name of one."""
+    context = click.get_current_context()
+    for parameter, option in (("sort", "--sort"), ("pattern", "--filter")):
+        if context.get_parameter_source(parameter) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option} is for the list of queues; leave it or QUEUE out")
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -85,24 +137,51 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--filter {pattern!r} is no regular expression: {error}") from error
 
 
-def _refreshing(client: Client, view: TopView) -> Generator[str, None, None]:
-    """Take a survey each time; gives why there was none, or nothing."""
+def _listing(client: Client, view: TopView) -> tuple[_View, Refresh]:
+    """Make what takes a survey of the instance."""
     from ampsq.operations.survey import Surveyor
 
-    surveyor, store = Surveyor(client.instance), client._store  # noqa: SLF001  (calls ahead need its channel)
+    surveyor = Surveyor(client.instance)
+
+    async def refresh(pipeline: Pipeline) -> None:
+        view.take(await surveyor.read(pipeline, view.chosen))
+
+    return view, refresh
+
+
+def _watching(client: Client, queue: str, rows: int) -> tuple[_View, Refresh]:
+    """Make what takes a survey of one queue."""
+    from ampsq.cli.top_queue_view import QueueView
+    from ampsq.operations.queue_survey import QueueSurveyor
+
+    surveyor, view = QueueSurveyor(client, queue), QueueView(queue, rows)
+
+    async def refresh(pipeline: Pipeline) -> None:
+        view.take(await surveyor.read(pipeline))
+
+    return view, refresh
+
+
+def _refreshing(client: Client, refresh: Refresh) -> Generator[str, None, None]:
+    """Take a survey each time; gives why there was none, or nothing.
+
+    Raises:
+        UnknownQueue: the queue that is watched is not there, or no longer.
+    """
+    store = client._store  # noqa: SLF001  (calls ahead need its channel)
     with store.pipeline() as pipeline:
         while True:
             try:
-                view.take(store.run(surveyor.read(pipeline, view.chosen)))
+                store.run(refresh(pipeline))
+            except UnknownQueue:
+                raise
             except AmpsqError as error:
                 yield str(error)
             else:
                 yield ""
 
 
-def _print_on(
-    settings: CommandSettings, view: TopView, refreshes: Iterator[str], seconds: float, *, once: bool
-) -> None:
+def _print_on(settings: CommandSettings, view: _View, refreshes: Iterator[str], seconds: float, *, once: bool) -> None:
     """Print each refresh, from the second one on, which has rates."""
     for number, failure in enumerate(refreshes):
         if failure:
@@ -117,22 +196,25 @@ def _print_on(
             return
 
 
-def _print(settings: CommandSettings, view: TopView) -> None:
-    found = tables(view)
+def _print(settings: CommandSettings, view: _View) -> None:
     if settings.json:
-        json_line(found)
+        json_line(view.as_dict())
         return
-    for name, rows in found.items():
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _COLUMNS
+    for line in view.lines(width):
+        print(line)
+    for name, rows in view.tables().items():
         if rows or name == "queues":
+            columns = columns_within(view.columns[name], width)
             print(name)
             table(
-                [HEADS.get(column, column) for column in COLUMNS[name]],
-                [[cell(column, value) for column, value in row.items()] for row in rows],
+                [head(column) for column in columns],
+                [[cell(column, row[column]) for column in columns] for row in rows],
             )
             print(flush=True)
 
 
-def _watch(client: Client, view: TopView, refreshes: Iterator[str], seconds: float) -> None:
+def _watch(client: Client, view: _View, refreshes: Iterator[str], seconds: float) -> None:
     """Draw each refresh over the last one, until somebody ends it."""
     try:
         from rich.console import Console
@@ -151,23 +233,20 @@ def _watch(client: Client, view: TopView, refreshes: Iterator[str], seconds: flo
                 return
 
 
-def _draw(live: Live, client: Client, view: TopView, failure: str) -> None:
-    survey = view.now
-    counts = f"{len(survey.queues):,} queues, {survey.number:,} subscriptions" if survey is not None else ""
-    title = failure or f"{client.instance}  {counts}  by {view.sort}  {time.strftime('%H:%M:%S')}"
+def _draw(live: Live, client: Client, view: _View, failure: str) -> None:
+    title = failure or f"{client.instance}  {view.heading}  {time.strftime('%H:%M:%S')}"
     width, height = shutil.get_terminal_size()
-    live.update(screen(view, title, width, height), refresh=True)
+    live.update(view.screen(title, width, height), refresh=True)
 
 
-def _is_over(live: Live, client: Client, view: TopView, pressed: Callable[[float], str], seconds: float) -> bool:
+def _is_over(live: Live, client: Client, view: _View, pressed: Callable[[float], str], seconds: float) -> bool:
     """Wait for the next refresh, and for keys meanwhile."""
     until = time.monotonic() + seconds
     while (rest := until - time.monotonic()) > 0:
         key = pressed(rest)
         if key == "q":
             return True
-        if key in {"s", "r"}:
-            view.sort = SORTS[(SORTS.index(view.sort) + (1 if key == "s" else -1)) % len(SORTS)]
+        if view.press(key):
             _draw(live, client, view, "")
     return False
 

@@ -51,7 +51,7 @@ def topics(settings: CommandSettings, name: str | None) -> None:
     For each topic: how many messages its log has, their memory, the queues that it feeds, its key and how many records
     it keeps, what of the log is kept and what is in the way of that, and the bookmark of the last message.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.topics()
         if name is not None and name not in found:
             raise click.ClickException(_missing_topic(name, found, client.admin.queues()))

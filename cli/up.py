@@ -49,12 +49,13 @@ def up(settings: CommandSettings, appendfsync: Literal["everysec", "always"], se
     named = [settings.instance] if settings.instance else []
     if settings.url is not None:
         from ampsq.base.addresses import redacted
-        from ampsq.cli.coordinator import care_for
+        from ampsq.cli.coordinator import care_for, with_partitions
 
-        with settings.client(makes=True, advise=True) as client:
+        with settings.client(makes=True, advise=True, merged=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
         log_to_stderr(logging.INFO, times=True, form=log_format)
-        care_for(settings.url, named, served, json=settings.json)
+        url, cared_for, _ = with_partitions(settings.url, named)
+        care_for(url, cared_for, served, json=settings.json)
         return
     from ampsq.server.embedded import acquire
 

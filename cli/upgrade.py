@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.base.errors import FormatMismatch
+from ampsq.base.partitions import partitions_of
 from ampsq.base.values import parse_name
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.open_instance import DEFAULT, Opening
@@ -46,10 +47,10 @@ def upgrade(settings: CommandSettings, *, dry_run: bool, yes: bool) -> None:
     from ampsq.operations.upgrade import upgrade_instance
     from ampsq.protocol.calls.upgrade import CURRENT
 
-    with settings.address() as url, contextlib.ExitStack() as stack:
+    with settings.address(merged=True) as url, contextlib.ExitStack() as stack:
         stores = [
             stack.enter_context(contextlib.closing(Store(each.url, each.instance)))
-            for each in _instances(url, settings.instance)
+            for each in _instances(url, settings.instance, settings.partitions)
         ]
         found = {store.instance: _format_of(store) for store in stores}
         old = {name for name, stored in found.items() if _is_old(name, stored)}
@@ -61,8 +62,10 @@ def upgrade(settings: CommandSettings, *, dry_run: bool, yes: bool) -> None:
             _show(settings, store.instance, found[store.instance], made, is_old=store.instance in old)
 
 
-def _instances(url: str, instance: str | None) -> list[InstanceAddress]:
-    """The instances that are named, else all that the server has."""
+def _instances(url: str, instance: str | None, partitions: int | None) -> list[InstanceAddress]:
+    """The instances that are named, the partitions of one, or else all that the server has."""
+    if instance is not None and partitions:
+        return [InstanceAddress(url, each.instance) for each in partitions_of(instance, partitions)]
     if instance is not None or "#" in url:
         return parse_instances(url, parse_name(instance or DEFAULT))
     with contextlib.closing(Store(url, DEFAULT)) as store:

@@ -232,7 +232,7 @@ def _run(
     from ampsq.app import AppWorkers
     from ampsq.server.processes import REPLACE_ME, stop_with_parent
 
-    with settings.client(advise=True, patient=True, failover=failover) as client:
+    with settings.client(advise=True, patient=True, failover=failover, merged=True) as client:
         made: ampsq.Worker | AppWorkers
         if isinstance(handler, ampsq.App):
             made = AppWorkers(handler, client, options["stop_timeout"], hooks=hooks)
@@ -336,7 +336,7 @@ def _run_processes(
     from ampsq.app import AppWorkers
     from ampsq.server.processes import run_processes
 
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         if isinstance(handler, ampsq.App):
             workers = AppWorkers(handler, client, options["stop_timeout"]).workers
             _prepare(client, handler, function)

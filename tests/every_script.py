@@ -30,7 +30,7 @@ from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.operations.groups import read_groups, release_group
+from ampsq.operations.groups import drop_group, pause_group, read_groups, release_group
 from ampsq.operations.upgrade import upgrade_instance
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import browse as browse_calls
@@ -184,6 +184,11 @@ def hold_a_group(work):
     assert (held.group, held.waiting, held.failed) == ("alice", 1, 1)
     assert work.run(release_group("payments", "alice"))
     assert not work.run(release_group("payments", "alice"))
+    assert work.run(pause_group("payments", "alice", "c", paused=True))
+    assert work.run(pause_group("payments", "alice", "c", paused=False))
+    work.publish("payments", {"customer": "bob", "id": 9})
+    assert work.run(drop_group("payments", "bob", "void", dry_run=True)) == 1
+    assert work.run(drop_group("payments", "bob", "void", dry_run=False)) == 1
     work.run(work.session.ack("payments", None, "ack", "/id >= 0"))
 
 

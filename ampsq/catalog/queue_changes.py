@@ -75,6 +75,10 @@ CHANGES: Mapping[str, QueueChange] = {
         "Leased messages stay leased. Messages that a larger value allows to be delivered are found in bounded steps. "
         "Where it makes groups begin or end, it can change only while the queue is empty.",
     ),
+    "group_batch": QueueChange(
+        "at-once",
+        "For the next delivery of each group. A batch that is leased stays one, and comes back as one.",
+    ),
     "group_choice": QueueChange(
         "at-once",
         "For the next delivery; what waits is put in its new order in bounded steps.",

@@ -374,6 +374,70 @@ class AsyncAdmin:
 
         return await self._store.run(release_group(queue, group))
 
+    async def pause_group(self, queue: str, group: str) -> bool:
+        """Deliver nothing more of a group, until it is resumed; what is leased of it stays so, and other groups go on.
+
+        It stays so when the definition changes, and for messages that come later; it is in no
+        journal, so that a lost server forgets it. A group of which nothing is there can be paused, too.
+
+        Args:
+            queue: its name.
+            group: the group, as `groups` names it.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the queue has no groups.
+                NotPermitted: this takes the rights of an administrator.
+        """
+        from ampsq.operations.groups import pause_group
+
+        return await self._store.run(pause_group(queue, group, self._session.client, paused=True))
+
+    async def resume_group(self, queue: str, group: str) -> bool:
+        """Deliver again what `pause_group` ended; a group that was stopped, or that a failed message holds, stays so.
+
+        Args:
+            queue: its name.
+            group: the group, as `groups` names it.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the queue has no groups.
+                NotPermitted: this takes the rights of an administrator.
+        """
+        from ampsq.operations.groups import pause_group
+
+        return await self._store.run(pause_group(queue, group, self._session.client, paused=False))
+
+    async def drop_group(self, queue: str, group: str, *, reason: str | None = None, dry_run: bool = False) -> int:
+        """Let all messages of a group that wait leave their queue as expired; a dead-letter action publishes them.
+
+        Those that were read, that are unread, and that came back and wait for their delay. What is leased stays so, and
+        so does what is scheduled, or comes after the beginning. It is done in bounded steps, while others work on; a
+        group that is paused or stopped stays so.
+
+        Args:
+            queue: its name.
+            group: the group, as `groups` names it.
+            reason: why, one line of at most 500 characters, shown with the messages and their dead letters.
+            dry_run: only count.
+
+        Returns:
+            How many messages left, or would leave.
+
+        Raises:
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the reason is wrong.
+                Rebuilding: the queue is being rebuilt. Unavailable: no answer; some may have left, and doing it again
+                lets the rest leave. NotPermitted: this takes the rights of an administrator.
+        """
+        from ampsq.operations.groups import drop_group
+
+        return await self._store.run(drop_group(queue, group, reason, dry_run=dry_run))
+
     async def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues, by name."""
         return await self._store.run(self._session.queues())

@@ -113,6 +113,8 @@ class AsyncClient:
         from ampsq.client.async_connection import AsyncClientConnection
         from ampsq.transport.connection_state import AsyncListeners
 
+        if client.partitions:
+            return cls(**client._arguments())  # noqa: SLF001  (its other half)
         made, listeners = object.__new__(cls), AsyncListeners()
         locate, name, options = client._connection.again(listeners)  # noqa: SLF001  (its other half)
         made._connection = AsyncClientConnection(locate, name, options, listeners)

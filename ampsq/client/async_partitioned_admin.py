@@ -14,8 +14,10 @@ from ampsq.base.values import check_text
 from ampsq.catalog.partitioned import check_definable, is_definable
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.partition_rules import (
+    RedriveSum,
     by_partition,
     merged_redriven,
+    merged_topics,
     not_merged,
     oldest_first,
     only_for_one,
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition, Queue
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
     from ampsq.queues.redrive import Redriven, RedriveProgress
+    from ampsq.topics.retention import TopicState
 
     _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]
     _Define = Callable[[Sequence[Definition], Sequence[Definition]], _Defined]
@@ -132,6 +136,18 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         parts = [await each.admin.queue_latencies(queue, over) for each in self._client.clients]
         return QueueLatencies.merged(parts)
 
+    async def topics(self) -> dict[str, TopicState]:
+        """Read all topics: sums over the partitions, the first and the last message of all; see `AsyncAdmin.topics`."""
+        parts = [await each.admin.topics() for each in self._client.clients]
+        return merged_topics(parts)
+
+    async def publishers(self) -> list[PublisherState]:
+        """Read all publishers with a name, by name, one for each partition where it has published."""
+        found: list[PublisherState] = []
+        for each in self._client.clients:
+            found += await each.admin.publishers()
+        return sorted(found, key=lambda state: state.name)
+
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `AsyncAdmin.check`. A report for each of them."""
         reports: list[CheckReport] = []
@@ -158,6 +174,23 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         """Let a group go on, in whichever partition it is; see `AsyncAdmin.release_group`."""
         released = [await each.admin.release_group(queue, group) for each in self._client.clients]
         return any(released)
+
+    async def pause_group(self, queue: str, group: str) -> bool:
+        """Deliver nothing more of a group, in any partition; see `AsyncAdmin.pause_group`."""
+        paused = [await each.admin.pause_group(queue, group) for each in self._client.clients]
+        return any(paused)
+
+    async def resume_group(self, queue: str, group: str) -> bool:
+        """Deliver again what `pause_group` ended, in every partition; see `AsyncAdmin.resume_group`."""
+        resumed = [await each.admin.resume_group(queue, group) for each in self._client.clients]
+        return any(resumed)
+
+    async def drop_group(self, queue: str, group: str, *, reason: str | None = None, dry_run: bool = False) -> int:
+        """Let all messages of a group that wait leave all partitions; see `AsyncAdmin.drop_group`."""
+        number = 0
+        for each in self._client.clients:
+            number += await each.admin.drop_group(queue, group, reason=reason, dry_run=dry_run)
+        return number
 
     async def dead_letters(
         self,
@@ -195,13 +228,15 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         progress: Callable[[RedriveProgress], object] | None = None,
         edit: Callable[[DeadLetter], Any] | None = None,
     ) -> Redriven:
-        """Put dead letters of all partitions back, of one after the other; see `AsyncAdmin.redrive`."""
-        if progress is not None:
-            raise not_merged("redrive(progress=...)")
+        """Put dead letters of all partitions back, of one after the other; see `AsyncAdmin.redrive`.
+
+        The `total` that `progress` is told grows with each partition.
+        """
         chosen: list[tuple[int, list[Bookmark | str] | None]] = [(each.number, None) for each in self._all]
         if bookmarks is not None:
             chosen = [*by_partition(self._all, bookmarks)]
         parts: list[Redriven] = []
+        watched = RedriveSum(progress)
         for number, some in chosen:
             parts += [
                 await self._client.clients[number].admin.redrive(
@@ -213,6 +248,7 @@ class AsyncPartitionedAdmin(AsyncAdmin):
                     to=to,
                     dry_run=dry_run,
                     rate=rate,
+                    progress=watched.of_next() if progress is not None else None,
                     edit=edit,
                 )
             ]

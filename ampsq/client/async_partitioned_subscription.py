@@ -1,4 +1,4 @@
-"""A subscription to a queue of all partitions, for asyncio: one subscription at each, served in turn."""
+"""A subscription to a queue of all partitions, for asyncio: one backlog, lent to where messages are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Never
 
-from ampsq.base.errors import AmpsqError, Closed
+from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
 from ampsq.base.values import Interval
-from ampsq.client.partition_rules import SERVED, STEP, PartitionFailures, not_merged, only_for_one
+from ampsq.client.partition_rules import (
+    ATTEMPTS,
+    FIRST_PAUSE,
+    FULL,
+    LONGEST_PAUSE,
+    STEP,
+    PartitionFailures,
+    not_merged,
+    only_for_one,
+)
+from ampsq.client.partition_turns import PartitionTurns
+from ampsq.protocol.calls.queues import wait_for_bell
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncMessage, AsyncSubscription, handle_each
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from datetime import timedelta
     from types import EllipsisType
 
@@ -24,19 +36,26 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     """Messages of all partitions: ``async for`` over it, or await `get`. Made by `AsyncClient.subscribe`.
 
     Args:
-        parts: the subscriptions, one of each partition.
+        parts: the subscriptions, one of each partition, which have bells.
         end: called when it is closed.
     """
 
     def __init__(self, parts: Sequence[AsyncSubscription], end: Callable[[AsyncPartitionedSubscription], None]) -> None:
         self._subscriptions, self._end = list(parts), end
         self._parts = [AsyncManagedSubscription.of(each) for each in parts]
-        self._failures = PartitionFailures(len(parts))
-        self._changed = asyncio.Event()
-        # Those that are being read, and until when. Whose turn it is, and how many messages it has had in it.
-        self._reading: dict[int, asyncio.Task[None]] = {}
-        self._ends: dict[int, float] = {}
-        self._turn = self._served = 0
+        # Their calls are soon over where a partition is away, since the others wait.
+        self._stores = [each.store.of_instance(each.store.instance) for each in self._parts]
+        for store in self._stores:
+            store.retry_timeout = min(store.retry_timeout, ATTEMPTS)
+        self._failures = PartitionFailures(len(parts), self._parts[0].store.retry_timeout)
+        cores = [each.core for each in self._parts]
+        self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
+        # Those that listen to bells, of which one is done once its partition is away; those that look for such ones.
+        self._listening: dict[int, asyncio.Task[None]] = {}
+        self._mending: dict[int, asyncio.Task[None]] = {}
+        self._rang = asyncio.Event()
+        # Held by whoever visits a partition or waits for a bell.
+        self._lock = asyncio.Lock()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
 
@@ -55,8 +74,8 @@ class AsyncPartitionedSubscription(AsyncSubscription):
 
     @property
     def max_backlog(self) -> int:
-        """The effective backlog: what all partitions give together."""
-        return sum(each.max_backlog for each in self._subscriptions)
+        """The effective backlog of all partitions together: what was asked for, or the sum of the queues' limits."""
+        return self._turns.max_backlog
 
     @property
     def late(self) -> list[Exception]:
@@ -70,50 +89,140 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message, of whichever partition; see `Subscription.get`. Cancelling it loses no message."""
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        late = 0
         while True:
-            self._changed.clear()
-            now = time.monotonic()
-            left = STEP if until is None else max(until - now, 0.0)
-            message = self._next(min(left, STEP))
+            message = self._next()
             if message is not None:
                 return message
-            if self._closed:
-                raise Closed("this subscription was closed")
-            self._failures.check()
-            # Each partition is asked at least once, also where nobody waits.
-            if not left and not any(end <= now for end in self._ends.values()):
+            try:
+                async with asyncio.timeout(None if until is None else max(until - time.monotonic(), 0.0)):
+                    await self._lock.acquire()
+            except TimeoutError:
                 return None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left or STEP):
-                    await self._changed.wait()
+            try:
+                # Another task may have visited a partition meanwhile.
+                message = self._next()
+                if message is not None:
+                    return message
+                if self._closed:
+                    raise Closed("this subscription was closed")
+                is_over = await self._go_on(until)
+            finally:
+                self._lock.release()
+            # Each whose bell rings is visited once, also where nobody waits.
+            late += until is not None and time.monotonic() >= until
+            if is_over or late > len(self._parts):
+                return self._next()
 
-    def _next(self, seconds: float) -> AsyncMessage | None:
-        """Take out the next message that is at hand; partitions that have none are read meanwhile."""
-        # One more than there are: the first one may have had its share.
-        for _ in range(len(self._parts) + 1):
-            number = self._turn
-            managed = self._parts[number]
-            core = managed.core
-            if core.inbox.buffer and self._served < SERVED:
-                self._served += 1
-                parts, body = core.inbox.buffer.popleft()
-                return AsyncMessage(parts, body, core.leases, managed)
-            if not core.inbox.buffer and number not in self._reading and not self._closed:
-                self._ends[number] = time.monotonic() + seconds
-                self._reading[number] = asyncio.create_task(self._read(number, seconds), name=f"ampsq-part-{number}")
-            self._turn, self._served = (number + 1) % len(self._parts), 0
-        return None
+    def _next(self) -> AsyncMessage | None:
+        """Take out the next message that is at hand."""
+        managed = self._parts[self._turns.current]
+        core = managed.core
+        if not core.inbox.buffer:
+            return None
+        parts, body = core.inbox.buffer.popleft()
+        return AsyncMessage(parts, body, core.leases, managed)
 
-    async def _read(self, number: int, seconds: float) -> None:
-        failure: Exception | None = None
+    async def _go_on(self, until: float | None) -> bool:
+        """Visit the partition whose turn it is, or wait for a bell; True when the time is over and no bell rings."""
+        self._rang.clear()
+        now = time.monotonic()
+        self._failures.check(now)
+        number, turns = self._turns.next(now), self._turns
+        if number is None:
+            await self._flush(turns.acknowledged())
+            return await self._wait(until, STEP)
+        if not turns.is_full(number):
+            await self._flush(turns.acknowledged(number))
+        if not turns.is_worth(number):
+            # All of the backlog is being worked on.
+            return await self._wait(until, FULL)
+        await self._visit(number)
+        return False
+
+    async def _wait(self, until: float | None, most: float) -> bool:
+        left = most if until is None else min(max(until - time.monotonic(), 0.0), most)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._rang.wait()
+        return until is not None and time.monotonic() >= until and not self._rang.is_set()
+
+    def _ring(self, number: int) -> None:
+        self._turns.ring(number)
+        self._rang.set()
+
+    async def _listen(self, number: int) -> None:
+        """Read the bell of a partition, until it cannot be reached."""
+        managed, store = self._parts[number], self._stores[number]
+        inbox, us = managed.core.inbox, managed.core.registration
+        while not self._closed:
+            try:
+                if await store.call(wait_for_bell(us.instance, us.id, inbox.duties.wait)):
+                    self._ring(number)
+                elif inbox.duties.are_due:
+                    async with self._lock:
+                        await store.run(inbox.do_duties())
+                    # Whether it is still known there, a visit tells.
+                    self._ring(number)
+            except AmpsqError as error:
+                self._lose(number, error)
+                return
+
+    async def _visit(self, number: int) -> None:
+        """Take messages of a partition, as many as there are credits for."""
+        managed, store = self._parts[number], self._stores[number]
+        lent, visit = self._turns.begin(number)
         try:
-            await self._parts[number].fill(seconds)
-        except Exception as error:  # noqa: BLE001  (who awaits `get` is told)
-            failure = error
+            try:
+                answer = await store.run(managed.core.inbox.visit(lent, visit))
+                self._turns.end(number, answer.leased, is_done=answer.is_done)
+            except UnknownSubscription:
+                self._forget(number)
+                await store.run(managed.core.inbox.begin_anew(managed.pipeline))
+                self._turns.end(number, 0, is_done=False)
+        except AmpsqError as error:
+            self._lose(number, error)
+        else:
+            self._failures.note(number, None)
+            if number not in self._listening and not self._closed:
+                self._listening[number] = asyncio.create_task(self._listen(number), name=f"ampsq-bell-{number}")
+
+    async def _flush(self, numbers: Iterable[int]) -> None:
+        """Send what was acknowledged of some partitions, so that its credits come back."""
+        for number in numbers:
+            try:
+                await self._stores[number].run(self._parts[number].core.leases.flush())
+            except AmpsqError as error:
+                self._lose(number, error)
+
+    def _forget(self, number: int) -> None:
+        """Listen to a partition's bell no more, until it is visited."""
+        task = self._listening.pop(number, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _lose(self, number: int, error: AmpsqError) -> None:
+        """Go on without a partition, until it can be reached again."""
+        self._failures.note(number, error)
+        self._forget(number)
+        self._turns.lose(number)
+        self._rang.set()
+        if number not in self._mending and not self._closed:
+            self._mending[number] = asyncio.create_task(self._mend(number), name=f"ampsq-away-{number}")
+
+    async def _mend(self, number: int) -> None:
+        """Look for a partition that is away, until it is back."""
+        pause, store = FIRST_PAUSE, self._stores[number]
+        try:
+            while not self._closed:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                with contextlib.suppress(AmpsqError):
+                    await store.call(is_opened(store.instance))
+                    self._ring(number)
+                    return
         finally:
-            del self._reading[number], self._ends[number]
-            self._failures.note(number, failure)
-            self._changed.set()
+            self._mending.pop(number, None)
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         while True:
@@ -144,13 +253,14 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         if self._closed:
             return
         self._closed = True
-        self._changed.set()
-        reading = list(self._reading.values())
-        for task in reading:
+        self._rang.set()
+        tasks = [*self._listening.values(), *self._mending.values()]
+        for task in tasks:
             task.cancel()
         try:
-            await asyncio.gather(*reading, return_exceptions=True)
-            ended = await asyncio.gather(*(each.close() for each in self._subscriptions), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            async with self._lock:
+                ended = await asyncio.gather(*(each.close() for each in self._subscriptions), return_exceptions=True)
         finally:
             self._end(self)
         for failure in ended:

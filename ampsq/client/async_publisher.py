@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ampsq.base.cancellation import run_to_end
-from ampsq.base.values import Interval
+from ampsq.base.partitions import check_key_function
+from ampsq.base.values import Interval, check_text
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
@@ -70,6 +71,7 @@ class AsyncPublisher:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         group: str | None = None,
+        key: str | None = None,
         sequence: int | None = None,
         **unknown: Never,
     ) -> AsyncReceipt:
@@ -83,6 +85,7 @@ class AsyncPublisher:
             delay: how long until it is delivered, from when it is recorded, or
             at: when.
             group: its group.
+            key: of an instance with partitions, as of `AsyncClient.publish`; without partitions it says nothing.
             sequence: without a store: the message's number; default the next one. A number that is recorded already
                 records nothing, and the receipt has the first record's bookmark (with an empty ID where that record is
                 too far back to be found).
@@ -100,7 +103,9 @@ class AsyncPublisher:
                 `AsyncClient.publish`.
         """
         if unknown:
-            refuse_publish_arguments("publish", unknown, "sequence")
+            refuse_publish_arguments("publish", unknown, "sequence", "key")
+        if key is not None:
+            check_text("key", key)
         return await self._publish(topic, data, Envelope.of(headers, expiration, delay, at, group), sequence)
 
     async def delta_publish(
@@ -145,10 +150,10 @@ class AsyncPublisher:
         if guaranteed is not None:
             body = await parts.store.run(parts.session.types.body(topic, data))
             taken = await self._take(partial(guaranteed.publish, topic, [body], envelope, sequence, delta=delta))
-            return AsyncReceipt(topic, taken, guaranteed)
+            return AsyncReceipt(topic, taken, guaranteed, parts.session.partition)
         async with self._lock:
             recorded = await core.parts.store.run(core.plain.publish(topic, data, envelope, sequence, delta=delta))
-        return AsyncReceipt(topic, recorded.sequence, recorded.bookmark)
+        return AsyncReceipt(topic, recorded.sequence, recorded.bookmark, parts.session.partition)
 
     async def _take(self, take: Callable[[], int]) -> int:
         """Let the store take something in the order of the calls, without holding up the loop."""
@@ -168,11 +173,13 @@ class AsyncPublisher:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         group: str | None = None,
+        key: Callable[[Any], str] | None = None,
         **unknown: Never,
     ) -> Sequence[AsyncReceipt]:
         """Publish many messages, `batch` (1 to 500) a call.
 
-        `headers`, `expiration`, `delay`, `at` and `group` are those of each.
+        `headers`, `expiration`, `delay`, `at` and `group` are those of each; `key` is a function that gives the key of
+        each, for an instance with partitions.
 
         Returns:
             Their receipts, in order, made when they are looked at.
@@ -184,7 +191,8 @@ class AsyncPublisher:
                 `published` has the bookmarks of those that are recorded.
         """
         if unknown:
-            refuse_publish_arguments("publish_many", unknown)
+            refuse_publish_arguments("publish_many", unknown, "key")
+        check_key_function(key)
         envelope, core, sequences = Envelope.of(headers, expiration, delay, at, group), self._core, Sequences()
         core.check_open()
         guaranteed = core.guaranteed
@@ -197,7 +205,7 @@ class AsyncPublisher:
                     taken = await self._take(partial(guaranteed.publish, topic, bodies, envelope))
                     sequences.add(taken, len(bodies))
             await store.run(types.warn_of_unread())
-            return Receipts(AsyncReceipt, topic, sequences, guaranteed)
+            return Receipts(AsyncReceipt, topic, sequences, guaranteed, core.parts.session.partition)
         async with self._lock:
             store, plain, noted = core.parts.store, core.plain, PublishingBatches(core.parts.session.origin)
             await store.run(plain.prepare(topic))
@@ -211,7 +219,7 @@ class AsyncPublisher:
                     plain.note(noted, answer)
             await store.run(plain.client.types.warn_of_unread())
         sequences.add(first, len(noted.bookmarks))
-        return Receipts(AsyncReceipt, topic, sequences, noted.bookmarks)
+        return Receipts(AsyncReceipt, topic, sequences, noted.bookmarks, core.parts.session.partition)
 
     async def sow_delete(
         self,

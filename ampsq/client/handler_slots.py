@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, call_hooks
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class HandlerSlots:
         running: handlers that have begun and not ended, without those that ran too long; what settles their messages
             afterwards is not counted.
         overrun: handlers that run longer than their time limit, now.
+        lanes: the messages that wait for those before them in their batches.
     """
 
     def __init__(self, rules: HandlerRules, settle: _Settle) -> None:
@@ -51,6 +53,7 @@ class HandlerSlots:
         self._slots = threading.Semaphore(self._concurrency)
         self._counting = threading.Lock()
         self.running = self.overrun = 0
+        self.lanes: HandlerLanes[Message] = HandlerLanes()
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._number = self._concurrency if self._concurrency > 1 else 0
         for number in range(self._number):
@@ -80,7 +83,9 @@ class HandlerSlots:
         return number >= self._concurrency - self.overrun
 
     def start(self, message: Message) -> None:
-        """Handle a message in a free slot."""
+        """Handle a message in a free slot, or behind the one before it in its batch."""
+        if not self.lanes.enter(message):
+            return
         self._slots.acquire()
         if self._number:
             self._messages.put(message)
@@ -98,6 +103,15 @@ class HandlerSlots:
             asyncio.run(_awaited(result))
 
     def _handle(self, message: Message) -> None:
+        following: Message | None = message
+        try:
+            while following is not None:
+                self._handle_one(following)
+                following = self.lanes.next(following)
+        finally:
+            self._slots.release()
+
+    def _handle_one(self, message: Message) -> None:
         rules = self._rules
         # What hooks set in it, as a span that is open, ends with the message.
         context = contextvars.copy_context() if rules.hooks else None
@@ -111,13 +125,10 @@ class HandlerSlots:
                 context.run(self._call, message)
         except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
-        try:
-            if self._ended(message):
-                if context is not None:
-                    context.run(call_hooks, rules.hooks_behind(message, error))
-                self._settle(message, error)
-        finally:
-            self._slots.release()
+        if self._ended(message):
+            if context is not None:
+                context.run(call_hooks, rules.hooks_behind(message, error))
+            self._settle(message, error)
 
     # -- the time limit
 

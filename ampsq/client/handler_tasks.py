@@ -8,7 +8,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
+from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerTimeLimit, log_failed_hook
+from ampsq.client.partition_rules import managed_parts
 from ampsq.queues.async_subscription import AsyncManagedSubscription
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ class HandlerTasks:
         # Since the stop deadline: what is cancelled then comes back by itself.
         self._is_abandoning = self._is_silent = False
         self._wake: Callable[[], object] = lambda: None
-        self._keepalive: Keepalive | None = None
+        self._keepalives: list[Keepalive] = []
+        self._lanes: HandlerLanes[AsyncMessage] = HandlerLanes()
 
     def stop(self) -> None:
         """Let `run` end, from any thread."""
@@ -60,7 +63,7 @@ class HandlerTasks:
 
     def abandon(self) -> None:
         """Show no more signs of life, from another thread, though a handler keeps the event loop."""
-        if (keepalive := self._keepalive) is not None:
+        for keepalive in self._keepalives:
             keepalive.stop()
 
     async def run(self) -> None:
@@ -74,10 +77,12 @@ class HandlerTasks:
         try:
             subscription = await self._begin(client, stopping)
             if subscription is not None:
-                self._keepalive = client._connection.parts.keepalive  # noqa: SLF001  (a friend of the class)
+                # Of all partitions, each has one.
+                clients: list[AsyncClient] = getattr(client, "clients", [client])
+                self._keepalives = [each._connection.parts.keepalive for each in clients]  # noqa: SLF001  (a friend)
                 await self._serve(subscription, stopping)
         finally:
-            self._wake, self._keepalive = lambda: None, None
+            self._wake, self._keepalives = lambda: None, []
             if self._client is None:
                 await self._tell(client.close())
 
@@ -141,21 +146,30 @@ class HandlerTasks:
         """Give back what was not started, then let running handlers end."""
         if running:
             _log.info("stopping: %d handlers run, and have %.0f s to end", len(running), self._rules.stop_timeout)
-        await self._tell(AsyncManagedSubscription.of(subscription).give_back())
+        await self._give_back(subscription)
         if running:
             _, late = await asyncio.wait(running, timeout=self._rules.stop_timeout)
             if late:
                 _log.warning("%d handlers still run at the stop deadline; their messages come back", len(late))
 
+    async def _give_back(self, subscription: AsyncSubscription) -> None:
+        """Give back what was picked up and not started."""
+        waiting, parts = self._lanes.take_waiting(), managed_parts(subscription, AsyncManagedSubscription.of)
+        for each in parts:
+            own = waiting if len(parts) == 1 else [every for every in waiting if every._managed is each]  # noqa: SLF001
+            await self._tell(each.give_back(own))
+
     async def _take(self, subscription: AsyncSubscription, running: set[asyncio.Task[None]]) -> None:
-        slots, managed = asyncio.Semaphore(self._rules.concurrency), AsyncManagedSubscription.of(subscription)
+        slots = asyncio.Semaphore(self._rules.concurrency)
+        # One of all partitions is not told when what it has is given back.
+        wait = _WAIT if len(managed_parts(subscription, AsyncManagedSubscription.of)) == 1 else _STEP
         while True:
             await slots.acquire()
             # Only now: the handler that had the slot may have been the last one.
             if self._rules.halted is not None:
                 break
             try:
-                message = await subscription.get(_WAIT)
+                message = await subscription.get(wait)
             except Unavailable as error:
                 slots.release()
                 _log.warning("no server, trying on: %s", error)
@@ -164,47 +178,55 @@ class HandlerTasks:
             except BaseException:
                 slots.release()
                 raise
-            if message is None:
+            if message is None or not self._lanes.enter(message):
                 slots.release()
                 continue
-            task = asyncio.create_task(self._handle(message, slots, managed), name=f"ampsq-worker-{self._rules.queue}")
+            handling = self._handle(message, slots, subscription)
+            task = asyncio.create_task(handling, name=f"ampsq-worker-{self._rules.queue}")
             running.add(task)
             task.add_done_callback(running.discard)
             if message.is_barrier:
                 # What comes behind a barrier waits for its handler.
                 await asyncio.wait({task})
-        await self._tell(managed.give_back())
+        await self._give_back(subscription)
         while True:
             await asyncio.sleep(_SAYS_AGAIN)
             _log.error("%s", self._rules.halted)
 
     # -- one message
 
-    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, managed: AsyncManagedSubscription) -> None:
-        rules, was_halted = self._rules, self._rules.halted is not None
-        error: BaseException | None = None
+    async def _handle(self, message: AsyncMessage, slots: asyncio.Semaphore, subscription: AsyncSubscription) -> None:
+        following: AsyncMessage | None = message
         try:
-            try:
-                if rules.hooks:
-                    await _await_hooks(rules.hooks_before(message))
-                if rules.time_limit is None:
-                    await rules.handler(message)
-                else:
-                    await self._handle_within(rules.time_limit, message)
-            except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
-                if self._is_abandoning:
-                    # Cancelled at the stop deadline: the message comes back uncancelled.
-                    return
-                error = raised
-            if rules.hooks:
-                await _await_hooks(rules.hooks_behind(message, error))
-            await self._settle(message, rules.settlement(message, error))
-            rules.count(error)
-            if rules.halted is not None and not was_halted:
-                # Who waits for the next message is to have none.
-                await self._tell(managed.give_back())
+            while following is not None:
+                was_halted = self._rules.halted is not None
+                await self._handle_one(following)
+                if self._rules.halted is not None and not was_halted:
+                    # Who waits for the next message is to have none.
+                    await self._give_back(subscription)
+                following = None if self._is_abandoning else self._lanes.next(following)
         finally:
             slots.release()
+
+    async def _handle_one(self, message: AsyncMessage) -> None:
+        rules = self._rules
+        error: BaseException | None = None
+        try:
+            if rules.hooks:
+                await _await_hooks(rules.hooks_before(message))
+            if rules.time_limit is None:
+                await rules.handler(message)
+            else:
+                await self._handle_within(rules.time_limit, message)
+        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+            if self._is_abandoning:
+                # Cancelled at the stop deadline: the message comes back uncancelled.
+                return
+            error = raised
+        if rules.hooks:
+            await _await_hooks(rules.hooks_behind(message, error))
+        await self._settle(message, rules.settlement(message, error))
+        rules.count(error)
 
     async def _handle_within(self, seconds: float, message: AsyncMessage) -> None:
         limit = asyncio.timeout(seconds)

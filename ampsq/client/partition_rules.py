@@ -8,38 +8,57 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
-from ampsq.base.partitions import asked_partitions
 from ampsq.base.values import list_of, shown
-from ampsq.queues.redrive import Redriven
+from ampsq.queues.redrive import Redriven, RedriveProgress
+from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.topics.retention import TopicState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from threading import Lock
 
     from ampsq.base.partitions import Partition
+    from ampsq.client.session import Session
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
 
 __all__ = [
-    "SERVED",
+    "ATTEMPTS",
+    "FIRST_PAUSE",
+    "FULL",
+    "LONGEST_PAUSE",
     "STEP",
     "PartitionFailures",
+    "RedriveSum",
     "by_partition",
-    "divided",
+    "check_backlog",
+    "managed_parts",
     "merged_redriven",
+    "merged_topics",
     "not_merged",
     "oldest_first",
     "only_for_one",
+    "part_of",
     "refuse_the_rest",
-    "refuse_worker",
+    "reporting",
 ]
 
-#: Seconds of one wait for messages of a partition.
+#: Seconds of one wait for bells; and of one where all of the backlog is being worked on, until some of it is settled.
 STEP: Final = 1.0
-#: Messages of one partition that are handed out before the next one has its turn.
-SERVED: Final = 100
+FULL: Final = 0.02
+#: Seconds for which a call to one partition is repeated while the others wait.
+ATTEMPTS: Final = 0.5
+#: Seconds between two looks for a partition that is away: at first, and doubled up to the last.
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
 #: Partitions that one subscription reads at most: each is waited for by a connection of its own.
 _READ: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
+_Taken = TypeVar("_Taken")
+_Managed = TypeVar("_Managed")
+_Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
 def not_merged(what: str) -> DefinitionError:
@@ -50,15 +69,15 @@ def not_merged(what: str) -> DefinitionError:
     )
 
 
-def refuse_worker(client: object, url: str | Sequence[str] | None) -> None:
-    """Refuse a worker of all partitions: what it needs of its subscription is not merged.
+def managed_parts(subscription: _Taken, of: Callable[[_Taken], _Managed]) -> list[_Managed]:
+    """Return what is behind a subscription, for a worker: of one of all partitions one of each.
 
-    Raises:
-        DefinitionError: the client it is given, or else the address, is of all partitions.
+    Args:
+        subscription: of one instance, or of all partitions of one.
+        of: gives what is behind one of one instance.
     """
-    asked = getattr(client, "partitions", ()) if client is not None else asked_partitions(url, None)[1]
-    if asked:
-        raise not_merged("a worker")
+    parts: list[_Managed] | None = getattr(subscription, "_parts", None)
+    return [of(subscription)] if parts is None else parts
 
 
 def only_for_one(name: str) -> NoReturn:
@@ -87,11 +106,11 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def divided(max_backlog: object, partitions: int) -> list[int]:
-    """Divide a backlog: each partition gets its share in whole messages.
+def check_backlog(max_backlog: object, partitions: int) -> None:
+    """Refuse a backlog that is none, or a subscription to too many partitions.
 
     Raises:
-        DefinitionError: there are more partitions than messages, or more than one subscription reads.
+        DefinitionError: it is so.
     """
     if partitions > _READ:
         raise DefinitionError(
@@ -99,13 +118,33 @@ def divided(max_backlog: object, partitions: int) -> list[int]:
             "connection for each; allowed: subscriptions of clients of single ones, Client(address, instance=name) for "
             "each name of client.partitions"
         )
-    if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < partitions:
+    if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 1:
         raise DefinitionError(
-            f"max_backlog={shown(max_backlog)}: it is divided over the {partitions} partitions, and each needs room "
-            f"for one message; allowed is a whole number from {partitions}"
+            f"max_backlog={shown(max_backlog)}: allowed is a whole number from 1, for all partitions together"
         )
-    share, left = divmod(max_backlog, partitions)
-    return [share + (number < left) for number in range(partitions)]
+
+
+def part_of(
+    session: Session, name: str, max_backlog: int, text: str | None, *, renew: bool, longest_wait: float
+) -> SubscriptionCore:
+    """Return the part at one partition of a subscription to all, not registered yet.
+
+    Args:
+        session: of the client of the partition.
+        name: a queue, or a regular expression of queues.
+        max_backlog: of all partitions together.
+        text: its filter; None: everything.
+        renew: leases are extended as long as the client lives.
+        longest_wait: seconds of one blocked read at most.
+    """
+    return SubscriptionCore(
+        *(session.instance, name, max_backlog, session.request()),
+        origin=session.origin,
+        text=text,
+        renewed=renew,
+        longest_wait=longest_wait,
+        has_bell=True,
+    )
 
 
 def by_partition(
@@ -141,9 +180,82 @@ def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
     return Redriven.of(targets, sum(part.refused for part in parts), refusals[:1_000])
 
 
+class RedriveSum:
+    """The progress of a redrive over partitions, one after the other.
+
+    Args:
+        report: told the sum of all that are done and the present one.
+    """
+
+    def __init__(self, report: Callable[[RedriveProgress], object] | None) -> None:
+        self._report = report
+        self._before = self._now = RedriveProgress(0, 0, 0)
+
+    def of_next(self) -> Callable[[RedriveProgress], object]:
+        """Return what is told of the next partition."""
+        self._before = self._now
+        return self._add
+
+    def _add(self, part: RedriveProgress) -> None:
+        before = self._before
+        self._now = RedriveProgress(before.done + part.done, before.refused + part.refused, before.total + part.total)
+        if self._report is not None:
+            self._report(self._now)
+
+
+def merged_topics(parts: Sequence[Mapping[str, TopicState]]) -> dict[str, TopicState]:
+    """Put together what several partitions have of each topic; what is pinned is the oldest of all."""
+    found: dict[str, list[TopicState]] = {}
+    for part in parts:
+        for name, state in part.items():
+            found.setdefault(name, []).append(state)
+    return {name: _merged_topic(states) for name, states in sorted(found.items())}
+
+
+def _merged_topic(states: Sequence[TopicState]) -> TopicState:
+    pinned = min((each for each in states if each.pinned), key=lambda each: _time_of(each.pinned), default=states[0])
+    return TopicState(
+        messages=sum(each.messages for each in states),
+        bytes=sum(each.bytes for each in states),
+        first=min((each.first for each in states if each.first), key=_time_of, default=None),
+        last=max((each.last for each in states if each.last), key=_time_of, default=None),
+        queues=tuple(sorted({queue for each in states for queue in each.queues})),
+        retention=states[0].retention,
+        key=states[0].key,
+        records=sum(each.records for each in states),
+        recorded=sum(each.recorded for each in states),
+        kept=sum(each.kept for each in states),
+        pinned_by=pinned.pinned_by,
+        pinned=pinned.pinned,
+        state=pinned.state,
+    )
+
+
+def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
+    return tuple(map(int, bookmark.id.split("-"))) if bookmark is not None else ()
+
+
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
-    return sorted(letters, key=lambda letter: tuple(map(int, letter.bookmark.id.split("-"))))
+    return sorted(letters, key=lambda letter: _time_of(letter.bookmark))
+
+
+def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:
+    """Return what tells a function of a partition's publisher, the partition named, and one at a time.
+
+    Args:
+        number: of the partition.
+        report: gets a `PersistedAck` or a `FailedWrite`.
+        turn: held while it is called.
+    """
+    if report is None:
+        return None
+
+    def told(event: _Event) -> None:
+        with turn:
+            report(event._replace(partition=number))
+
+    return told
 
 
 class PartitionFailures:
@@ -151,11 +263,13 @@ class PartitionFailures:
 
     Args:
         partitions: how many there are.
+        patience: seconds for which all of them may be away at once.
     """
 
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
+    def __init__(self, partitions: int, patience: float = 0.0) -> None:
+        self._partitions, self._patience = partitions, patience
         self._of: dict[int, BaseException] = {}
+        self._until: float | None = None
 
     def note(self, number: int, failure: BaseException | None) -> None:
         """Note how reading a partition has ended last."""
@@ -166,15 +280,23 @@ class PartitionFailures:
             _log.warning("partition %d cannot be read, the others are: %s", number, failure)
         self._of[number] = failure
 
-    def check(self) -> None:
-        """Raise what ends a call: any failure but that a server is away, or that all are.
+    def check(self, now: float = 0.0) -> None:
+        """Raise what ends a call: any failure but that a server is away, or that all are for too long.
+
+        Args:
+            now: seconds, by the monotonic clock.
 
         Raises:
             Unavailable: no partition can be read. AmpsqError: as of reading one.
         """
+        if len(self._of) < self._partitions:
+            self._until = None
+        elif self._until is None:
+            self._until = now + self._patience
         for failure in list(self._of.values()):
-            if not _is_passing(failure) or len(self._of) >= self._partitions:
+            if not _is_passing(failure) or (self._until is not None and now >= self._until):
                 self._of.clear()
+                self._until = None
                 raise failure
 
 

@@ -12,8 +12,10 @@ from ampsq.base.values import check_text
 from ampsq.catalog.partitioned import check_definable, is_definable
 from ampsq.client.admin import Admin
 from ampsq.client.partition_rules import (
+    RedriveSum,
     by_partition,
     merged_redriven,
+    merged_topics,
     not_merged,
     oldest_first,
     only_for_one,
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition, Queue
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
     from ampsq.queues.redrive import Redriven, RedriveProgress
+    from ampsq.topics.retention import TopicState
 
     _Define = Callable[[Sequence[Definition], Sequence[Definition]], list[tuple[Definition, Outcome]]]
 
@@ -129,6 +133,18 @@ class PartitionedAdmin(Admin):
         parts = [each.admin.queue_latencies(queue, over) for each in self._client.clients]
         return QueueLatencies.merged(parts)
 
+    def topics(self) -> dict[str, TopicState]:
+        """Read all topics: sums over the partitions, the first and the last message of all; see `Admin.topics`."""
+        parts = [each.admin.topics() for each in self._client.clients]
+        return merged_topics(parts)
+
+    def publishers(self) -> list[PublisherState]:
+        """Read all publishers with a name, by name, one for each partition where it has published."""
+        found: list[PublisherState] = []
+        for each in self._client.clients:
+            found += each.admin.publishers()
+        return sorted(found, key=lambda state: state.name)
+
     def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `Admin.check`. A report for each of them."""
         reports: list[CheckReport] = []
@@ -155,6 +171,23 @@ class PartitionedAdmin(Admin):
         """Let a group go on, in whichever partition it is; see `Admin.release_group`."""
         released = [each.admin.release_group(queue, group) for each in self._client.clients]
         return any(released)
+
+    def pause_group(self, queue: str, group: str) -> bool:
+        """Deliver nothing more of a group, in any partition; see `Admin.pause_group`."""
+        paused = [each.admin.pause_group(queue, group) for each in self._client.clients]
+        return any(paused)
+
+    def resume_group(self, queue: str, group: str) -> bool:
+        """Deliver again what `pause_group` ended, in every partition; see `Admin.resume_group`."""
+        resumed = [each.admin.resume_group(queue, group) for each in self._client.clients]
+        return any(resumed)
+
+    def drop_group(self, queue: str, group: str, *, reason: str | None = None, dry_run: bool = False) -> int:
+        """Let all messages of a group that wait leave all partitions; see `Admin.drop_group`."""
+        number = 0
+        for each in self._client.clients:
+            number += each.admin.drop_group(queue, group, reason=reason, dry_run=dry_run)
+        return number
 
     def dead_letters(
         self,
@@ -192,13 +225,15 @@ class PartitionedAdmin(Admin):
         progress: Callable[[RedriveProgress], object] | None = None,
         edit: Callable[[DeadLetter], Any] | None = None,
     ) -> Redriven:
-        """Put dead letters of all partitions back, of one after the other; see `Admin.redrive`."""
-        if progress is not None:
-            raise not_merged("redrive(progress=...)")
+        """Put dead letters of all partitions back, of one after the other; see `Admin.redrive`.
+
+        The `total` that `progress` is told grows with each partition.
+        """
         chosen: list[tuple[int, list[Bookmark | str] | None]] = [(each.number, None) for each in self._all]
         if bookmarks is not None:
             chosen = [*by_partition(self._all, bookmarks)]
         parts: list[Redriven] = []
+        watched = RedriveSum(progress)
         for number, some in chosen:
             parts += [
                 self._client.clients[number].admin.redrive(
@@ -210,6 +245,7 @@ class PartitionedAdmin(Admin):
                     to=to,
                     dry_run=dry_run,
                     rate=rate,
+                    progress=watched.of_next() if progress is not None else None,
                     edit=edit,
                 )
             ]

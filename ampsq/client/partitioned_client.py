@@ -3,11 +3,14 @@
 `ampsq.client.async_partitioned_client` is made from this file.
 """
 
+# Long: one class, the calls of a client one by one, each with all of its arguments.
+
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Never
 
 from ampsq.base.addresses import join_addresses
@@ -25,20 +28,22 @@ from ampsq.catalog.apply import RACES
 from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.admin import Admin
 from ampsq.client.client import Client
+from ampsq.client.partition_router import PartitionRouter
 from ampsq.client.partition_rules import (
     by_partition,
-    divided,
+    check_backlog,
     not_merged,
     only_for_one,
+    part_of,
     refuse_the_rest,
+    reporting,
 )
 from ampsq.client.partitioned_admin import PartitionedAdmin
+from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of
 from ampsq.client.partitioned_subscription import PartitionedSubscription
-from ampsq.protocol.encoding import check_batches
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
-from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
-from ampsq.publishing.topic_key import UNSAID, read_topic_key
+from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.handlers import check_handler
 from ampsq.topics.subscription_spec import refuse_arguments
 
@@ -51,7 +56,9 @@ if TYPE_CHECKING:
     from ampsq.client.publisher import Publisher
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
-    from ampsq.publishing.topic_key import TopicKey
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.subscription import Message, Subscription
     from ampsq.transport.connection_state import ConnectionEvent
 
@@ -86,12 +93,9 @@ class PartitionedClient(Client):
             )
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
-        self._choice = PartitionChoice(len(self._all))
-        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
-        self._topic_keys: dict[str, TopicKey] = {}
-        self._made: dict[str, int] = {}
         self._subscriptions: list[PartitionedSubscription] = []
         self._clients: list[Client] = []
+        self._router = PartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = PartitionedAdmin(self, self._all, self._define)
         self._open()
 
@@ -112,6 +116,10 @@ class PartitionedClient(Client):
 
     def _open_at(self, partition: Partition) -> Client:
         return Client._at(partition, self._url, self._options)  # noqa: SLF001  (our own)
+
+    def _arguments(self) -> Mapping[str, Any]:
+        """Return what makes another client to the same place."""
+        return {"url": self._url, "instance": self._name, "partitions": len(self._all), **self._options}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name} in {len(self._all)} partitions>"
@@ -202,7 +210,7 @@ class PartitionedClient(Client):
             except StaleDefinitions:
                 continue
             self._carry_out(intent)
-            self._topic_keys.clear()
+            self._router.forget()
             return outcomes
         raise StaleDefinitions(reason=f"others defined something {RACES} times meanwhile")
 
@@ -252,13 +260,7 @@ class PartitionedClient(Client):
         """
         if unknown:
             refuse_publish_arguments("publish", unknown, "deduplication_id", "within", "key")
-        text: bytes | None = None
-        if key is None:
-            topic_key = self._topic_key(topic)
-            if topic_key.paths:
-                data = topic_key.type.encode(body := data)
-                text = topic_key.text(body, data)
-        number = self._choice.of(key, text, group, deduplication_id)
+        number, data = self._router.choose(topic, data, key, group, deduplication_id)
         recorded = self.clients[number].publish(
             topic,
             data,
@@ -270,23 +272,8 @@ class PartitionedClient(Client):
             deduplication_id=deduplication_id,
             within=within,
         )
-        if topic not in self._topic_keys:
-            self._made[topic] = number
+        self._router.note_made(topic, number)
         return recorded
-
-    def _topic_key(self, topic: str) -> TopicKey:
-        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
-        if not isinstance(topic, str):
-            return UNSAID
-        found = self._topic_keys.get(topic)
-        # One that is made by publishing to it is in the partitions that were published to.
-        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
-            each = self.clients[number]
-            found = each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
-            if found is not None:
-                self._topic_keys[topic] = found
-                break
-        return found or UNSAID
 
     def publish_many(
         self,
@@ -314,9 +301,7 @@ class PartitionedClient(Client):
             refuse_publish_arguments("publish_many", unknown, "deduplication_id", "within", "key")
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
-        check_batches(messages, batch)
-        topic_key = self._topic_key(topic)
-        batches = PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window)
+        batches = self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         with batches.telling():
             for each in batches.cut(messages):
                 with batches.sending(each):
@@ -333,9 +318,47 @@ class PartitionedClient(Client):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    if topic not in self._topic_keys:
-                        self._made[topic] = each.partition
+                    self._router.note_made(topic, each.partition)
         return batches.recorded
+
+    def publisher(
+        self,
+        name: str,
+        *,
+        store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+    ) -> Publisher:
+        """Open a publisher with a name in all partitions; see `Client.publisher`.
+
+        It numbers the messages of each partition by themselves. A store keeps those of all, an equal share of its
+        bounds for each, under the name of the partition; so a program that was killed sends what is left to where it
+        belongs. `on_failed_write` and `on_persisted` are told the partition, and called one at a time.
+        """
+        guarantee = Guarantee.of(
+            store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        clients = self.clients
+        stores = guarantee.store.divided(len(clients)) if guarantee is not None else [None] * len(clients)
+        turn = threading.Lock()
+
+        def make(number: int) -> Publisher:
+            return clients[number].publisher(
+                name,
+                store=stores[number],
+                persisted=persisted,
+                ack_conflation=ack_conflation,
+                on_failed_write=reporting(number, on_failed_write, turn),
+                on_persisted=reporting(number, on_persisted, turn),
+            )
+
+        return PartitionedPublisher(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001
 
     # -- queues
 
@@ -352,22 +375,21 @@ class PartitionedClient(Client):
     ) -> Subscription:
         """Subscribe to a queue of all partitions; see `Client.subscribe`.
 
-        `max_backlog` is divided: each partition has its share, in whole messages, so it is at least the number of
-        partitions, of which a subscription reads 64 at most. They are served in turn. Fairness, groups, filters and
-        priorities are those of each partition.
+        `max_backlog` is one number over all partitions, of which a subscription reads 64 at most. They are served in
+        turn. Fairness, groups, filters and priorities are those of each partition.
         """
         if unknown:
             refuse_arguments("subscribe", name, unknown)
         if publisher is not None:
             raise not_merged("subscribe(publisher=...)")
         check_handler(on_message, awaits=False)
-        shares = divided(max_backlog, len(self._all))
-        return self._subscribe(name, shares, filter, on_message, renew=renew)
+        check_backlog(max_backlog, len(self._all))
+        return self._subscribe(name, max_backlog, filter, on_message, renew=renew)
 
     def _subscribe(
         self,
         name: str,
-        shares: list[int],
+        max_backlog: int,
         text: str | None,
         on_message: Callable[[Message], object] | None,
         *,
@@ -375,8 +397,14 @@ class PartitionedClient(Client):
     ) -> Subscription:
         parts: list[Subscription] = []
         try:
-            for client, share in zip(self.clients, shares, strict=True):
-                parts.append(client.subscribe(name, max_backlog=share, filter=text, renew=renew))
+            for client in self.clients:
+                connection = client._connection  # noqa: SLF001  (our own)
+                core = part_of(
+                    *(connection.session, name, max_backlog, text),
+                    renew=renew,
+                    longest_wait=connection.parts.route.heartbeat,
+                )
+                parts.append(connection.subscribe(core, None, None))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):
@@ -403,18 +431,20 @@ class PartitionedClient(Client):
 
         Partitions do it one after the other: where one refuses, those before have done it.
         """
-        if publisher is not None:
-            raise not_merged("ack(publisher=...)")
+        publishers = parts_of(publisher, self._router)
         if bookmarks is None or filter is not None:
             settled = [
-                each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run)
-                for each in self.clients
+                each.ack(queue, bookmarks, option, filter=filter, reason=reason, dry_run=dry_run, publisher=kept)
+                for each, kept in zip(self.clients, publishers, strict=True)
             ]
             return sum(settled)
-        settled = [
-            self.clients[number].ack(queue, some, option, reason=reason, dry_run=dry_run)
-            for number, some in by_partition(self._all, bookmarks)
-        ]
+        settled = []
+        for number, some in by_partition(self._all, bookmarks):
+            kept = publishers[number]
+            number_settled = self.clients[number].ack(
+                queue, some, option, reason=reason, dry_run=dry_run, publisher=kept
+            )
+            settled.append(number_settled)
         return sum(settled)
 
     def close(self) -> None:

@@ -1,22 +1,36 @@
-"""A subscription to a queue of all partitions, for threads: one subscription at each, served in turn."""
+"""A subscription to a queue of all partitions, for threads: one backlog, lent to where messages are."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Never
 
-from ampsq.base.errors import AmpsqError, Closed
+from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
 from ampsq.base.values import Interval
-from ampsq.client.partition_rules import SERVED, STEP, PartitionFailures, not_merged, only_for_one
+from ampsq.client.partition_rules import (
+    ATTEMPTS,
+    FIRST_PAUSE,
+    FULL,
+    LONGEST_PAUSE,
+    STEP,
+    PartitionFailures,
+    not_merged,
+    only_for_one,
+)
+from ampsq.client.partition_turns import PartitionTurns
+from ampsq.protocol.calls.queues import wait_for_bell
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.subscription import ManagedSubscription, Message, Subscription, handle_each
+from ampsq.transport.blocking_reads import BlockingReads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
     from types import EllipsisType
+
+    from ampsq.protocol.request import Call
+    from ampsq.transport.blocking_reads import EndedRead
 
 __all__ = ["PartitionedSubscription"]
 
@@ -25,20 +39,26 @@ class PartitionedSubscription(Subscription):
     """Messages of all partitions: iterate over it, or call `get`. Made by `Client.subscribe`; threads may share it.
 
     Args:
-        parts: the subscriptions, one of each partition.
+        parts: the subscriptions, one of each partition, which have bells.
         end: called when it is closed.
     """
 
     def __init__(self, parts: Sequence[Subscription], end: Callable[[PartitionedSubscription], None]) -> None:
         self._subscriptions, self._end = list(parts), end
         self._parts = [ManagedSubscription.of(each) for each in parts]
-        self._failures = PartitionFailures(len(parts))
-        self._readers = ThreadPoolExecutor(len(parts), thread_name_prefix="ampsq-partition")
-        self._changed = threading.Condition()
-        # Those that are being read, and until when. Whose turn it is, and how many messages it has had in it.
-        self._reading: dict[int, float] = {}
-        self._turn = self._served = 0
+        # Their calls are soon over where a partition is away, since the others wait.
+        self._stores = [each.store.of_instance(each.store.instance) for each in self._parts]
+        for store in self._stores:
+            store.retry_timeout = min(store.retry_timeout, ATTEMPTS)
+        self._failures = PartitionFailures(len(parts), self._parts[0].store.retry_timeout)
+        cores = [each.core for each in self._parts]
+        self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
+        self._bells = BlockingReads()
+        # Held by who visits a partition or waits for a bell.
+        self._lock = threading.Lock()
         self._closed = False
+        self._mending: threading.Thread | None = None
+        self._mended: list[int] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(str(each.core) for each in self._parts)}>"
@@ -55,8 +75,8 @@ class PartitionedSubscription(Subscription):
 
     @property
     def max_backlog(self) -> int:
-        """The effective backlog: what all partitions give together."""
-        return sum(each.max_backlog for each in self._subscriptions)
+        """The effective backlog of all partitions together: what was asked for, or the sum of the queues' limits."""
+        return self._turns.max_backlog
 
     @property
     def late(self) -> list[Exception]:
@@ -70,64 +90,147 @@ class PartitionedSubscription(Subscription):
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message, of whichever partition; see `Subscription.get`."""
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        late = 0
         while True:
-            now = time.monotonic()
-            left = STEP if until is None else max(until - now, 0.0)
-            message = self._next(min(left, STEP))
+            message = self._next()
             if message is not None:
                 return message
-            with self._changed:
+            left = -1.0 if until is None else max(until - time.monotonic(), 0.0)
+            if not self._lock.acquire(timeout=left):
+                return None
+            try:
+                # Another thread may have visited a partition meanwhile.
+                message = self._next()
+                if message is not None:
+                    return message
                 if self._closed:
                     raise Closed("this subscription was closed")
-                self._failures.check()
-                # Whoever has read something says so with the lock held, so that nothing is missed in between.
-                if any(each.core.inbox.buffer for each in self._parts):
-                    continue
-                # Each partition is asked at least once, also where nobody waits.
-                if not left and not any(end <= now for end in self._reading.values()):
-                    return None
-                self._changed.wait(left or STEP)
+                is_over = self._go_on(until)
+            finally:
+                self._lock.release()
+            # Each whose bell rings is visited once, also where nobody waits.
+            late += until is not None and time.monotonic() >= until
+            if is_over or late > len(self._parts):
+                return self._next()
 
-    def _next(self, seconds: float) -> Message | None:
-        """Take out the next message that is at hand; partitions that have none are read meanwhile."""
-        # One more than there are: the first one may have had its share.
-        for _ in range(len(self._parts) + 1):
-            number = self._turn
-            managed = self._parts[number]
-            core = managed.core
-            if core.inbox.buffer and self._served < SERVED:
-                # Another thread may have taken it meanwhile.
-                with contextlib.suppress(IndexError):
-                    parts, body = core.inbox.buffer.popleft()
-                    self._served += 1
-                    return Message(parts, body, core.leases, managed)
-            if not core.inbox.buffer and number not in self._reading:
-                self._begin_reading(number, seconds)
-            self._turn, self._served = (number + 1) % len(self._parts), 0
-        return None
-
-    def _begin_reading(self, number: int, seconds: float) -> None:
-        with self._changed:
-            if number in self._reading or self._closed:
-                return
-            self._reading[number] = time.monotonic() + seconds
-            try:
-                self._readers.submit(self._read, number, seconds)
-            except RuntimeError:
-                # The interpreter ends, and so does the thread that calls a handler.
-                del self._reading[number]
-                self._closed = True
-
-    def _read(self, number: int, seconds: float) -> None:
-        failure: BaseException | None = None
+    def _next(self) -> Message | None:
+        """Take out the next message that is at hand."""
+        managed = self._parts[self._turns.current]
+        core = managed.core
         try:
-            self._parts[number].fill(seconds)
-        except BaseException as error:  # noqa: BLE001  (who calls `get` is told)
-            failure = error
-        with self._changed:
-            del self._reading[number]
-            self._failures.note(number, failure)
-            self._changed.notify_all()
+            parts, body = core.inbox.buffer.popleft()
+        except IndexError:
+            return None
+        return Message(parts, body, core.leases, managed)
+
+    def _go_on(self, until: float | None) -> bool:
+        """Visit the partition whose turn it is, or wait for a bell; True when the time is over and no bell rings."""
+        self._note(self._bells.wait(0.0))
+        now = time.monotonic()
+        self._failures.check(now)
+        number, turns = self._turns.next(now), self._turns
+        if number is None:
+            self._flush(turns.acknowledged())
+            return self._wait(until, STEP)
+        if not turns.is_full(number):
+            self._flush(turns.acknowledged(number))
+        if not turns.is_worth(number):
+            # All of the backlog is being worked on.
+            return self._wait(until, FULL)
+        self._visit(number)
+        return False
+
+    def _wait(self, until: float | None, most: float) -> bool:
+        left = most if until is None else min(max(until - time.monotonic(), 0.0), most)
+        ended = self._bells.wait(left)
+        self._note(ended)
+        rang = any(each.found or each.is_lost for each in ended)
+        return until is not None and time.monotonic() >= until and not rang
+
+    def _note(self, ended: Iterable[EndedRead]) -> None:
+        """Note whose bells rang, or may have; do what is due where one was silent for long."""
+        while self._mended:
+            self._turns.ring(self._mended.pop())
+        if self._turns.away:
+            self._look_for_lost()
+        for number, found, is_lost in ended:
+            if found or is_lost:
+                self._turns.ring(number)
+                continue
+            inbox = self._parts[number].core.inbox
+            if inbox.duties.are_due:
+                try:
+                    self._stores[number].run(inbox.do_duties())
+                except AmpsqError as error:
+                    self._lose(number, error)
+                else:
+                    # Whether it is still known there, a visit tells.
+                    self._turns.ring(number)
+
+    def _listen(self, number: int) -> None:
+        """Wait for the bell of a partition from now on."""
+        if number in self._bells:
+            return
+        core = self._parts[number].core
+        us, duties = core.registration, core.inbox.duties
+
+        def read() -> Call[bool]:
+            return wait_for_bell(us.instance, us.id, duties.wait)
+
+        self._bells.begin(number, self._stores[number], read)
+
+    def _visit(self, number: int) -> None:
+        """Take messages of a partition, as many as there are credits for."""
+        managed, store = self._parts[number], self._stores[number]
+        lent, visit = self._turns.begin(number)
+        try:
+            try:
+                answer = store.run(managed.core.inbox.visit(lent, visit))
+                self._turns.end(number, answer.leased, is_done=answer.is_done)
+            except UnknownSubscription:
+                self._bells.end(number)
+                store.run(managed.core.inbox.begin_anew(managed.pipeline))
+                self._turns.end(number, 0, is_done=False)
+            self._listen(number)
+        except AmpsqError as error:
+            self._lose(number, error)
+        else:
+            self._failures.note(number, None)
+
+    def _flush(self, numbers: Iterable[int]) -> None:
+        """Send what was acknowledged of some partitions, so that its credits come back."""
+        for number in numbers:
+            try:
+                self._stores[number].run(self._parts[number].core.leases.flush())
+            except AmpsqError as error:
+                self._lose(number, error)
+
+    def _lose(self, number: int, error: AmpsqError) -> None:
+        """Go on without a partition, until it can be reached again."""
+        self._failures.note(number, error)
+        self._bells.end(number)
+        self._turns.lose(number)
+        self._look_for_lost()
+
+    def _look_for_lost(self) -> None:
+        if self._mending is None or not self._mending.is_alive():
+            self._mending = threading.Thread(target=self._mend, name="ampsq-partitions-away", daemon=True)
+            self._mending.start()
+
+    def _mend(self) -> None:
+        """Look for the partitions that are away, until all are back."""
+        pause, away = FIRST_PAUSE, self._turns.away
+        while not self._closed and away.keys() - self._mended:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            for number in away.keys() - self._mended:
+                store = self._stores[number]
+                try:
+                    store.call(is_opened(store.instance))
+                except AmpsqError:
+                    continue
+                self._mended.append(number)
+                self._bells.wake()
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -154,19 +257,19 @@ class PartitionedSubscription(Subscription):
         raise not_merged("Subscription.replace")
 
     def close(self) -> None:
-        """End the subscription at all partitions; see `Subscription.close`. It may take a second to be heard of."""
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
+        """End the subscription at all partitions; see `Subscription.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._bells.wake()
         failures: list[AmpsqError] = []
-        for each in self._subscriptions:
-            try:
-                each.close()
-            except AmpsqError as error:
-                failures.append(error)
-        self._readers.shutdown(wait=False)
+        with self._lock:
+            self._bells.close()
+            for each in self._subscriptions:
+                try:
+                    each.close()
+                except AmpsqError as error:
+                    failures.append(error)
         self._end(self)
         if failures:
             raise failures[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self
 
-from ampsq.base.values import Interval
+from ampsq.base.partitions import check_key_function
+from ampsq.base.values import Interval, check_text
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.publishing_batches import PublishingBatches, telling_of_taken
@@ -66,6 +67,7 @@ class Publisher:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         group: str | None = None,
+        key: str | None = None,
         sequence: int | None = None,
         **unknown: Never,
     ) -> Receipt:
@@ -79,6 +81,7 @@ class Publisher:
             delay: how long until it is delivered, from when it is recorded, or
             at: when.
             group: its group.
+            key: of an instance with partitions, as of `Client.publish`; without partitions it says nothing.
             sequence: without a store: the message's number; default the next one. A number that is recorded already
                 records nothing, and the receipt has the first record's bookmark (with an empty ID where that record is
                 too far back to be found).
@@ -96,7 +99,9 @@ class Publisher:
                 `Client.publish`.
         """
         if unknown:
-            refuse_publish_arguments("publish", unknown, "sequence")
+            refuse_publish_arguments("publish", unknown, "sequence", "key")
+        if key is not None:
+            check_text("key", key)
         return self._publish(topic, data, Envelope.of(headers, expiration, delay, at, group), sequence)
 
     def delta_publish(
@@ -141,10 +146,10 @@ class Publisher:
         if guaranteed is not None:
             body = parts.store.run(parts.session.types.body(topic, data))
             taken = guaranteed.publish(topic, [body], envelope, sequence, delta=delta)
-            return Receipt(topic, taken, guaranteed)
+            return Receipt(topic, taken, guaranteed, parts.session.partition)
         with self._lock:
             recorded = core.parts.store.run(core.plain.publish(topic, data, envelope, sequence, delta=delta))
-        return Receipt(topic, recorded.sequence, recorded.bookmark)
+        return Receipt(topic, recorded.sequence, recorded.bookmark, parts.session.partition)
 
     def publish_many(
         self,
@@ -157,11 +162,13 @@ class Publisher:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         group: str | None = None,
+        key: Callable[[Any], str] | None = None,
         **unknown: Never,
     ) -> Sequence[Receipt]:
         """Publish many messages, `batch` (1 to 500) a call.
 
-        `headers`, `expiration`, `delay`, `at` and `group` are those of each.
+        `headers`, `expiration`, `delay`, `at` and `group` are those of each; `key` is a function that gives the key of
+        each, for an instance with partitions.
 
         Returns:
             Their receipts, in order, made when they are looked at.
@@ -173,7 +180,8 @@ class Publisher:
                 `published` has the bookmarks of those that are recorded.
         """
         if unknown:
-            refuse_publish_arguments("publish_many", unknown)
+            refuse_publish_arguments("publish_many", unknown, "key")
+        check_key_function(key)
         envelope, core, sequences = Envelope.of(headers, expiration, delay, at, group), self._core, Sequences()
         core.check_open()
         guaranteed = core.guaranteed
@@ -186,7 +194,7 @@ class Publisher:
                     taken = guaranteed.publish(topic, bodies, envelope)
                     sequences.add(taken, len(bodies))
             store.run(types.warn_of_unread())
-            return Receipts(Receipt, topic, sequences, guaranteed)
+            return Receipts(Receipt, topic, sequences, guaranteed, core.parts.session.partition)
         with self._lock:
             store, plain, noted = core.parts.store, core.plain, PublishingBatches(core.parts.session.origin)
             store.run(plain.prepare(topic))
@@ -200,7 +208,7 @@ class Publisher:
                     plain.note(noted, answer)
             store.run(plain.client.types.warn_of_unread())
         sequences.add(first, len(noted.bookmarks))
-        return Receipts(Receipt, topic, sequences, noted.bookmarks)
+        return Receipts(Receipt, topic, sequences, noted.bookmarks, core.parts.session.partition)
 
     def sow_delete(
         self,

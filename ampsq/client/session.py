@@ -93,6 +93,11 @@ class Session:
         self.types = TopicTypes(self.instance)
         self.plain = PlainPublisher(self)
 
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the instance is, for a client that opens them all; else None."""
+        return self._partition.number if self._partition is not None else None
+
     def request(self) -> str:
         """A name for one request that may be repeated."""
         return f"{self.client}/{next(self._requests)}"

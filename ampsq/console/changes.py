@@ -152,6 +152,25 @@ def _release(client: Client, given: Mapping[str, str]) -> str:
     return f"group {given['group']} of {given['queue']} {'goes on' if changed else 'was neither held nor stopped'}"
 
 
+def _pause_group(client: Client, given: Mapping[str, str]) -> str:
+    changed = client.admin.pause_group(given["queue"], given["group"])
+    return f"group {given['group']} of {given['queue']} {_was(changed=changed)} paused"
+
+
+def _resume_group(client: Client, given: Mapping[str, str]) -> str:
+    changed = client.admin.resume_group(given["queue"], given["group"])
+    return f"group {given['group']} of {given['queue']} {_was(changed=changed)} resumed"
+
+
+def _drop_group(client: Client, given: Mapping[str, str]) -> str:
+    number = client.admin.drop_group(given["queue"], given["group"], reason=given.get("reason"))
+    return f"{_messages(number)} of group {given['group']} of {given['queue']} {_were(number)} expired"
+
+
+def _droppable(client: Client, given: Mapping[str, str]) -> int:
+    return client.admin.drop_group(given["queue"], given["group"], dry_run=True)
+
+
 def _grouped(client: Client, given: Mapping[str, str]) -> int:
     store = client._store  # noqa: SLF001  (it has no method)
     found = store.run(read_group(given["queue"], given["group"]))
@@ -241,6 +260,24 @@ _ALL: Final = (
         lambda given: f"Group {given['group']} of {given['queue']} goes on: what failed, or was given up, holds it no "
         "more. What is leased of it stays leased, and a failed message keeps its place.",
         _release, _grouped, counted="of it now, which may be delivered",
+    ),
+    ConsoleChange(
+        "pause-group", "Pause", ("queue", "group"),
+        lambda given: f"Nothing more of group {given['group']} of {given['queue']} is delivered on this instance until "
+        "it is resumed. What is leased of it stays so; messages still enter, and other groups go on.",
+        _pause_group, _grouped, counted="of it now, and stay where they are",
+    ),
+    ConsoleChange(
+        "resume-group", "Resume", ("queue", "group"),
+        lambda given: f"Group {given['group']} of {given['queue']} goes on, unless it is stopped or on hold.",
+        _resume_group, _grouped, counted="of it now, which may be delivered",
+    ),
+    ConsoleChange(
+        "drop-group", "Drop", ("queue", "group"),
+        lambda given: f"Every message of group {given['group']} of {given['queue']} that waits leaves it as expired, "
+        "unread ones and those that wait for their delay, too. If the queue has a dead-letter action, that publishes "
+        "each. What is leased or scheduled stays. There is no undo.",
+        _drop_group, _droppable, counted="of it now", says=_REASON, is_grave=True,
     ),
     ConsoleChange(
         "downgrade", "Downgrade", ("destination",),

@@ -1,4 +1,4 @@
-"""Facts that pages show of single messages and subscriptions, as flows: bounded looks that change nothing."""
+"""Facts that pages show of single messages, as flows: bounded looks that change nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.expressions.unparse import show
 from ampsq.protocol.calls.queue_history import read_history
 from ampsq.protocol.calls.queue_latencies import read_latencies
 from ampsq.protocol.encoding import decode_body
@@ -15,7 +14,6 @@ from ampsq.protocol.entries import body_in, headers_in, read_entry
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.reads.streams import find_entry, log_of
-from ampsq.protocol.reads.subscribers import queue_members, subscription_deadline, subscription_facts
 from ampsq.queues.browse import Walker
 from ampsq.queues.query import SowMessage, parse_query_filter
 
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queue_latencies import LatencyBucket
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.entries import RawEntry
-    from ampsq.protocol.reads.subscribers import StoredSubscription
 
-__all__ = ["Body", "Browse", "QueuePast", "Subscriber", "browse", "read_body", "read_past", "read_subscribers"]
+__all__ = ["Body", "Browse", "QueuePast", "browse", "read_body", "read_past"]
 
-#: Subscriptions of a queue that are shown.
-_SUBSCRIBERS: Final = 100
 #: Characters of a body in a table, and on its own page.
 _SHORT: Final = 160
 _LONG: Final = 65_536
@@ -90,29 +85,6 @@ class Browse:
     waiting: tuple[Row, ...]
     is_whole: bool
     was_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Subscriber:
-    """One subscription of a queue.
-
-    Attributes:
-        name: its ID.
-        client: whose it is.
-        leased: messages that it holds, over all of its queues.
-        room: how many it may hold.
-        queues: how many queues it has.
-        filter: what it asks for; "" for everything.
-        is_silent: whether it missed its sign of life.
-    """
-
-    name: str
-    client: str
-    leased: int
-    room: int
-    queues: int
-    filter: str
-    is_silent: bool
 
 
 async def browse(context: InstanceContext, queue: str, filter: str | None, limit: int, seconds: float) -> Browse:  # noqa: A002
@@ -193,19 +165,6 @@ def _text(value: bytes) -> str:
     return value.decode(errors="backslashreplace")
 
 
-async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
-    """Read the subscriptions of a queue, a hundred at most, those that hold most first."""
-    names = await queue_members(instance, queue, _SUBSCRIBERS)
-    now = await server_time()
-    found = []
-    for name in sorted(names)[:_SUBSCRIBERS]:
-        facts: StoredSubscription | None = await subscription_facts(instance, name)
-        deadline = await subscription_deadline(instance, name)
-        if facts is not None:
-            found.append(_subscriber(facts, is_silent=deadline < now))
-    return sorted(found, key=lambda each: (-each.leased, each.name))
-
-
 @dataclass(frozen=True, slots=True)
 class QueuePast:
     """Figures of a queue over a range of time.
@@ -227,8 +186,3 @@ async def read_past(instance: str, queue: str, range_: str) -> QueuePast:
     return QueuePast(
         await read_history(instance, queue, range_, now), await read_latencies(instance, queue, range_, now), now
     )
-
-
-def _subscriber(facts: StoredSubscription, *, is_silent: bool) -> Subscriber:
-    text = show(json.loads(facts.filter)) if facts.filter else ""
-    return Subscriber(facts.name, facts.client, facts.leased, facts.max_backlog, len(facts.queues), text, is_silent)

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ from ampsq.console.charts import draw_sparkline, rates
 from ampsq.console.facts import RefusalFacts
 from ampsq.console.history_charts import RANGE_NAMES, draw_history, draw_latencies
 from ampsq.console.live_updates import LiveUpdates
-from ampsq.console.lookups import browse, long_text, read_body, read_past, read_subscribers, short_text
+from ampsq.console.lookups import browse, long_text, read_body, read_past, short_text
 from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.page_table import PAGES
@@ -45,6 +46,7 @@ from ampsq.console.search import KINDS, search_everything
 from ampsq.console.topic_lookups import ReplayRequest, read_details, read_topic_page
 from ampsq.definitions.definition import nearest
 from ampsq.operations.figures import sample_of
+from ampsq.operations.subscribers import read_subscribers
 from ampsq.protocol.calls.queue_history import RANGES
 from ampsq.protocol.context import InstanceContext
 from ampsq.replication.report import carried_to, read_destinations
@@ -242,7 +244,7 @@ class Pages:
             found, wrong = None, str(error)
         explained = self._observer.client(instance).admin.explain(name)
         is_shared, alone = self._sharing(instance, queue)
-        subscribers = self._observer.run(instance, read_subscribers(instance, name))
+        subscribers = self._observer.run_ahead(instance, partial(read_subscribers, instance, name))
         range_ = request.query_params.get("range", "")
         range_ = range_ if range_ in RANGES else next(iter(RANGES))
         past = self._observer.run(instance, read_past(instance, name, range_))

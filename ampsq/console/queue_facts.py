@@ -268,6 +268,8 @@ class GroupFacts(Facts):
         stopped: since when it stands still; null: it does not.
         weight: how many messages of it count as one when shares are compared.
         oldest: when the first one of those that wait was recorded; null where none waits.
+        paused: since when it is paused; null: it is not.
+        paused_by: the client that paused it; "" where nobody did.
     """
 
     group: Text
@@ -277,6 +279,8 @@ class GroupFacts(Facts):
     stopped: Moment | None
     weight: int
     oldest: Moment | None
+    paused: Moment | None
+    paused_by: Text
 
 
 class GroupsFacts(Facts):
@@ -285,7 +289,7 @@ class GroupsFacts(Facts):
     Attributes:
         queue: its name.
         groups: those that stand still first, then those that failed messages hold, then by how many wait.
-        number: how many groups were looked at, of which something is leased, waits or stands still.
+        number: how many groups were looked at of which something is leased or waits, or that stand still.
         is_all: whether these are all of the queue's.
         unread: messages that the queue has not read, which are in no group yet.
         limit: groups in the answer at most.

@@ -105,7 +105,7 @@ class PublisherFacts(Facts):
         name: its name.
         sequence: of its last message.
         bookmark: its last message; null where that is gone.
-        at: when that was recorded.
+        at: when that was recorded, or when it logged on before it recorded anything; null: it never did either.
         client: who is logged on under the name; null: nobody.
         seen: when that client gave its last sign of life.
     """
@@ -113,7 +113,7 @@ class PublisherFacts(Facts):
     name: Text
     sequence: int
     bookmark: Text | None
-    at: Moment
+    at: Moment | None
     client: Text | None
     seen: Moment | None
 

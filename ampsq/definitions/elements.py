@@ -29,6 +29,7 @@ __all__ = [
     "Factor",
     "FieldSeparator",
     "Filter",
+    "GroupBatch",
     "GroupBy",
     "Identifiers",
     "LeasePeriod",
@@ -52,6 +53,9 @@ MIN_QUEUE_DEPTH = 1_000
 
 MOST_BURST = 1_000_000
 """The most messages that a rate lets go at once."""
+
+MOST_GROUP_BATCH = 500
+"""The largest `group_batch`: so many messages one call delivers at most."""
 
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
@@ -84,6 +88,15 @@ def _burst(value: object) -> int:
         raise DefinitionError(
             f"{shown(value)} is no burst; allowed: a whole number from 1 to {MOST_BURST}, or one with k (thousand), as "
             "in '10k'"
+        )
+    return count
+
+
+def _group_batch(value: object) -> int:
+    count = value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if not 1 <= count <= MOST_GROUP_BATCH:
+        raise DefinitionError(
+            f"{shown(value)} is no size of a batch; allowed: a whole number from 1 to {MOST_GROUP_BATCH}"
         )
     return count
 
@@ -237,6 +250,7 @@ Count = Annotated[int, BeforeValidator(parse_count)]
 ExpressionLimit = Annotated[int, BeforeValidator(_expression_limit)]
 PositiveCount = Annotated[int, BeforeValidator(_positive)]
 Burst = Annotated[int, BeforeValidator(_burst)]
+GroupBatch = Annotated[int, BeforeValidator(_group_batch)]
 QueueDepth = Annotated[int, BeforeValidator(_queue_depth)]
 RingSize = Annotated[int, BeforeValidator(_ring_size)]
 Multiplier = Annotated[float, BeforeValidator(lambda value: _number(value, 1, 1_000, "multiplier"))]

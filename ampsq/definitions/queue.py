@@ -27,6 +27,7 @@ from ampsq.definitions.elements import (
     Factor,
     FieldSeparator,
     Filter,
+    GroupBatch,
     GroupBy,
     GroupWeight,
     LeasePeriod,
@@ -132,6 +133,10 @@ class Queue(Definition):
             ``target_queue_depth``, and not with ``at-most-once``; see docs/groups.md.
         group_concurrency: messages of one group that may be leased at a time; 1 (default) or more. Without `group_by`
             it makes a queue whose groups publishers alone name (``group=``).
+        group_batch: how many consecutive messages of a group may be delivered together, to one subscription, which
+            handles them in their order; 1 (default) to 500. The group gives nothing more before all of them are
+            settled. When one comes back, those behind it come back with it, and count as not delivered. Goes with a
+            `group_concurrency` of 1, and not with ``pass``.
         group_choice: of which group the next message is. ``first`` (default): that of the oldest message whose group
             has room; the logs are read only as far as somebody needs. ``round_robin``: of the group whose last turn
             was longest ago, so that each gets as much as any other, however much of it waits. ``fair``: of the group
@@ -223,6 +228,7 @@ class Queue(Definition):
     barrier_expression: Barrier | None = None
     group_by: GroupBy | None = None
     group_concurrency: PositiveCount = _NOT_GIVEN
+    group_batch: GroupBatch = _NOT_GIVEN
     group_choice: GroupChoice = _NOT_GIVEN
     group_weight: GroupWeight | None = None
     on_group_failure: OnGroupFailure = _NOT_GIVEN
@@ -311,6 +317,7 @@ class Queue(Definition):
         if given.get("group_by") is not None or concurrency is not None:
             derived["on_group_failure"] = "hold" if concurrency in (None, 1, "1") else "pass"
             derived["group_choice"] = "first"
+            derived["group_batch"] = 1
         derived |= _bursts(given)
         delay = given.get("redelivery_delay", Interval(0))
         derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
@@ -437,7 +444,7 @@ def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
 def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
     """Refuse what would break the order of a group, or count for nothing."""
     if "group_concurrency" not in given:
-        for element in ("on_group_failure", "group_choice", "group_weight", "group_rate"):
+        for element in ("on_group_failure", "group_choice", "group_weight", "group_rate", "group_batch"):
             if element in given:
                 yield Fault(element, "the queue has no groups; allowed: with group_by, or group_concurrency")
         return
@@ -447,6 +454,7 @@ def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
             f"counts for nothing with group_choice {given.get('group_choice', 'first')!r}, by which no shares are "
             "compared; allowed: with group_choice 'fair'",
         )
+    yield from _batch_conflicts(given)
     element = "group_by" if "group_by" in given else "group_concurrency"
     for other, reason in _NOT_WITH_GROUPS.items():
         if given.get(other, NO_RING) != NO_RING:
@@ -456,6 +464,25 @@ def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
             "semantics",
             f"'at-most-once' does not go with {element}: a message is settled when it is sent, so that the next of its "
             "group would not wait for it; allowed: 'at-least-once'",
+        )
+
+
+def _batch_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    """Refuse batches where messages of a group may overtake each other."""
+    batch = given.get("group_batch", 1)
+    if batch in (1, "1"):
+        return
+    if given["group_concurrency"] not in (1, "1"):
+        yield Fault(
+            "group_batch",
+            f"does not go with a group_concurrency of {given['group_concurrency']}: a batch is handled in its order by "
+            "one subscription, and another one would be handled beside it; allowed: group_concurrency 1, or no batches",
+        )
+    if given.get("on_group_failure") == "pass":
+        yield Fault(
+            "group_batch",
+            "does not go with on_group_failure 'pass', by which the messages behind a failed one go on, while those of "
+            "a batch come back with it; allowed: 'hold' or 'stop'",
         )
 
 

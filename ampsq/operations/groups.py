@@ -1,22 +1,34 @@
-"""The groups of a queue as administrators see them: which wait, which stand still, and letting one go on."""
+"""The groups of a queue as administrators see them: which wait or stand still; to pause one, let it go on, empty it."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import parse_ref
-from ampsq.base.errors import DefinitionError
+from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.formatting import time_text
 from ampsq.base.values import shown
 from ampsq.catalog.suggestions import with_suggestions
+from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import groups as group_calls
+from ampsq.protocol.limits import LONGEST_GROUP
+from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.groups import GroupCounts
 
-__all__ = ["GroupState", "QueueGroups", "read_group", "read_groups", "release_group"]
+__all__ = [
+    "GroupState",
+    "QueueGroups",
+    "drop_group",
+    "pause_group",
+    "read_group",
+    "read_groups",
+    "release_group",
+]
 
 #: Groups of a queue that are looked at, and a call's share of them.
 _LOOKED: Final = 20_000
@@ -35,6 +47,8 @@ class GroupState:
         stopped: since when it stands still; None: it does not.
         weight: how many messages of it count as one when shares are compared; 1 where the queue has no `group_weight`.
         oldest: when the first one of those that wait was recorded; None where none waits.
+        paused: since when `Admin.pause_group` keeps it back; None: it does not.
+        paused_by: the client that paused it; "" where nobody did.
     """
 
     group: str
@@ -44,10 +58,12 @@ class GroupState:
     stopped: datetime | None
     weight: int
     oldest: datetime | None
+    paused: datetime | None
+    paused_by: str
 
     def as_dict(self) -> dict[str, object]:
         """As JSON values; times are text."""
-        times = {"stopped": self.stopped, "oldest": self.oldest}
+        times = {"stopped": self.stopped, "oldest": self.oldest, "paused": self.paused}
         texts = {name: time_text(round(time.timestamp() * 1000)) if time else None for name, time in times.items()}
         return {**asdict(self), **texts}
 
@@ -57,8 +73,8 @@ class QueueGroups:
     """The groups of a queue that have most to say.
 
     Attributes:
-        groups: stopped ones first, then those that failed messages hold, then by how many wait.
-        number: how many groups were looked at, of which something is leased, waits or stands still.
+        groups: stopped and paused ones first, then those that failed messages hold, then by how many wait.
+        number: how many groups were looked at of which something is leased or waits, or that stand still.
         is_all: whether these are all of the queue's. What is unread is in no group yet.
     """
 
@@ -68,16 +84,19 @@ class QueueGroups:
 
 
 def _rank(counts: GroupCounts) -> tuple[bool, int, int, str]:
-    return not counts.stopped, -counts.failed, -counts.waiting, counts.name
+    return not (counts.stopped or counts.paused), -counts.failed, -counts.waiting, counts.name
+
+
+def _time(milliseconds: int) -> datetime | None:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
 
 
 def _state(counts: GroupCounts) -> GroupState:
-    oldest = None
-    if counts.first:
-        milliseconds = int(parse_ref(counts.first)[1].partition("-")[0])
-        oldest = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    stopped = datetime.fromtimestamp(counts.stopped / 1000, UTC) if counts.stopped else None
-    return GroupState(counts.name, counts.leased, counts.waiting, counts.failed, stopped, counts.weight, oldest)
+    oldest = int(parse_ref(counts.first)[1].partition("-")[0]) if counts.first else 0
+    return GroupState(
+        counts.name, counts.leased, counts.waiting, counts.failed, _time(counts.stopped), counts.weight, _time(oldest),
+        _time(counts.paused), counts.paused_by,
+    )  # fmt: skip
 
 
 @with_suggestions("queue")
@@ -98,21 +117,62 @@ async def read_groups(queue: str, limit: int) -> QueueGroups:
     return QueueGroups([_state(counts) for counts in sorted(rows, key=_rank)], len(found), cursor == 0)
 
 
+def _stored_name(group: object) -> str:
+    """Return the name that the queue knows a group by; see `group_name` in lua/groups/lib/group_names.lua."""
+    if not isinstance(group, str) or not group:
+        raise DefinitionError(f"group={shown(group)}: allowed is the name of a group, as `ampsq groups` shows it")
+    name = group.encode(errors="surrogateescape")
+    if len(name) > LONGEST_GROUP or b"\0" in name:
+        return f"#{hashlib.sha1(name, usedforsecurity=False).hexdigest()}"
+    return group
+
+
 @with_suggestions("queue")
 async def read_group(queue: str, group: str) -> GroupState | None:
-    """Read one group; None where nothing of it is leased, waits or stands still.
+    """Read one group; None where nothing of it is leased or waits, and it does not stand still.
 
     Raises:
         UnknownQueue: there is no such queue.
     """
-    rows = (await group_calls.list_groups(queue, 0, 1, [group])).groups
+    rows = (await group_calls.list_groups(queue, 0, 1, [_stored_name(group)])).groups
     return _state(rows[0]) if rows else None
 
 
 @with_suggestions("queue")
 async def release_group(queue: str, group: str) -> bool:
     """Let a group go on; see `Admin.release_group`."""
-    if not isinstance(group, str) or not group:
-        raise DefinitionError(f"group={shown(group)}: allowed is the name of a group, as `ampsq groups` shows it")
-    failed, stopped = await group_calls.release_group(queue, group)
+    failed, stopped = await group_calls.release_group(queue, _stored_name(group))
     return failed + stopped > 0
+
+
+@with_suggestions("queue")
+async def pause_group(queue: str, group: str, by: str, *, paused: bool) -> bool:
+    """Pause a group, or let it go on; see `Admin.pause_group`. by: the name of the client."""
+    done = await group_calls.pause_group(queue, _stored_name(group), paused=paused, by=by)
+    if done < 0:
+        raise DefinitionError(
+            f"queue={shown(queue)}: it has no groups; allowed is a queue with group_by, or group_concurrency"
+        )
+    return done > 0
+
+
+@with_suggestions("queue")
+async def drop_group(queue: str, group: str, reason: str | None, *, dry_run: bool) -> int:
+    """Let all messages of a group that wait leave their queue; see `Admin.drop_group`."""
+    name, why = _stored_name(group), checked_reason(reason)
+    walk = await browse_calls.begin_walk(queue)
+    number = 0
+    # What is read while this lasts, and then has its place, is met in its log.
+    sources = [("placed", ""), ("returned", ""), *((f"log {topic}", cursor) for topic, cursor in walk.cursors.items())]
+    try:
+        for source, begin in sources:
+            after: str | None = begin
+            while after is not None:
+                following, done = await group_calls.drop_group(
+                    queue, name, source, after, walk.end, why, only_count=dry_run
+                )
+                number, after = number + done, following or None
+    except Unavailable as error:
+        error.may_have_run = error.may_have_run or number > 0
+        raise
+    return number

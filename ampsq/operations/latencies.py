@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.base.histogram import Histogram
+    from ampsq.protocol.calls.queue_latencies import LatencyBucket
 
-__all__ = ["LatencyPercentiles", "QueueLatencies", "percentiles_of", "read_latencies"]
+__all__ = ["LatencyPercentiles", "QueueLatencies", "join_buckets", "percentiles_of", "read_latencies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,11 @@ class QueueLatencies:
         return {"queue": self.queue, "over": self.over, **figures}
 
 
+def join_buckets(queue: str, over: str, buckets: Sequence[LatencyBucket]) -> QueueLatencies:
+    """Make the latencies of a queue over a range, of those of its buckets of time."""
+    return QueueLatencies(queue, over, Latencies.merged(bucket.latencies for bucket in buckets))
+
+
 @with_suggestions("queue")
 async def read_latencies(instance: str, queue: str, over: str) -> QueueLatencies:
     """Read how long messages of a queue took; see `Admin.queue_latencies`."""
@@ -93,4 +99,4 @@ async def read_latencies(instance: str, queue: str, over: str) -> QueueLatencies
     if not found:
         # Refuses what is no queue.
         await stats_calls.stats(queue)
-    return QueueLatencies(queue, over, Latencies.merged(bucket.latencies for bucket in found))
+    return join_buckets(queue, over, found)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import AmpsqError
+from ampsq.operations.latencies import join_buckets
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
+from ampsq.protocol.calls.queue_latencies import read_latencies
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.instance import catalog_version
@@ -31,6 +33,7 @@ from ampsq.replication.report import read_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ampsq.operations.latencies import QueueLatencies
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.protocol.calls.queue_stats import QueueCounts
@@ -40,11 +43,22 @@ if TYPE_CHECKING:
     from ampsq.replication.report import LinkStatus
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["REPORTS", "SUBSCRIPTIONS", "Survey", "SurveyedReport", "SurveyedSubscription", "Surveyor"]
+__all__ = [
+    "OVER",
+    "REPORTS",
+    "SUBSCRIPTIONS",
+    "Survey",
+    "SurveyedReport",
+    "SurveyedSubscription",
+    "Surveyor",
+    "closed_on_failure",
+]
 
 T = TypeVar("T")
 #: Subscriptions that are read of an instance, however many it has.
 SUBSCRIPTIONS: Final = 500
+#: The range of time whose latencies are read.
+OVER: Final = "15m"
 #: Progress reports that are read of a queue, about.
 REPORTS: Final = 50
 
@@ -93,6 +107,7 @@ class Survey:
         at: when, ms by the server's clock.
         queues: the figures of all.
         ages: of those that were asked for.
+        latencies: how long their messages took in the last 15 minutes, of those that have delivered any.
         subscriptions: those to queues, `SUBSCRIPTIONS` at most.
         number: how many there are.
         links: to other instances and from them.
@@ -102,6 +117,7 @@ class Survey:
     at: int
     queues: Mapping[str, QueueStats]
     ages: Mapping[str, Ages]
+    latencies: Mapping[str, QueueLatencies]
     subscriptions: Sequence[SurveyedSubscription]
     number: int
     links: Sequence[LinkStatus]
@@ -132,8 +148,8 @@ class Surveyor:
         version, at, names, number, figures = await self._read_figures(pipeline, catalog.queues)
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
-        reporting = [name for name in wanted if queues[name].leased]
-        ages, found, reports = await self._read_more(pipeline, wanted, names, reporting)
+        delivered = [queues[name] for name in wanted if queues[name].delivered]
+        ages, found, latencies, reports = await self._read_more(pipeline, at, wanted, delivered, names)
         links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
@@ -143,13 +159,13 @@ class Surveyor:
             for each in found
             if each is not None
         ]
-        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links, reports)
+        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), latencies, there, number, links, reports)
 
     async def _read_figures(
         self, pipeline: Pipeline, queues: Iterable[str]
     ) -> tuple[int | None, int, list[str], int, list[QueueCounts]]:
         """The catalog's version, the time, subscriptions and how many there are, and the figures of queues."""
-        with _closed_on_failure(pipeline):
+        with closed_on_failure(pipeline):
             version, at = await _sent(pipeline, catalog_version(self._instance)), await _sent(pipeline, server_time())
             names = await _sent(pipeline, subscription_names(self._instance, SUBSCRIPTIONS))
             number = await _sent(pipeline, count_subscriptions(self._instance))
@@ -163,16 +179,30 @@ class Surveyor:
             )
 
     async def _read_more(
-        self, pipeline: Pipeline, queues: Iterable[str], subscriptions: Iterable[str], reporting: Iterable[str]
-    ) -> tuple[list[Ages], list[StoredSubscription | None], list[SurveyedReport]]:
-        """The ages of queues, what is known of subscriptions, and the reports of holders."""
-        with _closed_on_failure(pipeline):
+        self,
+        pipeline: Pipeline,
+        now: int,
+        queues: Iterable[str],
+        delivered: Sequence[QueueStats],
+        subscriptions: Iterable[str],
+    ) -> tuple[list[Ages], list[StoredSubscription | None], dict[str, QueueLatencies], list[SurveyedReport]]:
+        """The ages of queues, latencies and reports of those that delivered, and what is known of subscriptions."""
+        with closed_on_failure(pipeline):
             ages = [await _sent(pipeline, measure_ages(queue)) for queue in queues]
             facts = [await _sent(pipeline, subscription_facts(self._instance, name)) for name in subscriptions]
-            told = [(name, await _sent(pipeline, holder_reports(self._instance, name, REPORTS))) for name in reporting]
+            took = [
+                (each.name, await _sent(pipeline, read_latencies(self._instance, each.name, OVER, now)))
+                for each in delivered
+            ]
+            told = [
+                (each.name, await _sent(pipeline, holder_reports(self._instance, each.name, REPORTS)))
+                for each in delivered
+                if each.leased
+            ]
             return (
                 [await _reply(pipeline, each) for each in ages],
                 [await _reply(pipeline, each) for each in facts],
+                {name: join_buckets(name, OVER, await _reply(pipeline, each)) for name, each in took},
                 [
                     SurveyedReport(name, *parse_ref(ref), read_report(report))
                     for name, each in told
@@ -182,11 +212,11 @@ class Surveyor:
 
 
 @contextlib.contextmanager
-def _closed_on_failure(pipeline: Pipeline) -> Iterator[None]:
+def closed_on_failure(pipeline: Pipeline) -> Iterator[None]:
+    """Close a pipeline when a call of it fails, so that no reply is taken for that of a later call."""
     try:
         yield
     except AmpsqError:
-        # The replies behind it belong to nobody.
         pipeline.close()
         raise
 

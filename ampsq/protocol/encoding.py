@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON_TEXT",
+    "batch_of",
     "decode",
     "decode_body",
     "delivered_type",
@@ -41,6 +42,8 @@ __all__ = [
 _JSON_KINDS: Final = (b"b", b"f")
 #: The group of a message, as its queue and as its publisher says it.
 _TOLD_GROUP: Final = FIELDS["told_group"].encode()
+_TOLD_BATCH: Final = FIELDS["told_batch"].encode()
+_BATCH_SAID: Final = b"%d:%s" % (len(_TOLD_BATCH), _TOLD_BATCH)
 _IN_GROUP: Final = FIELDS["in_group"].encode()
 _DUE: Final = FIELDS["due"].encode()
 #: Characters of a body that a representation has.
@@ -131,7 +134,9 @@ def read_pairs(text: bytes) -> list[bytes]:
 
 
 def without_group(flat: Sequence[bytes]) -> Sequence[bytes]:
-    """The fields of a delivered message that are its entry's, without what its queue says of its group."""
+    """The fields of a delivered message that are its entry's, without what its queue says of its group and batch."""
+    if flat and flat[0] == _TOLD_BATCH:
+        flat = flat[2:]
     return flat[2:] if flat and flat[0] == _TOLD_GROUP else flat
 
 
@@ -144,10 +149,23 @@ def group_pair(group: str) -> bytes:
 def group_of(parts: Sequence[bytes]) -> str | None:
     """Return the group of a delivered message: what its queue or its publisher says; None without one."""
     flat = read_pairs(parts[6]) if len(parts) > 6 else []  # noqa: PLR2004
+    if flat and flat[0] == _TOLD_BATCH:
+        flat = flat[2:]
     if flat and flat[0] == _TOLD_GROUP:
         return flat[1].decode(errors="replace")
     said = dict(zip(flat[::2], flat[1::2], strict=True)).get(_IN_GROUP) if parts[4] != b"f" else None
     return said.decode(errors="replace") if said else None
+
+
+def batch_of(parts: Sequence[bytes]) -> tuple[bytes, bytes] | None:
+    """Return what names the batch of a group that a delivered message came in: its queue, and the batch's first token.
+
+    None of a message that came by itself.
+    """
+    # What the queue says of the batch comes first.
+    if len(parts) <= 6 or not parts[6].startswith(_BATCH_SAID):  # noqa: PLR2004
+        return None
+    return parts[0], read_pairs(parts[6])[1]
 
 
 def due_of(parts: Sequence[bytes]) -> int:

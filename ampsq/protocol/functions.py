@@ -76,12 +76,11 @@ def are_used() -> bool:
 @cache
 def function(verb: str) -> ServerFunction:
     """Return a hot script as a function; composed once a process."""
-    parts = scripts.pieces(verb)
+    parts = scripts.pieces(verb, are_nests_kept=True)
     start = f"lua/{verb}"
     # While a library is loaded there is no `redis.call`. KEYS and ARGV are parameters of a function.
-    head = [f"#!lua name={_NAME}", "local call, P, KEYS, ARGV"]
-    # Tables that were not touched stay.
-    resets = [f"if next({name}) ~= nil then {name} = {{}} end" for name in parts.variables]
+    head = [f"#!lua name={_NAME}", "local call, P, KEYS, ARGV", "local nests = {}"]
+    resets = [*scripts.forgetting(parts.variables), "for i = 1, #nests do nests[i]() end"]
     begin = [
         *("local function begin(keys, arguments)", "call, KEYS, ARGV, P = redis.call, keys, arguments, keys[1]"),
         *(*resets, "end"),

@@ -16,6 +16,8 @@ __all__ = [
     "ASK_AGAIN",
     "BARRIERS_KEPT",
     "BATCH",
+    "BELLS_RUNG",
+    "BELL_SCORE",
     "BODY_BY_REF",
     "BYTES",
     "DEDUPLICATION_IDS",
@@ -104,6 +106,11 @@ HISTORY_RANGES: Final[Mapping[str, int]] = MappingProxyType(
 FAILED: Final = 10_000
 #: Barriers that a subscription was sent and that are pushed again after a call whose outcome is unknown.
 BARRIERS_KEPT: Final = 64
+#: Score among the free subscriptions of those whose bells wait: behind all that have room, whose scores are tokens at
+#: most.
+BELL_SCORE: Final = 2**60
+#: Most bells that one call rings.
+BELLS_RUNG: Final = 64
 #: Most names that are asked for at once by those who may not define them.
 WANTED: Final = 1_000
 #: Milliseconds whose changes a server loses at most with its power: 2,000 with `appendfsync everysec`, and what its

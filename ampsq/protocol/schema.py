@@ -20,6 +20,8 @@ from ampsq.protocol.limits import (
     ASKED_LATELY,
     BARRIERS_KEPT,
     BATCH,
+    BELL_SCORE,
+    BELLS_RUNG,
     BODY_BY_REF,
     BYTES,
     DEDUPLICATION_IDS,
@@ -86,8 +88,9 @@ __all__ = [
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
 #: docs/upgrading.md says what raises it; each such change has its step in `ampsq.operations.upgrade`.
 FORMAT: Final = 5
-#: That of an instance that has had a queue with groups; all else of it is as in `FORMAT`. The release before reads
-#: `FORMAT` and would deliver out of groups' order, so it is to refuse such an instance, and that alone.
+#: That of an instance that has had a queue with groups, or a subscription with a bell; all else of it is as in
+#: `FORMAT`. The release before reads `FORMAT` and would deliver out of groups' order, or find a subscription free that
+#: has no room, so it is to refuse such an instance, and that alone.
 FORMAT_OF_GROUPS: Final = 6
 #: Keys outside of all instances: the set of those that clients have opened on a server, and the hash of its
 #: coordinators, which share them: ID -> what it says of itself, JSON, with each sign of life.
@@ -395,8 +398,13 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "subscription": Key(
             ":s:<subscription>", "hash",
-            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
+            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases; "
+            "of one with a bell `bell` and `visit`",
             "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+        ),
+        "bell": Key(
+            ":s:<subscription>:bell", "list", "a mark for each time that its bell rang, until its client has heard it",
+            "dispatch", "its client, unsubscribe", "nothing: a client that may have missed one visits the instance",
         ),
         "departed": Key(
             ":departed", "hash", "subscription that ended with leases -> its client, for an hour", "unsubscribe",
@@ -471,9 +479,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and weight; see lua/queues/lib/group_state",
-            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group",
-            "leases, `grouped`, `pinned`; of what is stopped: nothing",
+            "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
+            "paused, and by whom; see lua/queues/lib/group_state",
+            "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
+            "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
         ),
         "grouped": Key(
             ":q:<queue>:grouped", "zset",
@@ -486,6 +495,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score "
             "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "batches": Key(
+            ":q:<queue>:batches", "hash",
+            "of a grouped queue with batches: group -> the tokens of the first and last message of the batch of it "
+            "that is leased, if it has several, then their refs in order, also of those that are settled already",
+            "dispatch", "dispatch, settle, sweep", "leases",
         ),
         "turns": Key(
             ":q:<queue>:turns", "zset",
@@ -526,7 +541,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "dispatch, settle, sweep", "its own length; sweep", "not needed: whoever missed some looks at everything",
         ),
         "free": Key(
-            ":q:<queue>:free:<filter>", "zset", "subscriptions with room -> the fairness model's score",
+            ":q:<queue>:free:<filter>", "zset",
+            "subscriptions with room -> the fairness model's score; behind them those whose bells wait",
             "subscribe, dispatch, settle", "dispatch, unsubscribe", "the subscriptions",
         ),
         "members": Key(
@@ -729,12 +745,17 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
         "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
+        # of one with a bell, which has no room but while its client takes: 1 while the bell waits for messages, else
+        # 0; the number of its client's last visit, so that a late one lends it nothing
+        "bell": "bell", "visit": "visit",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
         "in_group": "g",
         # with a delivered message, where its entry does not say its group
         "told_group": "ampsq:group",
+        # with a delivered message of a batch of its group: the token of the first one
+        "told_batch": "ampsq:batch",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
@@ -859,6 +880,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "most_failed": FAILED,
         "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,
+        "bell_score": str(BELL_SCORE),
+        "bells_rung": BELLS_RUNG,
         "due_period": DUE_PERIOD,
         "deduplication_ids": DEDUPLICATION_IDS,
         "pass_again": PASS_AGAIN,

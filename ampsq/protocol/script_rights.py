@@ -29,12 +29,12 @@ _ADMINISTERING: Final = """
     begin_upgrade check_copies check_delayed_counts check_filter_index check_free_subscriptions check_groups
     check_lease_count check_log check_owners check_queue check_structure check_timetable claim_messages
     correct_read_count define_action define_conflated define_destination define_instance define_queue define_setting
-    define_topic define_transport define_view discard_unsettled downgrade drop_before_start emit_overdue end_rebuild
-    end_recovery end_upgrade forget_publishers grant_messages keep_duty note_definitions note_flushing offer_messages
-    raise_counter
-    read_news rebuild redrive relay_requests release_group remove_action remove_conflated remove_destination
-    remove_queue remove_setting remove_transport remove_view repair report_sent request_messages retry_event
-    set_event_aside set_intent set_proxied_transfer track_matches trim_journal trim_log upgrade_queues
+    define_topic define_transport define_view discard_unsettled downgrade drop_before_start drop_group emit_overdue
+    end_rebuild end_recovery end_upgrade forget_publishers grant_messages keep_duty note_definitions note_flushing
+    offer_messages pause_group raise_counter read_news rebuild redrive relay_requests release_group remove_action
+    remove_conflated remove_destination remove_queue remove_setting remove_transport remove_view repair report_sent
+    request_messages retry_event set_event_aside set_intent set_proxied_transfer track_matches trim_journal trim_log
+    upgrade_queues
 """
 #: Scripts that neither publishers nor workers nor gateways have: they ask for the right to define, used or not.
 ADMINISTERING: Final = frozenset(_ADMINISTERING.split())

@@ -17,7 +17,11 @@ after the includes, so that no include can read them by accident, and puts the c
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
-table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
+table of its file's functions. Making a closure costs, so a call that never comes there should not make them. As a
+server function (`ampsq.protocol.functions`) a nest is made by the first call that comes there, for all later ones.
+
+A variable ``local name = {} -- kept over calls`` of an include is what a server function need not forget: whatever it
+holds is right in every later call.
 """
 # Long: heads, includes, nests and literals are one grammar, read in one pass.
 
@@ -39,11 +43,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.resources.abc import Traversable
 
-__all__ = ["ComposeError", "Script", "ScriptPieces", "compose", "compose_text", "names", "pieces", "script"]
+__all__ = [
+    "ComposeError",
+    "Script",
+    "ScriptPieces",
+    "compose",
+    "compose_text",
+    "forgetting",
+    "names",
+    "pieces",
+    "script",
+]
 
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
-_VARIABLE = re.compile(r"^local (\w+) = \{\}$")
+_VARIABLE = re.compile(r"^local (\w+) = \{\}( -- kept over calls)?$")
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
 #: A file that two threads read at once would be two, and an include of both a contradiction.
 _ONE_AT_A_TIME = threading.RLock()
@@ -241,13 +255,15 @@ def _wanted(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) 
     return wanted
 
 
-def _reached(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> list[_SourceLine]:
+def _reached(
+    defined: _Defined, body: list[_SourceLine], around: frozenset[str], *, are_kept: bool
+) -> list[_SourceLine]:
     """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
     wanted = _reached_names(defined, body, around)
     known, lines = around | wanted, []
     for name, found in defined.items():
         if name in wanted:
-            lines += found if isinstance(found, list) else _nest(name, found, defined, known)
+            lines += found if isinstance(found, list) else _nest(name, found, defined, known, are_kept=are_kept)
     return lines
 
 
@@ -259,11 +275,20 @@ def _reached_names(defined: _Defined, body: list[_SourceLine], around: frozenset
 
 
 def _variables(defined: _Defined, names: set[str]) -> list[str]:
+    """The variables of those names that a call makes anew, in the order of definition."""
     return [
         name
         for name, found in defined.items()
-        if name in names and isinstance(found, list) and _VARIABLE.match(found[0].text)
+        if name in names
+        and isinstance(found, list)
+        and (variable := _VARIABLE.match(found[0].text))
+        and not variable[2]
     ]
+
+
+def forgetting(variables: Iterable[str]) -> list[str]:
+    """Return the lines that make variables anew; tables that were not touched stay."""
+    return [f"if next({name}) ~= nil then {name} = {{}} end" for name in variables]
 
 
 def _nests(defined: _Defined, names: Iterable[str]) -> list[_File]:
@@ -290,14 +315,22 @@ def _table(file: _File) -> _SourceLine:
     )
 
 
-def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_SourceLine]:
-    """A file as one function that returns a table of the file's functions."""
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str], *, are_kept: bool) -> list[_SourceLine]:
+    """A file as one function that returns a table of the file's functions; where nests are kept, once made.
+
+    How its variables are made anew stands in `nests` then, beside it.
+    """
     table = _table(file)
+    before, after = [], [table.text]
+    if are_kept:
+        variables = _variables(defined, _reached_names(defined, [table], around))
+        before = [f"if nests.{name} then return nests.{name} end"]
+        after = ["nests[#nests + 1] = function()", *forgetting(variables), "end"] if variables else []
+        after += [table.text.replace("return ", f"nests.{name} = ", 1), f"return nests.{name}"]
     return [
-        _SourceLine(f"local function {name}()", table.place),
-        *_reached(defined, [table], around),
-        table,
-        _SourceLine("end", table.place),
+        *(_SourceLine(text, table.place) for text in (f"local function {name}()", *before)),
+        *_reached(defined, [table], around, are_kept=are_kept),
+        *(_SourceLine(text, table.place) for text in (*after, "end")),
     ]
 
 
@@ -399,7 +432,7 @@ class ScriptPieces(NamedTuple):
     Attributes:
         flags: as the server knows them.
         definitions: the functions and variables that it reaches.
-        variables: the names of those variables, without those within nests.
+        variables: the names of those that a call makes anew, without those within nests.
         checks: of rights, and of the instance's format.
         body: of the script itself, below the names of its arguments.
     """
@@ -411,10 +444,16 @@ class ScriptPieces(NamedTuple):
     body: list[tuple[str, str]]
 
 
-def pieces(name: str) -> ScriptPieces:
-    """Compose the pieces of one script; raises as `compose`."""
+def pieces(name: str, *, are_nests_kept: bool = False) -> ScriptPieces:
+    """Compose the pieces of one script; raises as `compose`.
+
+    Args:
+        name: its verb.
+        are_nests_kept: a nest is made once, and then stands in the table `nests` under its name; there is also, in a
+            list, one function for each nest that makes its variables anew.
+    """
     with _ONE_AT_A_TIME:
-        return _pieces(_read(_path(name)))
+        return _pieces(_read(_path(name)), are_nests_kept=are_nests_kept)
 
 
 def _path(name: str) -> str:
@@ -424,7 +463,7 @@ def _path(name: str) -> str:
     return path
 
 
-def _pieces(main: _File) -> ScriptPieces:
+def _pieces(main: _File, *, are_nests_kept: bool = False) -> ScriptPieces:
     name = main.path.rpartition("/")[2]
     start = f"lua/{main.path}.lua:1"
     done: dict[str, _File] = {}
@@ -434,7 +473,8 @@ def _pieces(main: _File) -> ScriptPieces:
     check_text = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
     check = [_SourceLine(check_text, start)] if is_checked else []
     whole = [*check, *main.body]
-    folded = [(_fold(line), line.place) for line in _reached(defined, whole, frozenset())]
+    reached = _reached(defined, whole, frozenset(), are_kept=are_nests_kept)
+    folded = [(_fold(line), line.place) for line in reached]
     last = [(_fold(line), line.place) for line in main.body]
     # A script that writes nothing leaves nothing half done.
     source = "\n".join(text for text, _ in folded + last)

@@ -86,6 +86,15 @@ class FilePublishStore(PublishStore):
         self._group = _Group()
         self._written = 0
 
+    def divided(self, number: int) -> Sequence[FilePublishStore]:
+        """See `PublishStore.divided`. All are in the one file, each under the name of its partition."""
+        shares = [FilePublishStore(self.path, fsync=self._fsync) for _ in range(number)]
+        for share in shares:
+            share._take_share(self, number)  # noqa: SLF001  (our own)
+            # In one process they wait for each other here, not in the file, which is asked again and again.
+            share._lock = self._lock  # noqa: SLF001  (our own)
+        return shares
+
     @property
     def survives(self) -> bool:
         """See `PublishStore.survives`."""

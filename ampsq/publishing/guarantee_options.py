@@ -39,12 +39,14 @@ class FailedWrite(NamedTuple):
         arguments: of a publish topic, shape and values (the body first); of a `sow_delete` topic, ``keys`` or
             ``data``, and those; of a settlement verb, period, by, queue, ref
             and token.
+        partition: for which it was; None of an instance without partitions.
     """
 
     error: AmpsqError
     sequence: int | None
     kind: str
     arguments: Sequence[bytes]
+    partition: int | None = None
 
     @property
     def topic(self) -> str:

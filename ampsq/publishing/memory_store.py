@@ -94,6 +94,25 @@ class PublishStore(ABC):
         self.last = self.held = self.held_bytes = 0
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {self.held:,} of {self.messages:,} messages>"
+
+    def divided(self, number: int) -> Sequence[PublishStore]:
+        """Return so many stores of this kind, one for each partition of an instance, which share its bounds equally.
+
+        Raises:
+            DefinitionError: this kind of store cannot be divided.
+        """
+        raise DefinitionError(
+            f"{type(self).__name__} keeps for one instance, and {number} partitions are asked for; allowed: the path "
+            "of a file, FilePublishStore(PATH), MemoryPublishStore()"
+        )
+
+    def _take_share(self, whole: PublishStore, number: int) -> None:
+        """Take an equal share of the bounds of a store that is divided."""
+        self.messages, self.size = max(whole.messages // number, 1), max(whole.size // number, 1)
+        self.timeout = whole.timeout
+
     def has_room(self) -> bool:
         """Return whether it may hold more."""
         return self.held < self.messages and self.held_bytes < self.size
@@ -167,6 +186,15 @@ class MemoryPublishStore(PublishStore):
         self._total = 0
         self._settlements: dict[int, list[bytes]] = {}
         self._next_settlement, self._is_open = 1, False
+        self._shares: list[MemoryPublishStore] = []
+
+    def divided(self, number: int) -> Sequence[MemoryPublishStore]:
+        """See `PublishStore.divided`. What the shares hold is there when it is divided again."""
+        if not self._shares:
+            self._shares = [MemoryPublishStore() for _ in range(number)]
+            for share in self._shares:
+                share._take_share(self, number)  # noqa: SLF001  (our own)
+        return self._shares
 
     @property
     def survives(self) -> bool:

@@ -95,9 +95,11 @@ class PartitionedBatches:
         key: gives the key of a message; None: all have that of their topic, or the one below, or none.
         name: of all messages, which chooses where no key does.
         window: has the function that gives the deduplication ID of a message, which chooses where there is neither.
+        done: what becomes of messages, ``recorded``, or ``taken`` by a publish store.
 
     Attributes:
-        bookmarks: of the messages, in their order; None: not recorded, or not yet.
+        outcomes: of the messages, in their order: bookmarks, or the sequences of those that a store has taken, each of
+            its partition; None: not recorded or taken, or not yet.
     """
 
     def __init__(
@@ -109,10 +111,11 @@ class PartitionedBatches:
         key: Callable[[Any], str] | None = None,
         name: str | None = None,
         window: DeduplicationWindow | None = None,
+        done: str = "recorded",
     ) -> None:
         self._choice, self._size, self._topic_key = choice, size, topic_key
-        self._key, self._name, self._window = key, name, window
-        self.bookmarks: list[Bookmark | None] = []
+        self._key, self._name, self._window, self._done = key, name, window, done
+        self.outcomes: list[Bookmark | int | None] = []
 
     def cut(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         """Cut messages into batches: full ones, and others where the next messages are long in coming."""
@@ -126,7 +129,7 @@ class PartitionedBatches:
         number, size, waited, before = 0, 0, 0.0, time.monotonic()
         for place, message in enumerate(messages):
             waited += time.monotonic() - before
-            self.bookmarks.append(None)
+            self.outcomes.append(None)
             # In the order in which they were begun.
             while held and waited - (oldest := next(iter(held.values()))).since >= _WAIT:
                 number, size = number - len(oldest.bodies), size - oldest.size
@@ -149,12 +152,12 @@ class PartitionedBatches:
     @property
     def recorded(self) -> list[Bookmark]:
         """The bookmarks of all messages, in their order, when all are recorded."""
-        return [each for each in self.bookmarks if each is not None]
+        return [each for each in self.outcomes if isinstance(each, Bookmark)]
 
     def _in_turn(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         batch: PartitionedBatch | None = None
         for place, message in enumerate(messages):
-            self.bookmarks.append(None)
+            self.outcomes.append(None)
             if batch is None:
                 batch = PartitionedBatch(self._choice.of())
             batch.add(place, self._topic_key.type.encode(message), None)
@@ -169,11 +172,10 @@ class PartitionedBatches:
             return self._choice.of(self._key(message))
         return self._choice.of(self._topic_key.text(message, body), self._name, known_as or None)
 
-    def note(self, batch: PartitionedBatch, bookmarks: Sequence[object]) -> None:
+    def note(self, batch: PartitionedBatch, outcomes: Sequence[object]) -> None:
         """Note what of a batch is recorded: of its first messages, at least."""
-        for place, bookmark in zip(batch.places, bookmarks, strict=False):
-            # A client without a publish store gives nothing else.
-            self.bookmarks[place] = bookmark if isinstance(bookmark, Bookmark) else None
+        for place, outcome in zip(batch.places, outcomes, strict=False):
+            self.outcomes[place] = outcome if isinstance(outcome, Bookmark | int) else None
 
     @contextlib.contextmanager
     def sending(self, batch: PartitionedBatch) -> Iterator[None]:
@@ -190,11 +192,11 @@ class PartitionedBatches:
         try:
             yield
         except AmpsqError as error:
-            recorded = sum(each is not None for each in self.bookmarks)
-            published = list(self.bookmarks)
+            recorded = sum(each is not None for each in self.outcomes)
+            published = list(self.outcomes)
             while published and published[-1] is None:
                 published.pop()
-            parts = [f"{recorded:,} messages of this publish_many are recorded, in several partitions"]
+            parts = [f"{recorded:,} messages of this publish_many are {self._done}, in several partitions"]
             # What it says of its own batch is said here of all.
             error.published = ()
             in_doubt = isinstance(error, Unavailable) and error.may_have_run

@@ -25,10 +25,12 @@ class PersistedAck(NamedTuple):
     Attributes:
         sequence: of the last message.
         level: ``memory``, ``fsync`` or ``replicas=<n>``.
+        partition: whose numbers these are; None of an instance without partitions.
     """
 
     sequence: int
     level: str
+    partition: int | None = None
 
 
 class PersistenceLevel(NamedTuple):

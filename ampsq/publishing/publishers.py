@@ -22,7 +22,7 @@ class PublisherState(NamedTuple):
         name: its name; of an action or a view ``action:<name>@<origin>:...``, ``view:<name>``.
         sequence: of its last message.
         bookmark: of that message; None where the publisher has recorded nothing.
-        at: when that was, or when it logged on before it recorded anything.
+        at: when that was, or when it logged on before it recorded anything; None where it never did either.
         client: who is logged on; None where nobody is, and of publishers that never log on.
         seen: when that client showed last that it publishes; None where nobody is.
     """
@@ -30,7 +30,7 @@ class PublisherState(NamedTuple):
     name: str
     sequence: int
     bookmark: Bookmark | None
-    at: datetime
+    at: datetime | None
     client: str | None
     seen: datetime | None
 
@@ -46,7 +46,9 @@ async def publishers(instance: str) -> list[PublisherState]:
         session = sessions.get(name)
         client, seen = (session.client, _moment(session.seen)) if session is not None else (None, None)
         bookmark = bookmarks.get(ref_of(last.topic, last.id))
-        out.append(PublisherState(name, last.sequence, bookmark, _moment(_ms(last.id)), client, seen))
+        # An action's has no time while all that it was to publish failed.
+        at = _moment(_ms(last.id)) if _ms(last.id) else None
+        out.append(PublisherState(name, last.sequence, bookmark, at, client, seen))
     return out
 
 

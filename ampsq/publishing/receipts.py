@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
@@ -14,7 +15,15 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmarks
 
-__all__ = ["AsyncDeletionReceipt", "AsyncReceipt", "DeletionReceipt", "Receipt", "Receipts", "Sequences"]
+__all__ = [
+    "AsyncDeletionReceipt",
+    "AsyncReceipt",
+    "DeletionReceipt",
+    "PartitionedReceipts",
+    "Receipt",
+    "Receipts",
+    "Sequences",
+]
 
 
 class PersistingPublisher(Protocol):
@@ -33,18 +42,26 @@ class PersistingPublisher(Protocol):
 class _ReceiptView:
     """The number of a message, and who knows its bookmark."""
 
-    __slots__ = ("_sequence", "_source", "_topic")
+    __slots__ = ("_partition", "_sequence", "_source", "_topic")
 
-    def __init__(self, topic: str, sequence: int, source: Bookmark | PersistingPublisher) -> None:
-        self._topic, self._sequence, self._source = topic, sequence, source
+    def __init__(
+        self, topic: str, sequence: int, source: Bookmark | PersistingPublisher, partition: int | None = None
+    ) -> None:
+        self._topic, self._sequence, self._source, self._partition = topic, sequence, source, partition
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._sequence}, {self._topic}>"
+        where = "" if self._partition is None else f" of partition {self._partition}"
+        return f"<{type(self).__name__} {self._sequence}{where}, {self._topic}>"
 
     @property
     def sequence(self) -> int:
-        """The message's number among those of its publisher."""
+        """The message's number among those of its publisher; with partitions, among those in its partition."""
         return self._sequence
+
+    @property
+    def partition(self) -> int | None:
+        """The partition that has the message; None of an instance without partitions."""
+        return self._partition
 
     @property
     def topic(self) -> str:
@@ -190,19 +207,29 @@ AnyReceipt = TypeVar("AnyReceipt", Receipt, AsyncReceipt)
 class Receipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
     """The receipts of many messages of a topic, made when they are looked at: a million cost nothing until then."""
 
-    __slots__ = ("_kind", "_sequences", "_source", "_topic")
+    __slots__ = ("_kind", "_partition", "_source", "_topic", "sequences")
 
     def __init__(
-        self, kind: type[AnyReceipt], topic: str, sequences: Sequence[int], source: Bookmarks | PersistingPublisher
+        self,
+        kind: type[AnyReceipt],
+        topic: str,
+        sequences: Sequence[int],
+        source: Bookmarks | PersistingPublisher,
+        partition: int | None = None,
     ) -> None:
         self._kind: type[AnyReceipt] = kind
-        self._topic, self._sequences, self._source = topic, sequences, source
+        self._topic, self.sequences, self._source, self._partition = topic, sequences, source, partition
+
+    @property
+    def outcomes(self) -> Sequence[Bookmark | int]:
+        """The bookmarks of what is recorded; with a store, the sequences of what it has taken."""
+        return self._source if isinstance(self._source, Sequence) else self.sequences
 
     def __repr__(self) -> str:
         return f"<{len(self)} of {self._kind.__name__}, {self._topic}>"
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self.sequences)
 
     @overload
     def __getitem__(self, index: int) -> AnyReceipt: ...
@@ -211,5 +238,42 @@ class Receipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
     def __getitem__(self, index: int | slice) -> AnyReceipt | list[AnyReceipt]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        sequence, source = self._sequences[index], self._source
-        return self._kind(self._topic, sequence, source[index] if isinstance(source, Sequence) else source)
+        sequence, source = self.sequences[index], self._source
+        found = source[index] if isinstance(source, Sequence) else source
+        return self._kind(self._topic, sequence, found, self._partition)
+
+
+class PartitionedReceipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
+    """The receipts of many messages that are in several partitions, in the order in which they were published."""
+
+    __slots__ = ("_batches", "_indexes", "_numbers")
+
+    def __init__(self) -> None:
+        self._batches: list[Sequence[AnyReceipt]] = []
+        # Of each message, its batch and its place there.
+        self._numbers, self._indexes = array("L"), array("L")
+
+    def add(self, places: Sequence[int], receipts: Sequence[AnyReceipt]) -> None:
+        """Add those of a batch, whose messages have these places among all."""
+        behind = places[-1] + 1 - len(self._numbers)
+        if behind > 0:
+            self._numbers.extend(bytes(behind))
+            self._indexes.extend(bytes(behind))
+        for index, place in enumerate(places):
+            self._numbers[place], self._indexes[place] = len(self._batches), index
+        self._batches.append(receipts)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} receipts of several partitions>"
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyReceipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AnyReceipt]: ...
+    def __getitem__(self, index: int | slice) -> AnyReceipt | list[AnyReceipt]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._batches[self._numbers[index]][self._indexes[index]]

@@ -21,7 +21,16 @@ from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Generator,
+        Iterable,
+        Sequence,
+    )
     from datetime import timedelta
     from types import EllipsisType
 
@@ -295,10 +304,11 @@ class AsyncManagedSubscription:
 
     # -- ending
 
-    async def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted; a `get` that waits gives None."""
+    async def give_back(self, unstarted: Iterable[AsyncMessage] = ()) -> None:
+        """Ask for no more messages, and return others; see `ManagedSubscription.give_back`."""
         self.is_given_back = True
         async with self.changing():
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             await self.store.run(self.core.give_back(self.pipeline))
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.encoding import batch_of
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
 from ampsq.protocol.request import Pause
@@ -30,7 +31,7 @@ from ampsq.queues.takes_ahead import TakesAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts
+    from ampsq.protocol.calls.queues import LeaseRun, MessagesByQueue, Parts, VisitReply
     from ampsq.publishing.settlements import SettlementKeeper, Settlements
     from ampsq.queues.registration import Registration
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -40,6 +41,8 @@ __all__ = ["Inbox", "LeaseTable", "by_queue"]
 
 _log = logging.getLogger("ampsq")
 
+#: Batches of groups of which is kept that they came back.
+_ENDED_BATCHES: Final = 1000
 #: Seconds between two looks whether another thread's acknowledgements are answered.
 _SENDING: Final = 0.001
 #: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
@@ -73,6 +76,8 @@ class LeaseTable:
         late: those that came too late.
         samples: how long some of the messages took.
         measured: token -> a message that this is measured of, part of `samples`.
+        waiting: what was picked up and not handed out, the parts of each head and its body.
+        ended_batches: batches of groups that came back, so that no message of them is begun; the last thousand.
         settlements: keeps acknowledgements until they are answered, if somebody asked for that.
         keeper: whose these are, wherever it publishes.
         left_for: told of what is acknowledged here since the client went on at another instance; None: it works here.
@@ -86,12 +91,19 @@ class LeaseTable:
         self.late = LateAcknowledgements(registration)
         self.samples = LatencySamples(registration.clock)
         self.measured = self.samples.measured
+        self.waiting: deque[tuple[Parts, bytes]] = deque()
+        self.ended_batches: dict[tuple[bytes, bytes], None] = {}
         self.settlements: Settlements | None = None
         self.keeper: SettlementKeeper | None = None
         self.left_for: Callable[[Parts], None] | None = None
         self._acks_since = 0.0
         # One for each flow that has acknowledgements drained and not answered
         self._senders: set[object] = set()
+
+    @property
+    def number_held(self) -> int:
+        """Number of messages that are leased to us, as far as we know."""
+        return sum(map(len, list(self.held.values())))
 
     def keep_in(self, keeper: SettlementKeeper | None) -> None:
         """Let a publisher keep acknowledgements until they are answered and persisted."""
@@ -233,6 +245,43 @@ class LeaseTable:
                 self.held.get(queue, {}).pop(parts[1], None)
                 self.in_runs.pop(parts[1], None)
 
+    def end_batch(self, parts: Parts) -> None:
+        """Begin with no more messages of a batch: this one of it comes back, and those behind it with it."""
+        batch = batch_of(parts)
+        if batch is None:
+            return
+        self.ended_batches[batch] = None
+        if len(self.ended_batches) > _ENDED_BATCHES:
+            del self.ended_batches[next(iter(self.ended_batches))]
+        for each in list(self.waiting):
+            if batch_of(each[0]) == batch:
+                # Another thread may have handed it out meanwhile.
+                with contextlib.suppress(ValueError):
+                    self.waiting.remove(each)
+                self.drop({batch[0]: [each[0]]})
+
+    def without_ended(self, elements: list[bytes]) -> list[bytes]:
+        """Return heads and bodies in turn without those of batches that came back while they were on their way."""
+        kept: list[bytes] = []
+        at = 0
+        while at < len(elements):
+            parts = elements[at].split(b" ", 5)
+            parts[5:] = parts[5].split(b"\n", 1)
+            # A run has as many bodies as refs.
+            end = at + 1 + len(parts[5].split())
+            if batch_of(parts) not in self.ended_batches:
+                kept += elements[at:end]
+            at = end
+        return kept
+
+    def may_begin(self, parts: Parts) -> bool:
+        """Return whether to begin with a message that was handed out; one whose batch came back is held no more."""
+        batch = batch_of(parts)
+        if batch is None or (batch not in self.ended_batches and parts[1] in self.held.get(batch[0], ())):
+            return True
+        self.drop({batch[0]: [parts]})
+        return False
+
     def abandon_acks(self) -> None:
         """Leave what was acknowledged and not answered to who keeps it, if anybody does."""
         if self.settlements is not None:
@@ -269,7 +318,7 @@ class Inbox:
 
     def __init__(self, registration: Registration, leases: LeaseTable, longest_wait: float) -> None:
         self._registration, self._leases = registration, leases
-        self.buffer: deque[tuple[Parts, bytes]] = deque()
+        self.buffer = leases.waiting
         self.unwanted: list[Parts] = []
         self.replacement = Replacement(registration)
         self.duties = IdleDuties(registration, longest_wait)
@@ -334,6 +383,48 @@ class Inbox:
         if not got and not self.ahead.posted and self.duties.are_due:
             await self._do_duties()
 
+    async def visit(self, credits: int, number: int) -> VisitReply:  # noqa: A002  (the word of the design)
+        """Take messages with room that is lent for this call alone, carrying the acknowledgements collected.
+
+        Args:
+            credits: how many messages may be held afterwards.
+            number: rises with each visit, of which one runs at a time.
+
+        Returns:
+            The answer, whose messages are picked up. Where more is leased than is held, a visit is to follow.
+
+        Raises:
+            Unavailable: nobody knows what was taken; the next visit asks for it. No visit is made again by itself.
+            UnknownSubscription: the server does not have it any more; `begin_anew` follows.
+        """
+        leases = self._leases
+        if len(leases.acks) > BATCH:
+            await leases.flush(waits=False)
+        if self.ahead.outcome_unknown:
+            await self._resume()
+        acks = leases.drain()
+        # What is pushed already comes whatever the credits are, since it is leased.
+        call = calls.visit(self._registration.id, BATCH, acks, leases.in_runs, credits=credits, number=number)
+        try:
+            reply = await call
+        except UnknownSubscription:
+            leases.collect_again(acks, may_have_run=False)
+            await leases.flush(waits=False)
+            raise
+        except BaseException:
+            self.ahead.note_unknown(acks)
+            raise
+        self._keep(reply.taken.elements)
+        await leases.answered(acks, reply.taken.refused)
+        if reply.leased > leases.number_held:
+            # What did not arrive here is pushed again, and the next visit picks it up.
+            await self._resume()
+        return reply
+
+    async def do_duties(self) -> None:
+        """Do the coordinator's duties for our own queues, where no coordinator is at work."""
+        await self._do_duties()
+
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
         self._is_free = False
@@ -359,6 +450,7 @@ class Inbox:
     def _keep(self, elements: list[bytes]) -> int:
         """Gives the number of messages."""
         held, queue, replacement = self._leases.held, b"", self.replacement
+        elements = self._leases.without_ended(elements) if self._leases.ended_batches else elements
         tokens: dict[bytes, bytes] = {}
         i, number, end = 0, 0, len(elements)
         samples = self._leases.samples
@@ -469,7 +561,7 @@ class Inbox:
     # -- where nothing comes
 
     async def _wait_for_push(self, wait: float) -> None:
-        us, seconds = self._registration, min(wait, self.duties.wait)
+        us, seconds = self._registration, min(wait, self.duties.longest_wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
         self._is_free, self._asked_to_end = False, 0.0
@@ -531,7 +623,7 @@ class Inbox:
     async def _do_duties(self) -> None:
         """Do the coordinator's duties for our own queues after an idle while, where no coordinator is at work."""
         load = await self.duties.look()
-        if load.leased > sum(map(len, self._leases.held.values())):
+        if load.leased > self._leases.number_held:
             # A blocked read that the server thought alive may have swallowed a push.
             await self._resume()
         if not self.duties.is_attended:

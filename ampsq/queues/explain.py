@@ -259,6 +259,10 @@ def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
     if snapshot.text("group"):
         facts["group"] = snapshot.text("group")
         facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("leased", "waiting", "failed")}
+        if snapshot.number("group_paused"):
+            facts |= {
+                "group_paused": snapshot.number("group_paused"), "group_paused_by": snapshot.text("group_paused_by"),
+            }  # fmt: skip
         if snapshot.takes_turns:
             facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("line", "before", "weight")}
     facts |= {name: snapshot.number(name) for name in ("rate_wait", "group_rate_wait") if snapshot.number(name)}

@@ -394,6 +394,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("beyond_depth", Snapshot.beyond_depth),
     ("no_subscription", lambda snapshot: not snapshot.number("subscriptions")),
     ("queue_full", lambda snapshot: 0 < (snapshot.definition.max_backlog or 0) <= snapshot.number("leased")),
+    ("group_paused", lambda snapshot: snapshot.number("group_paused")),
     ("group_stopped", lambda snapshot: snapshot.number("group_stopped")),
     ("group_held", lambda snapshot: snapshot.number("group_failed") and not snapshot.flag("group_pinned")),
     ("group_rated", lambda snapshot: snapshot.number("group_rate_wait")),

@@ -95,6 +95,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "
             "{before}{back}."
         ),
+        "group_paused": (
+            "{nameless} waits because its group {group} was paused {group_paused} ago{group_paused_by}: ampsq groups "
+            "{queue} --resume {group} lets it go on{back}."
+        ),
         "group_stopped": (
             "{nameless} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
             "ampsq groups {queue} --release {group} lets it go on{back}."
@@ -103,8 +107,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{nameless} waits because a message of its group {group} failed, and holds it until it is settled{back}."
         ),
         "group_full": (
-            "{nameless} waits because its group {group} has {group_leased} of {concurrency} leased{group_holders}; "
-            "{group_before}{back}."
+            "{nameless} waits because its group {group} has {group_leased} leased{group_holders}; {group_before}{back}."
         ),
         "group_rated": (
             "{nameless} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
@@ -373,14 +376,24 @@ class _Words:
     def stopped(self) -> str:
         return span_text(max(self._snapshot.now - self._snapshot.number("group_stopped"), 0))
 
-    def group_leased(self) -> str:
-        return f"{self._snapshot.number('group_leased'):,}"
+    def group_paused(self) -> str:
+        return span_text(max(self._snapshot.now - self._snapshot.number("group_paused"), 0))
 
-    def concurrency(self) -> str:
-        return f"{self._snapshot.definition.group_concurrency:,}"
+    def group_paused_by(self) -> str:
+        by = self._snapshot.text("group_paused_by")
+        return f" by {client_of(by)}" if by else ""
+
+    def group_leased(self) -> str:
+        leased, definition = self._snapshot.number("group_leased"), self._snapshot.definition
+        if definition.group_batch > 1:
+            return f"{count_text(leased, 'message')} of a batch"
+        return f"{leased:,} of {definition.group_concurrency:,}"
 
     def group_holders(self) -> str:
         now, holders = self._snapshot.now, self._snapshot.group_holders
+        if self._snapshot.definition.group_batch > 1:
+            # All of a batch has one.
+            holders = holders[:1]
         told = [f"{name} for {span_text(max(now - since, 0))}" for name, since in holders]
         return f", by {_listed(told)}" if told else ""
 

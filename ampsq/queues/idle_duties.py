@@ -40,7 +40,7 @@ class IdleDuties:
         longest_wait: seconds of one blocked read at most where nobody says that all is well.
 
     Attributes:
-        wait: seconds of one blocked read, as things are now.
+        wait: seconds of one blocked read that nobody ends where something is wrong.
         is_attended: whether a coordinator was at work when that was looked at last.
     """
 
@@ -50,6 +50,12 @@ class IdleDuties:
         self.is_attended = False
         self._first_due: list[DueEntry] = []
         self._next_look = time.monotonic() + _SHORT_WAIT
+        self._is_well_until = 0.0
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds of one blocked read that is ended where something is wrong."""
+        return LONGEST_WAIT if time.monotonic() < self._is_well_until else self.wait
 
     @property
     def are_due(self) -> bool:
@@ -66,9 +72,9 @@ class IdleDuties:
             # Whoever reads looks each second.
             return False
         if is_well:
-            self.wait, self._next_look = LONGEST_WAIT, time.monotonic() + _HOLDS
+            self._next_look = self._is_well_until = time.monotonic() + _HOLDS
         elif not self.are_due:
-            self._next_look = 0.0
+            self._next_look = self._is_well_until = 0.0
             return True
         return False
 

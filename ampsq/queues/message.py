@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
-from ampsq.protocol.encoding import JSON_TEXT, decode_body, delivered_type, group_of, read_pairs, without_group
+from ampsq.protocol.encoding import (
+    JSON_TEXT,
+    batch_of,
+    decode_body,
+    delivered_type,
+    group_of,
+    read_pairs,
+    without_group,
+)
 from ampsq.protocol.entries import bookmark_of, own_fields, source_in
 
 if TYPE_CHECKING:
@@ -15,7 +23,7 @@ if TYPE_CHECKING:
 
     from ampsq.queues.deliveries import LeaseTable
 
-__all__ = ["MessageView", "delivered_bookmark", "head_of"]
+__all__ = ["MessageView", "delivered_bookmark", "head_of", "lane_of", "may_begin"]
 
 
 def delivered_bookmark(parts: Sequence[bytes], origin: str) -> Bookmark:
@@ -124,6 +132,17 @@ class MessageView:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.bookmark} of {self.queue}, delivery {self.delivery}>"
+
+
+def lane_of(message: MessageView) -> tuple[str, str] | None:
+    """Return in which lane a message of a batch is handled, one after the other: its queue and group; None: in any."""
+    parts = message._parts  # noqa: SLF001  (a friend of the class)
+    return None if batch_of(parts) is None else (message.queue, message.group or "")
+
+
+def may_begin(message: MessageView) -> bool:
+    """Return whether a message is held as far as is known, if it came in a batch; else it is given up."""
+    return message._leases.may_begin(message._parts)  # noqa: SLF001  (a friend of the class)
 
 
 def head_of(message: MessageView) -> list[bytes]:

@@ -102,6 +102,7 @@ class Registration:
         instance: the instance's name.
         client: unlike in every other subscription: asked again after a lost reply, the one that was made is answered.
         spec: what it asks for at first.
+        has_bell: it has no room but what visits lend it, and a bell that rings when messages wait for it.
 
     Attributes:
         id: the subscription's name on the instance; another one after it had to be made again.
@@ -112,9 +113,9 @@ class Registration:
         clock: the server's.
     """
 
-    def __init__(self, instance: str, client: str, spec: SubscriptionSpec) -> None:
+    def __init__(self, instance: str, client: str, spec: SubscriptionSpec, *, has_bell: bool = False) -> None:
         self.instance, self.client = instance, client
-        self.spec = spec
+        self.spec, self.has_bell = spec, has_bell
         self.id = ""
         self.max_backlog = 0
         self.closed, self.left = False, False
@@ -169,7 +170,7 @@ class Registration:
         def subscribe(request: SubscribeRequest) -> Call[SubscribeReply]:
             nonlocal sent
             sent = time.monotonic()
-            return subscription_calls.subscribe(self.client, request, SESSION_TIMEOUT)
+            return subscription_calls.subscribe(self.client, request, SESSION_TIMEOUT, has_bell=self.has_bell)
 
         made = await self.matched(self.spec, subscribe)
         self.clock.learn(sent, time.monotonic(), made.now)
@@ -178,7 +179,8 @@ class Registration:
 
     async def tell_cut(self) -> None:
         """Log which queue allows less than was asked for; one more round trip, and only then."""
-        if self.max_backlog >= self.asked:
+        # Of one with a bell it is the limit of each instance, and what was asked for is that of all together.
+        if self.has_bell or self.max_backlog >= self.asked:
             return
         try:
             catalog = await catalog_calls.catalog()

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.encoding import batch_of
 from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ async def _settle(
     if verb == "acknowledged":
         for parts in messages:
             leases.samples.acknowledged(parts)
+    if verb in ("cancelled", "expired") and any(batch_of(parts) for parts in messages):
+        for parts in messages:
+            leases.end_batch(parts)
+        # The first message of a batch that is not acknowledged is the one that failed.
+        await leases.flush()
     started = time.monotonic()
     with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
         try:

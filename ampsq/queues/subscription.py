@@ -18,7 +18,7 @@ from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.idle_duties import LONGEST_WAIT
-from ampsq.queues.message import MessageView
+from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
 
@@ -283,10 +283,14 @@ class ManagedSubscription:
 
     # -- ending
 
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted; a `get` that waits gives None."""
+    def give_back(self, unstarted: Iterable[Message] = ()) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted, and those that nobody began with.
+
+        A `get` that waits gives None.
+        """
         self.is_given_back = True
         with self.changing():
+            self.core.inbox.unwanted += [head_of(message) for message in unstarted]
             self.store.run(self.core.give_back(self.pipeline))
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ class SubscriptionCore:
         text: its filter; None: everything.
         renewed: leases are extended as long as the client lives.
         longest_wait: seconds of one blocked read at most where nobody says that all is well.
+        has_bell: it is a part of one over several instances, and has no room but what visits lend it.
 
     Attributes:
         registration: what it asks for, and its name on the instance.
@@ -63,8 +64,9 @@ class SubscriptionCore:
         text: str | None = None,
         renewed: bool = False,
         longest_wait: float = 5.0,
+        has_bell: bool = False,
     ) -> None:
-        self.registration = Registration(instance, client, SubscriptionSpec.of(name, asked, text))
+        self.registration = Registration(instance, client, SubscriptionSpec.of(name, asked, text), has_bell=has_bell)
         self.leases = LeaseTable(self.registration, origin)
         self.inbox = Inbox(self.registration, self.leases, longest_wait)
         self.renewal = LeaseRenewal(self.leases, instance) if renewed else None

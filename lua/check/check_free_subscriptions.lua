@@ -10,8 +10,10 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local gone, wrong, strangers, ids = 0, 0, 0, {}
 
 local function is_in_place(subscription)
-  local score = call('ZSCORE', K.free(queue_name, subscription.filter), subscription.id)
-  if subscription.leased >= subscription.max then return not score end
+  local score = tonumber(call('ZSCORE', K.free(queue_name, subscription.filter), subscription.id) or nil)
+  if subscription.leased >= subscription.max then
+    return score == (subscription.bell == '1' and tonumber(V.bell_score) or nil)
+  end
   return score and math.abs(score - current_score(queue, subscription)) < 0.000001
 end
 

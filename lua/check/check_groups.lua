@@ -4,7 +4,7 @@
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, group_names, group_state, index_places, timetable
--- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`; `rates`, also of a queue without groups. With
+-- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`, `batches`; `rates`, also of a queue without groups. With
 -- repair 1 all of it is mended.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -12,13 +12,16 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.concurrency and source ~= 'rates' then return {'0', 0, 0, 0} end
 local counts, places, plan, unknown = 0, 0, load_plan(queue), {}
 local is_counted = call('HLEN', K.leases(queue_name)) <= 5000 and call('HLEN', K.pinned(queue_name)) <= 5000
-local leased, failed = {}, {}
+local leased, failed, in_hands = {}, {}, {}
 
 local function count_leases()
   local leases = call('HGETALL', K.leases(queue_name))
   for i = 2, #leases, 2 do
-    local name = string.match(leases[i], '\n(.*)$')
-    if name then leased[name] = (leased[name] or 0) + 1 end
+    local token, name = string.match(leases[i], '^(%d+)[^\n]*\n(.*)$')
+    if name then
+      leased[name], in_hands[name] = (leased[name] or 0) + 1, in_hands[name] or {}
+      table.insert(in_hands[name], {ref = leases[i - 1], token = tonumber(token)})
+    end
   end
   for _, name in ipairs(call('HVALS', K.pinned(queue_name))) do failed[name] = (failed[name] or 0) + 1 end
 end
@@ -53,12 +56,40 @@ local function has_right_going(state)
   return #refs == state.going and state.going == number_allowed(queue, state)
 end
 
+-- The text of a batch of all that is leased of a group, in the order of its tokens.
+local function batch_of_leases(name)
+  local items, refs = in_hands[name] or {}, {}
+  table.sort(items, function(a, b) return a.token < b.token end)
+  for i, item in ipairs(items) do refs[i] = item.ref end
+  return items[1] and string.format('%.0f %.0f %s', items[1].token, items[#items].token, table.concat(refs, ' '))
+end
+
+-- Whether what is leased of a group is of one batch that is known, where groups go in batches.
+local function has_right_batch(name)
+  if not queue.batch or (leased[name] or 0) < 2 then return true end
+  local first, last, refs = string.match(call('HGET', K.batches(queue_name), name) or '', '^(%d+) (%d+) (.*)$')
+  for _, item in ipairs(in_hands[name]) do
+    local is_known = first and item.token >= tonumber(first) and item.token <= tonumber(last)
+    if not is_known or not string.find(' ' .. refs .. ' ', ' ' .. item.ref .. ' ', 1, true) then return false end
+  end
+  return true
+end
+
+-- A batch is of a group of which something is leased.
+local function check_batch(name)
+  if leased[name] then return end
+  counts = counts + 1
+  if repair == '1' then call('HDEL', K.batches(queue_name), name) end
+end
+
 local function check_state(state)
   local name, waiting = state.name, count_waiting(state.name)
   local is_right = state.leased == (leased[name] or 0) and state.held == (failed[name] or 0) and state.waiting == waiting
-  if is_right and has_right_going(state) then return end
+  local is_right_batch = has_right_batch(name)
+  if is_right and is_right_batch and has_right_going(state) then return end
   counts = counts + 1
   if repair ~= '1' then return end
+  if not is_right_batch then call('HSET', K.batches(queue_name), name, batch_of_leases(name)) end
   for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do call('ZREM', K.going(queue_name), ref .. ' ' .. name) end
   state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, waiting, 0
   save_groups(queue, {[name] = state}, true)
@@ -130,7 +161,7 @@ local function check_due_rates()
 end
 
 local following = '0'
-if source == 'groups' or source == 'leases' then
+if source == 'groups' or source == 'leases' or source == 'batches' then
   if not is_counted then return {'0', 0, 0, 1} end
 end
 if source == 'leases' then
@@ -142,10 +173,11 @@ if source == 'leases' then
   end
 else
   local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name),
-    turns = K.turns(queue_name), rates = K.rates(queue_name)}
-  local scanned = call(source == 'groups' and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
+    turns = K.turns(queue_name), rates = K.rates(queue_name), batches = K.batches(queue_name)}
+  local scanned = call((source == 'groups' or source == 'batches') and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
   following = scanned[1]
   if source == 'rates' and cursor == '0' then check_due_rates() end
+  if source == 'batches' and scanned[2][1] then count_leases() end
   for i = 1, #scanned[2], 2 do
     local member = scanned[2][i]
     if source == 'placed' then
@@ -154,6 +186,8 @@ else
       check_going(member)
     elseif source == 'turns' then
       check_turn(member, scanned[2][i + 1])
+    elseif source == 'batches' then
+      check_batch(member)
     elseif source == 'rates' then
       check_bucket(member, scanned[2][i + 1])
     elseif source == 'groups' and #member <= V.longest_group then

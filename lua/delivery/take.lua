@@ -1,12 +1,13 @@
 --- take: pick up what was pushed to a subscription and what is waiting for it, carrying acknowledgements.
 --- ARGV now, subscription_id, wanted, acks...
 --- FAIL UNKNOWN_SUBSCRIPTION
---- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}
+--- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}; of a visit also {how much it has leased; 1: its bell waits, else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, settlement_groups, settlement, dispatch, inbox, run_settlement
 -- acks: groups as settlement_groups has them. wanted: how many; behind it ` run` where a head may stand for a run: many refs with a
--- space between them, the tokens from the first one's on, as many bodies. Nothing yet: messages are still to be judged by filters
--- or priorities, and each call does a bounded part of that.
+-- space between them, the tokens from the first one's on, as many bodies; else ` single`. Behind that, of a visit to a subscription with a
+-- bell, its credits and its number; see bells.lua. Nothing yet: messages are still to be judged by filters or priorities, and each call does a
+-- bounded part of that.
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
@@ -32,11 +33,12 @@ local function is_large(texts)
   return bytes >= V.bytes
 end
 
-local most, form = string.match(wanted, '^(%d+) ?(.*)$')
+local most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$')
 subscription.takes_runs = form == 'run'
 local elements, full = take_inbox(subscription_id, tonumber(most), freed)
 local got = #elements / 2
 free_room(freed, ms, '', subscription)
+local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumber(most) - got)
 local unfinished, several = false, string.find(subscription.queues, ' ', 1, true)
 for name in string.gmatch(queues_in_turn(subscription), '%S+') do
   -- What is left in the inbox comes first, and a reply has its size.
@@ -57,10 +59,13 @@ for name in string.gmatch(queues_in_turn(subscription), '%S+') do
     dispatch_or_defer(name, ms, V.batch)
   end
 end
+if visits then end_visit(subscription, not unfinished and not full) end
 if subscription.unsaved then save_subscription(subscription) end
 -- What it held of a queue that it has left.
 for _, group in ipairs(groups) do
   local mine = group.queue and string.find(' ' .. subscription.queues .. ' ', ' ' .. group.queue.name .. ' ', 1, true)
   if group.queue and not mine then dispatch_or_defer(group.queue.name, ms, V.batch) end
 end
-return {elements, refused, unfinished and #elements == 0 and 1 or 0}
+local reply = {elements, refused, unfinished and #elements == 0 and 1 or 0}
+if visit ~= '' then reply[4], reply[5] = subscription.leased, subscription.bell == '1' and 1 or 0 end
+return reply

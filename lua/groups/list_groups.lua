@@ -1,7 +1,7 @@
 --- list_groups: a part of a queue's groups, or those that are named.
 --- ARGV queue_name, cursor, count, names...
 --- FAIL UNKNOWN_QUEUE
---- GIVES {cursor of the next part or '0', group, leased, may go, waiting, failed, ms when it was stopped or 0, its weight, its first ref or '', ...}
+--- GIVES {cursor of the next part or '0', group, leased, may go, waiting, failed, ms when it was stopped or 0, its weight, its first ref or '', ms when it was paused or 0, who paused it or '', ...}
 --- FLAGS no-writes, allow-oom
 --- @include fail, queue, group_state
 -- Only what has its place is in a group: what is unread is in none yet. The first ref is looked for where groups are named.
@@ -19,11 +19,10 @@ end
 local reply, states = {following}, queue.concurrency and load_groups(queue, names) or {}
 for _, name in ipairs(names) do
   local state = states[name]
-  if state and state.leased + state.waiting + state.held + state.stopped > 0 then
+  if state and not is_over(state) then
     local first = is_named and refs_in_group(queue, name, 0, 1)[1] or ''
-    for _, value in ipairs({name, state.leased, state.going, state.waiting, state.held, state.stopped, state.weight, first}) do
-      reply[#reply + 1] = value
-    end
+    local values = {name, state.leased, state.going, state.waiting, state.held, state.stopped, state.weight, first, state.paused or 0, state.paused_by or ''}
+    for _, value in ipairs(values) do reply[#reply + 1] = value end
   end
 end
 return reply

@@ -31,7 +31,7 @@ if where == 'waiting' and is_taken_in and is_remote(queue, ref, entry[2]) then w
 if entry and where == V.remote then add_owner_facts(look, ref, entry[2]) end
 add_fact(look, 'where', where or '')
 if where == 'leased' then
-  add_lease_facts(look, ref, parse_lease(known), entry)
+  add_lease_facts(look, ref, known, entry)
 elseif where == 'delayed' or where == 'scheduled' then
   add_fact(look, 'due', known)
 elseif where and where ~= 'settled' and where ~= V.remote then

@@ -14,7 +14,7 @@ for i = refs_from, #ARGV do
   if entry then
     local where = where_is(queue, ARGV[i])
     local here = where == 'ready' or where == 'sorted' or where == 'held'
-    if here or where == 'waiting' and will_enter(browse, ARGV[i], entry[2], ms) then
+    if here or where == 'waiting' and will_enter(queue, browse.plan, ARGV[i], entry[2], ms) then
       add_browsed(browse, ARGV[i], entry[2], '', '0', ARGV[i], ms)
     end
   end

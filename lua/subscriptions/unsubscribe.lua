@@ -19,7 +19,7 @@ if subscription then
     local asked, tree, client = unpack(call('HMGET', K.subscription(subscription_id), F.asked, F.tree, F.client))
     emit_subscription_event('unsubscribe', client, subscription.queues, call('HGET', K.patterns(), subscription_id), asked, tree)
   end
-  call('DEL', K.subscription(subscription_id))
+  call('DEL', K.subscription(subscription_id), K.bell(subscription_id))
   call('HDEL', K.patterns(), subscription_id)
   call('ZREM', K.subscriptions(), subscription_id)
   call('DEL', K.barriers(subscription_id))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ampsq.bench.compare import judged, table
-from ampsq.bench.verdicts import Better, direction, flattened, quotient, verdict
+from ampsq.bench.verdicts import Better, direction, flattened, own_figure, quotient, verdict
 
 #: What `ampsq bench --quick --json` printed, all parts in one object.
 RECORDED = json.loads((Path(__file__).parents[2] / "tests" / "data" / "bench.json").read_text())
@@ -134,6 +134,55 @@ def test_less_is_better_for_times_and_a_gain_is_said():
     found = verdict("latency.p50_us", Better.LESS, [100, 100], [50, 50], [100, 101])
 
     assert (found.ratio, found.word) == (2, "better")
+
+
+def of_a_filter(ratio, own, plain):
+    """Return the figures of one run: a queue with a filter beside a plain one."""
+    rates = {"per_second": own, "plain_per_second": plain} if own else {}
+    return flattened({"kinds": {"rates": {"filtered": {"consume_ratio": ratio, **rates}}}})
+
+
+@pytest.mark.parametrize(
+    ("now", "word"),
+    [
+        # The plain queue became faster, and so did the other, less.
+        (of_a_filter(0.4, 110, 275), "divisor"),
+        # The same, and the other is hardly slower.
+        (of_a_filter(0.48, 96, 200), "divisor"),
+        # Both are what they are: the other became slower.
+        (of_a_filter(0.4, 80, 200), "FALLEN"),
+        (of_a_filter(0.8, 80, 100), "FALLEN"),
+    ],
+)
+def test_a_ratio_whose_divisor_became_better_has_not_fallen_unless_what_is_divided_did(now, word):
+    before = of_a_filter(1.0, 100, 100)
+
+    verdicts, _ = judged({"old": [before], "new": [now], "again": [before]})
+
+    words = {each.name.rpartition(".")[2]: each.word for each in verdicts}
+    assert words["consume_ratio"] == word
+    assert (words["per_second"] == "FALLEN") is (word == "FALLEN")
+
+
+def test_a_ratio_beside_which_nothing_else_was_printed_is_judged_by_itself():
+    before = of_a_filter(1.0, 0, 0)
+
+    verdicts, _ = judged({"old": [before], "new": [of_a_filter(0.8, 80, 100)], "again": [before]})
+
+    assert [(each.word, each.own_ratio) for each in verdicts] == [("FALLEN", None)]
+
+
+def test_a_ratio_to_raw_streams_is_judged_by_itself():
+    assert own_figure("publish.ratio") is None
+    assert own_figure("policies.filter.cpu_ratio") is None
+
+
+def test_what_is_divided_is_a_figure_that_the_benchmark_prints():
+    figures = flattened(RECORDED)
+    divided = {name: own for name in figures if (own := own_figure(name))}
+
+    assert len(divided) > 15
+    assert [own for own in divided.values() if own not in figures] == []
 
 
 def test_figures_that_cannot_be_compared_are_named():

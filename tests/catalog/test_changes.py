@@ -491,6 +491,21 @@ def group_choice_holds_for_the_next_delivery(client):
             following.ack(wait=True)
 
 
+def group_batch_holds_for_the_next_delivery_and_what_is_leased_stays_a_batch(client):
+    client.apply(base(group_concurrency=1, group_batch=2))
+    for body in range(6):
+        client.publish("work", body, group="a")
+    with client.subscribe("work", max_backlog=9) as messages:
+        batch = pick_up(messages, 2)
+        client.apply(base(group_concurrency=1, group_batch=3))
+        batch[0].cancel()
+        (again,) = pick_up(messages, 1)
+        assert again.data == 0
+        again.ack(wait=True)
+        assert [message.data for message in pick_up(messages, 3)] == [1, 2, 3]
+        assert rest_of(messages) == []
+
+
 def group_weight_holds_for_groups_that_begin_to_wait(client):
     elements = {"group_by": "/g", "group_concurrency": 9, "group_choice": "fair"}
     client.apply(base(**elements))
@@ -546,6 +561,7 @@ SCENES = {
     "group_rate": group_rate_holds_for_the_next_delivery,
     "group_rate_burst": group_rate_burst_holds_for_the_next_delivery,
     "group_choice": group_choice_holds_for_the_next_delivery,
+    "group_batch": group_batch_holds_for_the_next_delivery_and_what_is_leased_stays_a_batch,
     "group_weight": group_weight_holds_for_groups_that_begin_to_wait,
     "group_by": group_by_changes_only_while_nothing_waits,
     "group_concurrency": group_concurrency_holds_at_once,

@@ -183,3 +183,23 @@ def test_a_webhook_s_redirection_is_a_failure(run, hook):
         eventually(lambda: client.admin.failed_events("tell"), within=25)
         eventually(lambda: "302" in client.admin.failed_events("tell")[0].error, within=25)
         assert {path for path, _, _ in hook.got} == {"/moved"}
+
+
+def test_the_publisher_of_an_action_whose_events_all_failed_has_no_time(run):
+    # Given an action that publishes into a topic with a key what has none
+    with run.client() as client:
+        client.apply(
+            Topic(name="orders"),
+            Topic(name="records", key=["/id"]),
+            Action(name="copy", on={"publish": "orders"}, do=Do.publish(topic="records", data="{{AMPS_DATA}}")),
+        )
+        client.publish("orders", "no object")
+        run.start("coordinator", "--instance", client.instance)
+        eventually(lambda: client.admin.failed_events("copy"), within=25)
+
+    (told,) = run("publishers", "--json").json
+    (_, row) = run("publishers").out.splitlines()
+
+    assert (told["name"].startswith("action:copy"), told["at"], told["bookmark"]) == (True, None, None)
+    assert "1970" not in row
+    assert row.split()[-3:-1] == ["-", "-"]

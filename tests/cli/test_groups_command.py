@@ -48,6 +48,46 @@ def test_a_group_is_released(grouped):
     assert [row["stopped"] for row in grouped("groups", "mail", "--json").json] == [None, None]
 
 
+def test_a_group_is_paused_and_resumed(grouped):
+    assert "group a is paused" in grouped("groups", "mail", "--pause", "a").err
+    assert "group a was paused before" in grouped("groups", "mail", "--pause", "a").err
+    head, *rows = grouped("groups", "mail").out.splitlines()
+    assert head.split()[-2:] == ["paused", "paused_by"]
+    assert {row.split()[0] for row in rows} == {"a", "b"}
+    (row,) = (row for row in grouped("groups", "mail", "--json").json if row["paused"])
+    assert row["group"] == "a"
+    assert row["paused_by"]
+    assert "group a is resumed" in grouped("groups", "mail", "--resume", "a").err
+    assert "group a was not paused" in grouped("groups", "mail", "--resume", "a").err
+    assert "has no groups" in grouped("groups", "work", "--pause", "a", code=1).err
+
+
+def test_a_group_is_dropped_after_a_question_that_says_how_many(grouped):
+    assert "2 messages of group a would be expired" in grouped("groups", "mail", "--drop", "a", "--dry-run").err
+    asked = grouped("groups", "mail", "--drop", "a", code=3).err
+    assert "2 messages of group a would be expired" in asked
+    assert "nothing was done" in asked
+    assert [row["waiting"] for row in grouped("groups", "mail", "--json").json] == [1, 2]
+
+    done = grouped("groups", "mail", "--drop", "a", "--reason", "closed", "--yes")
+
+    assert "2 messages of group a expired" in done.err
+    assert [(row["group"], row["waiting"]) for row in grouped("groups", "mail", "--json").json] == [("b", 1), ("a", 0)]
+    assert "0 messages of group a expired" in grouped("groups", "mail", "--drop", "a").err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--pause", "a", "--drop", "a"], "--pause and --drop exclude each other"),
+        (["--pause", "a", "--yes"], "--dry-run, --yes and --reason go with --drop alone"),
+        (["--reason", "closed"], "--dry-run, --yes and --reason go with --drop alone"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(defined, given, said):
+    assert said in defined("groups", "work", *given, code=2).err
+
+
 def test_a_queue_without_groups_has_none(defined):
     assert "nothing of the queue is in a group now" in defined("groups", "work").err
     assert "did you mean 'work'" in defined("groups", "wrok", code=1).err

@@ -17,9 +17,12 @@ import time
 import pytest
 from rich.console import Console
 
-from ampsq import Destination, Queue, Topic
-from ampsq.cli.top_view import TopView, screen, tables
+from ampsq import Client, Destination, Queue, Topic
+from ampsq.cli.top_queue_view import QueueView
+from ampsq.cli.top_view import TopView
+from ampsq.operations.queue_survey import QueueSurveyor
 from ampsq.operations.survey import Surveyor
+from ampsq.protocol.calls.subscriptions import heartbeat
 from ampsq.protocol.request import Call, Collect, Post
 
 ONCE = ("--once", "--interval", "0.1s")
@@ -80,7 +83,7 @@ def test_a_narrow_screen_does_without_some_columns_and_cuts_no_head_of_the_other
 
     def heads(width):
         drawn = Console(file=io.StringIO(), width=width)
-        drawn.print(screen(view, "top", width, 20))
+        drawn.print(view.screen("top", width, 20))
         return drawn.file.getvalue().splitlines()[2].split()
 
     assert heads(80) == ["queue", "ready", "leased", "delayed", "in/s", "out/s", "oldest", "subs"]
@@ -103,7 +106,7 @@ def test_rates_are_those_between_two_surveys(defined):
     with defined.client() as client, client._store.pipeline() as channel:
         surveyor = Surveyor(client.instance)
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
-        assert tables(view)["queues"][0]["in_per_second"] is None
+        assert view.tables()["queues"][0]["in_per_second"] is None
         for number in range(10):
             client.publish("orders", number)
         client.ack("work", filter="/id IS NULL")
@@ -111,7 +114,7 @@ def test_rates_are_those_between_two_surveys(defined):
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
 
     seconds = (view.now.at - view.before.at) / 1000
-    first = tables(view)["queues"][0]
+    first = view.tables()["queues"][0]
     assert first["queue"] == "work"
     assert (first["in_per_second"], first["out_per_second"]) == (round(10 / seconds, 1),) * 2
 
@@ -220,3 +223,164 @@ def test_it_is_live_at_a_terminal_of_80_columns_and_ends_cleanly(defined, end):
             os.write(keys, b"q")
         else:
             process.send_signal(signal.SIGINT)
+
+
+def measured(client, queue):
+    """Tell the server what messages of a queue took, as clients do: 1,200 deliveries, 5 acknowledgements."""
+    client._store.call(heartbeat(30_000, [], f"{queue}|1200000 12 1200|250000 7 5"))
+
+
+def test_a_queue_is_shown_with_all_that_is_known_of_it(defined):
+    # Given a queue with a message that is held, one that waits, one that was given up, and figures of clients
+    defined.publish(*range(4))
+    with defined.client() as client, client.subscribe("work", max_backlog=1, filter="/id IS NULL") as messages:
+        client.apply(Queue(name="letters", underlying_topic="dead"))
+        client.publish("dead", {"a": "letter"})
+        measured(client, "work")
+        held = messages.get(timeout="30s")
+        held.report(0.4, "page 40 of 100")
+
+        # When one looks
+        (found,) = defined("top", "work", *ONCE, "--json").json
+        text = defined("top", "work", *ONCE).out
+
+    # Then all of it is there
+    assert (found["queue"], found["depth"], found["ready"], found["leased"], found["delayed"]) == ("work", 4, 3, 1, 0)
+    assert (found["in_per_second"], found["out_per_second"]) == (0, 0)
+    assert 0 < found["oldest"] < 60
+    assert found["dead_letters"] == {"letters": 1}
+    assert (found["latencies"]["delivery"]["samples"], found["latencies"]["handling"]["samples"]) == (1200, 5)
+    assert found["latencies"]["delivery"]["p95"] == pytest.approx(9.75)
+    assert (found["next"]["state"], found["next"]["reason"]) == ("waiting", "backlogs_full")
+    (subscription,) = found["subscriptions"]
+    assert (subscription["leased"], subscription["max_backlog"], subscription["state"]) == (1, 1, "full")
+    assert subscription["filter"] == "/id IS NULL"
+    assert [(each["done"], each["said"]) for each in found["progress"]] == [(0.4, "page 40 of 100")]
+    assert found["groups"] == []
+    lines = text.splitlines()
+    assert lines[0].split("   ")[2:5] == ["depth 4", "oldest " + lines[0].split("oldest ")[1].split()[0], "ready 3"]
+    assert "dead letters in letters 1" in " ".join(lines[:3])
+    assert any(re.match(r"delivery  p50 7.5 s   p95 9.8 s   p99 9.9 s   \(1,200 measured", line) for line in lines)
+    assert any(line.startswith("next      ") for line in lines)
+    assert found["next"]["sentence"].split()[0] in text
+    assert all(len(line) <= 80 for line in lines[:6])
+
+
+def test_rates_of_a_queue_are_those_between_two_surveys(defined):
+    view, surveys = QueueView("work", 10), []
+    with defined.client() as client, client._store.pipeline() as channel:
+        surveyor = QueueSurveyor(client, "work")
+        for _ in range(2):
+            surveys.append(client._store.run(surveyor.read(channel)))
+            view.take(surveys[-1])
+            if len(surveys) == 1:
+                assert view.as_dict()["in_per_second"] is None
+                for number in range(10):
+                    client.publish("orders", number)
+                client.ack("work", filter="/id IS NULL")
+                time.sleep(0.05)  # rates are of a time
+
+    seconds = (surveys[1].at - surveys[0].at) / 1000
+    shown = view.as_dict()
+    assert (shown["in_per_second"], shown["out_per_second"]) == (round(10 / seconds, 1),) * 2
+
+
+def test_groups_of_a_queue_are_shown_those_first_that_stand_still(run):
+    with run.client() as client:
+        client.apply(Queue(name="tenants", underlying_topic="in", group_by="/g", on_group_failure="stop"))
+        client.publish_many("in", [{"g": each} for each in ("alice", "alice", "bob", "bob", "bob")])
+        with client.subscribe("tenants", max_backlog=1) as held:
+            held.get(timeout="30s").expire()
+            held.flush()
+            assert held.get(timeout="30s").data == {"g": "bob"}
+            (found,) = run("top", "tenants", *ONCE, "--json").json
+            text = run("top", "tenants", *ONCE).out
+
+    assert [(each["group"], each["waiting"]) for each in found["groups"]] == [("alice", 1), ("bob", 2)]
+    assert 0 <= found["groups"][0]["stopped"] < 60
+    assert found["groups"][1]["stopped"] is None
+    assert 0 < found["groups"][1]["oldest"] < 60
+    assert "group  leased  waiting  failed  stopped  oldest" in text
+
+
+def test_an_unknown_queue_is_refused_with_what_was_meant(defined):
+    assert "did you mean 'work'?" in defined("top", "wrok", *ONCE, code=1).err
+    assert "is a topic; its queues are" in defined("top", "orders", *ONCE, code=1).err
+
+
+def test_what_chooses_among_queues_is_refused_beside_the_name_of_one(defined):
+    for option in (("--sort", "in"), ("--filter", "w")):
+        told = defined("top", "work", *ONCE, *option, code=2).err
+        assert f"{option[0]} is for the list of queues; leave it or QUEUE out" in told
+
+
+def test_a_partition_is_watched_by_its_name_and_all_of_them_are_refused(run):
+    address = run.environment["AMPSQ_URL"]
+    with Client(address, partitions=2, instance="shop") as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        first = client.partitions[0]
+
+    assert run("top", "work", *ONCE, "--json", "--instance", first).json[0]["depth"] == 0
+    told = run("top", "work", *ONCE, "--url", f"{address}?partitions=2", "--instance", "shop", code=1).err
+    assert "work at one partition, by its name as instance" in told
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_queue_fits_narrow_and_wide_screens(defined, width):
+    defined.publish(*range(5))
+    view = QueueView("work", 10)
+    with (
+        defined.client() as client,
+        client.subscribe("work", max_backlog=2) as held,
+        client._store.pipeline() as channel,
+    ):
+        assert held.get(timeout="30s") is not None
+        measured(client, "work")
+        view.take(client._store.run(QueueSurveyor(client, "work").read(channel)))
+    drawn = Console(file=io.StringIO(), width=width)
+    drawn.print(view.screen("nyc-1  queue work", width, 24))
+    lines = drawn.file.getvalue().splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 24
+    heads = next(line.split() for line in lines if line.startswith("subscription "))
+    assert heads == ["subscription", *(["client"] if width > 60 else []), "leased", "max", "state",
+                     *(["filter"] if width > 60 else [])]  # fmt: skip
+    assert not any(line.rstrip().endswith("…") for line in lines[: lines.index("")])
+
+
+def test_a_wide_screen_has_the_percentiles_of_each_queue(defined):
+    with defined.client() as client, client._store.pipeline() as channel:
+        client.publish("orders", 1)
+        client.ack("work", client.publish("orders", 2))
+        with client.subscribe("work") as held:
+            held.get(timeout="30s").ack(wait=True)
+        measured(client, "work")
+        view = TopView("name", 10, None)
+        view.take(client._store.run(Surveyor(client.instance).read(channel, view.chosen)))
+    drawn = Console(file=io.StringIO(), width=120)
+    drawn.print(view.screen("top", 120, 20))
+    lines = drawn.file.getvalue().splitlines()
+
+    assert re.search(r"subs delivery p95 handling p95$", lines[2].rstrip())
+    assert re.search(r" 0 +9\.\d s +\d+ m?s$", lines[4].rstrip())
+    other, work = view.tables()["queues"]
+    assert (other["delivery_p95"], other["handling_p95"]) == (None, None)
+    assert work["delivery_p95"] > 9
+
+
+def test_a_queue_is_live_at_a_terminal_until_it_is_left_or_removed(defined):
+    with terminal(defined, "top", "work", "--interval", "0.2s") as (_, keys, until):
+        shown = until("Nothing is waiting|has no message|next ")
+        assert "queue work" in shown
+        defined.publish(1)
+        until("depth 1")
+        os.write(keys, b"s")
+        os.write(keys, b"q")
+    program = defined.start("top", "work", "--interval", "0.2s", "--json")
+    assert "work" in program.stdout.readline()
+    with defined.client() as client:
+        client.admin.remove(client.admin.actions()["dead-letter-work"].definition, client.admin.queues()["work"])
+    _, told = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "'work' is no queue" in told

@@ -39,9 +39,10 @@ from ampsq.base.errors import (
 )
 from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.catalog.partitioned import Intent
-from ampsq.client.partition_rules import PartitionFailures, divided
+from ampsq.client.partition_rules import PartitionFailures, check_backlog
 from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_client import PartitionedClient
+from ampsq.protocol.calls.subscriptions import unsubscribe
 from ampsq.tracing import TracedClient
 from ampsq.worker import Worker
 
@@ -353,22 +354,110 @@ def test_a_client_that_is_closed_closes_its_subscriptions(client, connect):
         other.publish("orders", 1)
 
 
+def keys_by_partition(total):
+    """Return a key of each partition."""
+    found = {}
+    for number in range(10_000):
+        found.setdefault(partition_of_key(f"k{number}", total), f"k{number}")
+    return [found[number] for number in range(total)]
+
+
+def test_one_message_at_a_time_comes_from_64_partitions_in_the_order_of_ringing(connect):
+    many = connect(partitions=64)
+    many.apply(WORK)
+    keys = keys_by_partition(64)
+    order = [(7 * number + 3) % 64 for number in range(64)]
+    with many.subscribe("work", max_backlog=1) as subscription:
+        # Each was visited, and its bell waits.
+        assert subscription.get("300ms") is None
+        for number in order:
+            many.publish("orders", {"key": keys[number]}, key=keys[number])
+        got = []
+        for turn in range(64):
+            message = subscription.get("10s")
+            got.append(message.data["key"])
+            if turn % 16 == 0:
+                assert many.admin.queue_stats("work").leased == 1
+            message.ack()
+        assert subscription.get(0) is None
+    assert got == [keys[number] for number in order]
+
+
+def test_a_partition_with_much_is_left_for_the_others_after_a_hundred_visits(client):
+    client.apply(WORK)
+    busy, quiet = keys_by_partition(TOTAL)[0], keys_by_partition(TOTAL)[3]
+    client.publish_many("orders", [{"key": busy}] * 400, key=key_of)
+    client.publish("orders", {"key": quiet}, key=quiet)
+
+    with client.subscribe("work", max_backlog=1) as subscription:
+        place = next(number for number, (message, _) in enumerate(drain(subscription, 401)) if message["key"] == quiet)
+
+    assert place <= 100
+
+
+def test_what_is_settled_elsewhere_makes_room_for_whoever_waits(client):
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(20, 2), key=key_of)
+    with client.subscribe("work", max_backlog=3) as subscription:
+        held = [subscription.get("5s") for _ in range(3)]
+        threading.Timer(0.2, held[1].ack).start()
+        began = time.monotonic()
+        assert subscription.get("10s") is not None
+        assert 0.1 < time.monotonic() - began < 5.0
+        assert subscription.get("100ms") is None
+
+
+def test_a_subscription_is_closed_at_once_while_somebody_waits(connect):
+    many = connect(partitions=64)
+    many.apply(WORK)
+    subscription = many.subscribe("work", max_backlog=10)
+    ended = []
+
+    def wait():
+        with pytest.raises(Closed):
+            subscription.get()
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(lambda: len(subscription._bells._reads) == 64, within=10.0)
+    began = time.thread_time()
+    subscription.close()
+    busy = time.thread_time() - began
+    thread.join(10)
+    # What it does is little, and it waits for nothing but its calls.
+    assert ended
+    assert busy < 0.1
+    assert many.admin.queue_stats("work").subscriptions == 0
+
+
+def test_what_the_queues_allow_in_all_partitions_together_bounds_a_backlog(client, caplog):
+    client.apply(WORK)
+    with client.subscribe("work", max_backlog=1_000) as subscription:
+        assert subscription.max_backlog == 50 * TOTAL
+    assert "max_backlog 1000 is cut to 200" in caplog.text
+
+
+def test_a_subscription_that_its_partitions_lost_is_made_again(client):
+    client.apply(WORK)
+    with client.subscribe("work", max_backlog=3) as subscription:
+        assert subscription.get(0) is None
+        former = subscription.id.split(", ")
+        for one, name in zip(client.clients, former, strict=True):
+            one._store.call(unsubscribe(name, {}))
+        client.publish_many("orders", messages_of(20, 1), key=key_of)
+        # Its bells are gone with it: it finds out by the visits that are made now and then, too.
+        assert len(drain(subscription, 20)) == 20
+        assert not set(former) & set(subscription.id.split(", "))
+
+
 @pytest.mark.parametrize(
     ("backlog", "partitions", "told"),
-    [
-        (1, 4, "it is divided over the 4 partitions.*from 4"),
-        ("9", 4, "whole number from 4"),
-        (999, 65, "at most 64 yet"),
-    ],
+    [(0, 4, "allowed is a whole number from 1"), ("9", 4, "whole number from 1"), (999, 65, "at most 64 yet")],
 )
-def test_a_backlog_that_cannot_be_divided_is_refused(backlog, partitions, told):
+def test_a_backlog_that_is_none_is_refused(backlog, partitions, told):
     with pytest.raises(DefinitionError, match=told):
-        divided(backlog, partitions)
-
-
-def test_a_backlog_is_divided_in_whole_messages():
-    assert divided(10, 4) == [3, 3, 2, 2]
-    assert sum(divided(1_000, 64)) == 1_000
+        check_backlog(backlog, partitions)
 
 
 def test_a_queue_that_is_not_there_leaves_no_subscription(client):
@@ -621,11 +710,13 @@ def test_dead_letters_of_all_partitions_are_seen_and_put_back(client):
     assert [letter.bookmark for letter in client.admin.dead_letters("failed", bookmarks=named[3:4])] == named[3:4]
 
     assert client.admin.redrive("failed", bookmarks=[letters[0].bookmark]) == 1
-    redriven = client.admin.redrive("failed")
+    seen = []
+    redriven = client.admin.redrive("failed", progress=seen.append)
     assert (int(redriven), redriven.targets, redriven.refused) == (7, {"work": 7}, 0)
+    # Progress is that of all partitions.
+    assert (seen[-1].done, seen[-1].refused, seen[-1].total) == (7, 0, 7)
+    assert [each.done for each in seen] == sorted(each.done for each in seen)
     assert client.admin.queue_stats("work").depth == 12
-    with pytest.raises(DefinitionError, match="progress"):
-        client.admin.redrive("failed", progress=print)
 
 
 def test_a_message_is_found_by_its_bookmark_wherever_it_is(client):
@@ -658,6 +749,19 @@ def test_all_partitions_are_checked(client):
     assert client.admin.release_group("work", "none") is False
 
 
+def test_a_group_is_paused_resumed_and_dropped_in_all_partitions(client):
+    client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g", max_per_subscription_backlog=9))
+    client.publish_many("letters", [{"g": "a", "n": n} for n in range(20)], key=lambda message: str(message["n"]))
+
+    assert client.admin.pause_group("mail", "a") is True
+    assert client.admin.pause_group("mail", "a") is False
+    assert client.admin.resume_group("mail", "a") is True
+    assert client.admin.resume_group("mail", "a") is False
+    assert client.admin.drop_group("mail", "a", dry_run=True) == 20
+    assert client.admin.drop_group("mail", "a", reason="void") == 20
+    assert client.admin.queue_stats("mail").depth == 0
+
+
 def test_each_call_is_merged_or_refused_with_what_helps(client):
     """No call of a client goes to one partition alone without saying so."""
     own = {name for name in vars(PartitionedClient) if not name.startswith("_")}
@@ -667,7 +771,6 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         "sow_and_subscribe",
         "aggregate",
         "subscribe_topic",
-        "publisher",
         "delta_publish",
     ):
         assert name in own
@@ -695,19 +798,84 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         subscription.replace(max_backlog=9)
 
 
-def test_a_worker_of_all_partitions_is_refused_with_what_helps(client):
+def handled_by(make, client):
+    """Run a worker of a queue of all partitions until it has handled all; gives what it was given."""
     client.apply(WORK)
-    for options in ({"client": client}, {"url": f"{client.url}?partitions=4"}):
-        with pytest.raises(DefinitionError, match="a worker is not there for an instance with partitions yet"):
-            Worker(print, "work", **options)
+    client.publish_many("orders", messages_of(20, 5), key=key_of)
+    seen = []
+    worker = make(seen)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    eventually(lambda: len(seen) == 100, within=20.0)
+    worker.stop()
+    running.join(20)
+    assert not running.is_alive()
+    figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.leased, figures.subscriptions) == (0, 0, 0)
+    return seen
 
-    async def handle(message):
-        await message.ack()
 
-    with pytest.raises(DefinitionError, match="a worker is not there"):
-        AsyncWorker(handle, "work", url="redis://h?partitions=2")
+async def note_later(seen, message):
+    seen.append(message.data)
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize("own_client", [True, False], ids=["own client", "given client"])
+def test_a_worker_handles_messages_of_all_partitions(client, instance, kind, own_client):
+    def make(seen):
+        if kind == "function":
+
+            def handle(message):
+                seen.append(message.data)
+
+        else:
+
+            async def handle(message):
+                await note_later(seen, message)
+
+        where = {"url": f"{client.url}?partitions=4", "instance": instance} if own_client else {"client": client}
+        return Worker(handle, "work", max_backlog=20, **where)
+
+    seen = handled_by(make, client)
+
+    assert sorted(each["number"] for each in seen) == list(range(100))
+
+
+def test_an_asyncio_worker_handles_messages_of_all_partitions(client, instance):
+    async def run():
+        seen = []
+
+        async def handle(message):
+            await note_later(seen, message)
+            if len(seen) == 40:
+                worker.stop()
+
+        worker = AsyncWorker(handle, "work", url=f"{client.url}?partitions=4", instance=instance, max_backlog=20)
+        async with asyncio.timeout(30):
+            await worker.run()
+        return seen
+
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(20, 2), key=key_of)
+
+    assert len(asyncio.run(run())) == 40
+    figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.subscriptions) == (0, 0)
     with pytest.raises(DefinitionError, match="works on parts of a client"):
         _ = client._store
+
+
+def test_topics_and_publishers_of_all_partitions_are_read(client):
+    client.apply(WORK)
+    bookmarks = client.publish_many("orders", messages_of(20, 5), key=key_of)
+    with client.publisher("till") as till:
+        till.publish("orders", {"key": "k3"}, key="k3")
+
+    topic = client.admin.topics()["orders"]
+    assert (topic.messages, topic.recorded, topic.queues) == (101, 101, ("work",))
+    assert topic.first.id == min(bookmarks, key=lambda each: tuple(map(int, each.id.split("-")))).id
+    assert topic.bytes == sum(one.admin.topics()["orders"].bytes for one in client.clients)
+    assert [(each.name, each.sequence) for each in client.admin.publishers()] == [("till", 1)]
 
 
 def test_a_listener_hears_of_the_connections_of_all_partitions(client):

@@ -1,5 +1,7 @@
 """The worker: what a handler returns or raises settles its message; stopping is graceful, and in time."""
 
+# Long: one kind of worker after the other runs through all of it, started and stopped by the same words.
+
 from __future__ import annotations
 
 import asyncio
@@ -409,3 +411,53 @@ def test_a_worker_that_asks_for_less_than_it_can_handle_says_so(client, start, c
     (told,) = advice(caplog)
     assert told.startswith("max_backlog=2 lets a worker hold 2 messages, so this worker handles 2 at a time, whatever")
     assert told.endswith("concurrency of 3: leave it out, or write 6")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_a_group_is_handled_in_one_lane_and_what_failed_comes_again_before_the_rest(client, start, kind):
+    define(client, group_by="/g", group_batch=5)
+    client.publish_many("work", [{"g": group, "n": n} for n in range(40) for group in "ab"])
+    seen, running_now, lock, failures = {"a": [], "b": []}, {"a": 0, "b": 0}, threading.Lock(), {("a", 7), ("b", 23)}
+
+    def handle(message):
+        group, number = message.data["g"], message.data["n"]
+        with lock:
+            running_now[group] += 1
+            assert running_now[group] == 1
+            seen[group].append(number)
+        try:
+            time.sleep(0.001)  # so that handlers of one group would meet
+            if (group, number) in failures:
+                failures.discard((group, number))
+                raise ValueError
+        finally:
+            with lock:
+                running_now[group] -= 1
+
+    running = start(handle, kind, max_backlog=30)
+    eventually(lambda: client.admin.queue_stats("work").depth == 0)
+    running.stop()
+    assert seen == {"a": [*range(8), *range(7, 40)], "b": [*range(24), *range(23, 40)]}
+    assert running.worker.failed == 2
+
+
+@pytest.mark.parametrize("kind", ["three threads", *AWAITED])
+def test_what_waits_in_a_lane_when_a_worker_stops_goes_back_uncounted(client, start, kind):
+    define(client, group_by="/g", group_batch=5)
+    client.publish_many("work", [{"g": "a", "n": n} for n in range(5)])
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(_):
+        began.set()
+        may_end.wait(20)
+
+    running = start(handle, kind, max_backlog=30)
+    assert began.wait(20)
+    eventually(lambda: client.admin.queue_stats("work").leased == 5)
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    eventually(lambda: client.admin.queue_stats("work").leased == 1)
+    may_end.set()
+    stopping.join(20)
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert [(each.data["n"], each.delivery) for each in pick_up(messages, 4)] == [(n, 1) for n in range(1, 5)]

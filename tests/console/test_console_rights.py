@@ -81,6 +81,9 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
             assert asked.page(f"{root}/{page}").status == 200, page
         assert asked.page("/search?q=o").status == 200
         change("release-group", queue="grouped", group="a")
+        change("pause-group", queue="grouped", group="a")
+        change("resume-group", queue="grouped", group="a")
+        change("drop-group", queue="grouped", group="a", reason="of no use")
         change("cancel", queue="work", bookmark=seeded[1])
     change("expire", queue="work", bookmark=seeded[2], reason="of no use")
     change("expire", queue="work", filter="/id = 3")

@@ -298,7 +298,7 @@ def test_a_group_that_stands_still_is_found_and_let_go_on(world, look, client):
     row = page.get_by_role("row").filter(has_text="alice")
     expect(row).to_contain_text("stopped")
     tree = page.get_by_role("table", name="Groups of tenants").aria_snapshot()
-    assert 'row "Group Waiting Oldest Leased Failed State Let it go on"' in tree
+    assert 'row "Group Waiting Oldest Leased Failed State Change it"' in tree
     assert re.search(r"row .alice 1 \w+( \w+)? 0 0 stopped for .*: a message of it was given up Release", tree), tree
     page.set_viewport_size(PHONE)
     labels = row.locator("td").evaluate_all("all => all.map(e => getComputedStyle(e, '::before').content)")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from observing import eventually
 
-from ampsq import LocalQueue, Topic, View
+from ampsq import Action, LocalQueue, Topic, View
 
 
 def facts(asked, path):
@@ -175,3 +175,22 @@ def test_a_slash_in_a_name_is_part_of_the_name(asked, client, topics):
 
     assert facts(asked, f"{topics}/eu/orders")["name"] == "eu/orders"
     assert facts(asked, f"{topics.replace('topics', 'queues')}/eu/work")["name"] == "eu/work"
+
+
+def test_a_publisher_that_recorded_nothing_has_no_time(asked, client, valkey, topics, coordinate):
+    # Given an action all of whose letters were refused: into a topic with a key none goes without it
+    client.apply(Action.dead_letter("work", "orders", name="keep"))
+    client.publish("kept", "no object, so no /id")
+    client.ack("work", option="expire", filter="1 = 1")
+    coordinate(valkey.url)
+    eventually(lambda: client.admin.failed_events("keep"), within=30)
+
+    # When its publisher is looked at
+    [state] = [each for each in client.admin.publishers() if each.name.startswith("action:keep")]
+    page = topics.replace("topics", "publishers")
+    [told] = [each for each in facts(asked, page)["publishers"] if each["name"].startswith("action:keep")]
+
+    # Then it never recorded anything, in words too
+    assert (state.bookmark, state.at, told["at"]) == (None, None, None)
+    assert "1970" not in asked.page(page).text
+    assert 'data-label="Recorded at">never<' in asked.page(page).text

@@ -53,6 +53,7 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "group_concurrency": None,
         "on_group_failure": None,
         "group_choice": None,
+        "group_batch": None,
         "group_weight": None,
         "rate": None,
         "rate_burst": None,

@@ -26,7 +26,7 @@ KNOWN = {"topic": "", "stream_id": "0-0", "origin": "o.1", "instance": "o", "del
 _CALL = 500_000
 
 _DRIVER = """
---- evaluate_cases: what expressions say of documents: value, whether it matches, score and prefix, work, size, steps
+--- evaluate_cases: what expressions say of documents: value, matching, score and prefix, work, size, steps, quick
 --- ARGV cases...
 --- FAIL FORMAT_MISMATCH
 --- GIVES one list a case
@@ -59,6 +59,18 @@ local function describe_value(value)
   return '[' .. table.concat(parts, ',') .. ']'
 end
 
+-- Whether what the body holds alone tells whether it matches; it is judged so as by the whole document.
+local function is_quick(compiled, d, matches, score, prefix)
+  local root = not d.format and d.body and decode_bodies({d.body, ''})[1]
+  if not root then return 0 end
+  if d.root == false then error('decoded beside others, it is JSON: ' .. d.body) end
+  if not compiled.quick then return 0 end
+  local quickly, place = matches_quickly(compiled, root), priority_quickly(compiled, root)
+  if quickly ~= nil and quickly ~= matches then error('judged quickly as ' .. tostring(quickly) .. ': ' .. d.body) end
+  if place and (place ~= score or prefix ~= '') then error('its place, quickly, is ' .. place .. ': ' .. d.body) end
+  return quickly ~= nil and 1 or 0
+end
+
 local out = {}
 local i = cases_from
 while i <= #ARGV do
@@ -71,7 +83,7 @@ while i <= #ARGV do
   local score, prefix = expression_priority(compiled, document)
   local value = describe_value(expression_value(compiled, document))
   out[#out + 1] = {value, matches and 1 or 0, string.format('%.17g', score), prefix, work, document_size(document),
-    steps_left()}
+    steps_left(), is_quick(compiled, document, matches, score, prefix)}
   i = i + 7 + #fields
 end
 return out
@@ -138,7 +150,7 @@ class ServerSide:
         self.sha = client.script_load(compose_text("evaluate_cases", _DRIVER).source)
 
     def evaluate(self, cases):
-        """Value, whether it matches, score, prefix, work, size and steps left of each; all of one instance."""
+        """Value, whether it matches, score, prefix, work, size, steps left, whether quick, of each; of one instance."""
         instance, origin = cases[0].known["instance"], cases[0].known["origin"]
         assert all(case.known["instance"] == instance for case in cases)
         fields = {"format": str(schema.FORMAT), "name": instance, "origin": origin}
@@ -229,6 +241,37 @@ def test_every_vector_has_its_value_on_the_server(server_side, table, fold):
             if has[:4] != [described(_value(vector["value"])), *case.said[1:]]:
                 wrong.append((vector, has))
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "is_quick"),
+    [
+        ("/n >= 0", b'{"n": 1}', 1),
+        ("/n >= 0", b'{"n": -1.5}', 1),
+        ("/n >= 0", b'{"m": 1}', 1),
+        ("/n >= 0", b'{"n": "1"}', 0),
+        ("/n >= 0", b'{"n": [1, 2]}', 0),
+        ("/n >= 0", b'{"n": 9007199254740993}', 0),
+        ("/n >= 0", b'[{"n": 1}]', 0),
+        ("/n >= 0", b"no JSON", 0),
+        ("/n >= 0", b'{"n": 1.}', 0),
+        ("/s = 'a' AND /n < 3 OR NOT /n = 7", b'{"s": "b", "n": 8}', 1),
+        ("/s = 'a' AND /n < 3", b'{"n": 2}', 1),
+        ("/s IN ('a', 'b')", b'{"s": "b"}', 1),
+        ("/s IN ('a', 'b')", b'{"s": 1}', 0),
+        ("/n", b'{"n": 3}', 1),
+        ("/n", b'{"n": 0}', 1),
+        ("/n", b'{"n": null}', 0),
+        ("/a/n >= 0", b'{"a": {"n": 1}}', 0),
+        ("LENGTH(/s) = 1", b'{"s": "b"}', 0),
+    ],
+)
+def test_simple_expressions_are_judged_quickly(server_side, text, body, is_quick):
+    case = Case(text, body)
+    ((*found, quick),) = server_side.evaluate([case])
+
+    assert found[:4] == [*case.said]
+    assert quick == is_quick
 
 
 def test_every_priority_has_its_place_on_the_server(server_side):

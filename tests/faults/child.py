@@ -127,6 +127,29 @@ def groups(url, instance, record):
     Worker(handle, "work", url=url, instance=instance, concurrency=3, max_backlog=6).run(signals=True)
 
 
+def partitions(url, instance, record):
+    """A consumer of all partitions: so many messages at once, of which it settles one when it has as many."""
+    total, backlog = int(sys.argv[5]), int(sys.argv[6])
+    chance, held = random.Random(os.getpid()), []  # noqa: S311  (a test's dice)
+    with (
+        Client(url, instance=instance, partitions=total) as client,
+        client.subscribe("work", max_backlog=backlog) as messages,
+    ):
+        record("ready")
+        while True:
+            message = messages.get(0.2)
+            if message is not None:
+                held.append(message)
+            if held and (message is None or len(held) == backlog):
+                done = held.pop(chance.randrange(len(held)))
+                try:
+                    done.ack(wait=True)
+                except Rejected as error:
+                    record(type(error).__name__, number=done.data["number"])
+                else:
+                    record("acked", number=done.data["number"])
+
+
 if __name__ == "__main__":
     {
         "work": work,
@@ -136,4 +159,5 @@ if __name__ == "__main__":
         "publish": publish,
         "read_durably": read_durably,
         "groups": groups,
+        "partitions": partitions,
     }[sys.argv[1]](sys.argv[2], sys.argv[3], Records(sys.argv[4]))

@@ -3,7 +3,8 @@
 A seed decides the queue's definition, the messages, who is killed and when. Each worker writes down when a handler
 starts and ends. The judge demands of each run: nothing is lost; no message of a group starts before the one ahead of
 it is settled, where that is promised; no more of a group is in hands than `group_concurrency`; after each kill `check`
-finds that the counts of groups are those of their leases; at the end nothing is left of any group.
+finds that the counts of groups are those of their leases; at the end nothing is left of any group. Some queues give
+groups in batches: for these all of that holds, too, and a worker has several messages of a group and one in its hands.
 """
 
 # ruff: noqa: E402, T201  (imports behind a path; a command prints)
@@ -52,7 +53,22 @@ class Held:
         self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
 
 
-def judge(held, published, concurrency, *, in_order):
+def _too_early(of):
+    """Return messages of a group in batches that were started before each one ahead of them was done, with that one.
+
+    Those of a batch whose worker died before it sent its acknowledgements come again, in their order.
+    """
+    done, found = {}, []
+    for each in sorted(of, key=lambda each: each.start):
+        ahead = next((n for n in range(each.number) if done.get(n, float("inf")) > each.start), None)
+        if ahead is not None:
+            found.append((each.number, ahead))
+        if each.is_done:
+            done[each.number] = min(each.end, done.get(each.number, each.end))
+    return found
+
+
+def judge(held, published, concurrency, *, in_order, in_batches=False):
     """Say what is wrong: a list of sentences.
 
     Args:
@@ -60,6 +76,7 @@ def judge(held, published, concurrency, *, in_order):
         published: group -> number of its messages.
         concurrency: of each group.
         in_order: each message starts only once the one ahead of it in its group was settled.
+        in_batches: one worker has several messages of a group, which it handles in their order.
     """
     wrong = []
     by_group = defaultdict(list)
@@ -73,7 +90,9 @@ def judge(held, published, concurrency, *, in_order):
         most = max(itertools.accumulate(step for _, step in sorted(ends)), default=0)
         if most > concurrency:
             wrong.append(f"{group}: {most} messages were in hands at a time, of {concurrency}")
-        if in_order:
+        if in_batches:
+            wrong += [f"{group}: message {n} was started before {ahead} was done" for n, ahead in _too_early(of)]
+        elif in_order:
             for earlier, later in itertools.pairwise(sorted(of, key=lambda each: each.start)):
                 if later.number < earlier.number:
                     wrong.append(f"{group}: message {later.number} was started after message {earlier.number}")
@@ -94,6 +113,8 @@ class _Run:
         self.concurrency = self.rng.choice([1, 1, 2, 5])
         failure = "hold" if self.concurrency == 1 else self.rng.choice(["hold", "pass"])
         self.in_order = self.concurrency == 1
+        # Drawn apart, so that a seed has the same queue as without batches.
+        self.batch = random.Random(f"batch {seed}").choice([1, 1, 5, 50]) if self.in_order else 1  # noqa: S311
         self.groups = self.rng.choice([3, 20, 100])
         self.queue = Queue(
             name="work",
@@ -102,10 +123,12 @@ class _Run:
             group_concurrency=self.concurrency,
             group_choice=choice,
             on_group_failure=failure,
+            group_batch=self.batch,
             max_per_subscription_backlog=50,
             lease_period="60s",
         )
-        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups"
+        batches = f" in batches of {self.batch}" if self.batch > 1 else ""
+        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}"
 
     def start(self, role, *arguments):
         """Start a process under a name of its own; gives the name."""
@@ -201,7 +224,7 @@ def run(program, folder, seed):
         if groups := client.admin.groups("work").groups:
             wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
         held = one.held()
-        wrong += judge(held, published, one.concurrency, in_order=one.in_order)
+        wrong += judge(held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1)
         return {
             "seed": seed,
             "queue": one.what,

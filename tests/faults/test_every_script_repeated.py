@@ -70,6 +70,8 @@ NOT_REPEATED = {
     "publish_once",
     # A message that failed since would be released by the second run.
     "release_group",
+    # A group that was resumed since would be paused by the second run; what was dropped is counted once.
+    "pause_group", "drop_group",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own; a sign of
 #: life where nothing that was measured goes with it.

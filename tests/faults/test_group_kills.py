@@ -27,6 +27,26 @@ def test_the_judge_is_content_with_order_and_with_what_comes_again():
     assert judge(again, {"g": 2}, 1, in_order=True) == []
 
 
+def test_the_judge_lets_a_batch_come_again_whose_worker_died_before_it_said_what_was_done():
+    again = [held(0, 1, 2), held(1, 2, 3), held(2, 3, 4, is_done=False), *(held(n, 5 + n, 6 + n) for n in range(3))]
+
+    assert judge(again, {"g": 3}, 1, in_order=True, in_batches=True) == []
+    assert judge(again, {"g": 3}, 1, in_order=True) != []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [held(0, 1, 2), held(1, 2, 3, is_done=False), held(2, 3, 4), held(1, 5, 6)],
+        [held(0, 1, 2), held(2, 2, 3), held(1, 3, 4)],
+        [held(0, 1, 2), held(1, 3, 5), held(2, 4, 6)],
+    ],
+)
+def test_the_judge_notices_what_a_batch_goes_on_with_behind_one_that_is_not_done(wrong):
+    found = judge(wrong, {"g": 3}, 2, in_order=True, in_batches=True)
+    assert found == ["g: message 2 was started before 1 was done"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [

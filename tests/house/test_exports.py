@@ -32,6 +32,7 @@ REDIS = OPENERS | {
     "ampsq.base.addresses",
     "ampsq.transport.async_pipeline",
     "ampsq.transport.attempts",
+    "ampsq.transport.blocking_reads",
     "ampsq.transport.calls_in_flight",
     "ampsq.transport.errors",
     "ampsq.transport.pipeline",

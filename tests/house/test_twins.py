@@ -94,8 +94,10 @@ TWINS = [
             "Admin": "AsyncAdmin",
             "Client": "AsyncClient",
             "Message": "AsyncMessage",
+            "PartitionRouter": "AsyncPartitionRouter",
             "PartitionedAdmin": "AsyncPartitionedAdmin",
             "PartitionedClient": "AsyncPartitionedClient",
+            "PartitionedPublisher": "AsyncPartitionedPublisher",
             "PartitionedSubscription": "AsyncPartitionedSubscription",
             "Publisher": "AsyncPublisher",
             "Subscription": "AsyncSubscription",
@@ -104,11 +106,11 @@ TWINS = [
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
+            *("self._router.choose(", "self._router.batches("),
             *(
                 "self.clients[number].publish(",
-                "self._topic_key(",
                 "self.clients[each.partition].publish_many(",
-                "client.subscribe(",
+                "connection.subscribe(",
                 "part.close(",
             ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
@@ -118,11 +120,18 @@ TWINS = [
                 "This is `ampsq.client.partitioned_client`, awaited."
             ),
             "ampsq.client.admin": "ampsq.client.async_admin",
+            "from ampsq.base.suggestions import misplaced\n": (
+                "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
+            ),
+            "from ampsq.client.partition_router import PartitionRouter\n": "",
             "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
+            "from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of\n": "",
             "from ampsq.client.partitioned_subscription import PartitionedSubscription\n": "",
             "from ampsq.client.client import Client\n": (
                 "from ampsq.client.async_client import Client\n"
+                "from ampsq.client.async_partition_router import PartitionRouter\n"
                 "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
+                "from ampsq.client.async_partitioned_publisher import PartitionedPublisher, parts_of\n"
                 "from ampsq.client.async_partitioned_subscription import PartitionedSubscription\n"
             ),
             "ampsq.client.publisher": "ampsq.client.async_publisher",
@@ -132,8 +141,9 @@ TWINS = [
             "from ampsq.queues.handlers": (
                 "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
             ),
-            "from ampsq.catalog.apply import RACES\n": (
-                "from ampsq.base.values import shown\nfrom ampsq.catalog.apply import RACES\n"
+            "keeps=guarantee is not None)._open()  # noqa: SLF001\n": "keeps=guarantee is not None)\n",
+            "Open a publisher with a name in all partitions; see `Client.publisher`.": (
+                "Make a publisher with a name in all partitions; see `Client.publisher`. Open it with ``async with``."
             ),
             "self._define)\n        await self._open()\n": (
                 "self._define)\n\n"
@@ -148,8 +158,59 @@ TWINS = [
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
-            "return self._subscribe(name, shares, filter, on_message, renew=renew)": (
-                "return Subscribing(self._subscribe(name, shares, filter, on_message, renew=renew), shown(name))"
+            "return self._subscribe(name, max_backlog, filter, on_message, renew=renew)": (
+                "return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))"
+            ),
+        },
+    ),
+    Twin(
+        "client/partition_router.py",
+        "client/async_partition_router.py",
+        {
+            "Client": "AsyncClient",
+            "PartitionRouter": "AsyncPartitionRouter",
+            "for threads: by its key": "for asyncio: by its key",
+        },
+        ("self.topic_key(", "each._store.run("),
+        {
+            "`ampsq.client.async_partition_router` is made from this file.": (
+                "This is `ampsq.client.partition_router`, awaited."
+            ),
+            "ampsq.client.client": "ampsq.client.async_client",
+        },
+    ),
+    Twin(
+        "client/partitioned_publisher.py",
+        "client/async_partitioned_publisher.py",
+        {
+            "Client": "AsyncClient",
+            "DeletionReceipt": "AsyncDeletionReceipt",
+            "PartitionRouter": "AsyncPartitionRouter",
+            "PartitionedPublisher": "AsyncPartitionedPublisher",
+            "Publisher": "AsyncPublisher",
+            "Receipt": "AsyncReceipt",
+            "for threads: one of each": "for asyncio: one of each",
+        },
+        (
+            *("self._make(", "self._open(", "self.close(", "self._router.choose(", "self._router.batches("),
+            *("parts[number].publish(", "parts[each.partition].publish_many(", "each.flush(", "each.close("),
+        ),
+        {
+            "`ampsq.client.async_partitioned_publisher` is made from this file.": (
+                "This is `ampsq.client.partitioned_publisher`, awaited."
+            ),
+            "ampsq.client.partition_router": "ampsq.client.async_partition_router",
+            "from ampsq.client.publisher import Publisher\n": "",
+            "from ampsq.client.partition_rules": (
+                "from ampsq.client.async_publisher import Publisher\nfrom ampsq.client.partition_rules"
+            ),
+            "PartitionedReceipts, Receipt,": "Receipt, PartitionedReceipts,",
+            "float | str | None = None) -> None:\n": (
+                "float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)\n"
+            ),
+            "    def is_of(self, router": (
+                "    async def __aenter__(self) -> Self:\n        return await self._open()\n\n"
+                "    def is_of(self, router"
             ),
         },
     ),
@@ -165,9 +226,10 @@ TWINS = [
         (
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
-            "each.admin.queue_latencies(",
+            *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
             *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
             *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
+            *("each.admin.pause_group(", "each.admin.resume_group(", "each.admin.drop_group("),
             *("self._client.clients[number].admin.dead_letters(", "self._client.clients[number].admin.redrive("),
         ),
         {
@@ -341,7 +403,7 @@ TWINS = [
             "ampsq.queues.subscription": "ampsq.queues.async_subscription",
             "ampsq.transport.store": "ampsq.transport.async_store",
             "import Callable, Iterable": "import Callable, Generator, Iterable",
-            "from ampsq.base.values": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.values",
+            "from ampsq.base.partitions": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.partitions",
             "threading.RLock()": "asyncio.Lock()",
             "with self._lock": "async with self._lock",
             "for answer in": "async for answer in",

@@ -3,13 +3,16 @@
 The server is asked what it gave and what came back; the model says whether it might. `check_groups` compares what the
 scripts count with what is leased and waits, after each step.
 """
+# Long: all that may happen in a history, each with what the model says of it.
+
+# Long: a history and the model that it is held against are one: what may go follows from all that happened.
 
 from __future__ import annotations
 
 import math
 import random
 
-from grouped import check_groups, grouping, groups_of, put
+from grouped import check_groups, cursor_of, drop, grouping, groups_of, paused_groups, put
 from world import ref as ref_of
 
 from ampsq.protocol.schema import LEASES_ANCHOR
@@ -28,6 +31,8 @@ class Message:
         # Whether it waited and held its group when that was released: then it still goes before others of the group.
         self.stands_first = False
         self.is_read = self.is_scheduled = False
+        # The messages that were delivered with it, itself among them, in their order.
+        self.batch = [self]
 
     @property
     def is_placed(self):
@@ -59,23 +64,34 @@ class GroupedHistory:
         self.rate, self.group_rate = (rates.choice(RATES) if rates.random() < 0.7 else None for _ in range(2))
         if rates.random() < 0.5:
             self.rate = self.group_rate = None
+        # How many of a group may be delivered together; None: each by itself. Half of the histories have no batches.
+        self.batches = random.Random(f"batches {seed}")  # noqa: S311
+        self.has_batches, self.batch = self.batches.random() < 0.5, None
+        self.choose_batch()
         # Of each bucket of tokens when it is full again, microseconds.
         self.full = {}
         # As the server has them: a group keeps its weight while something of it waits, also from another definition.
         self.known_weights = {}
+        # Messages that came due while another definition was followed in several steps.
+        self.came_due = []
         # Whether groups are being put in the order of another choice.
         self.is_changing = False
-        self.messages, self.stopped, self.number = {}, set(), 0
+        self.messages, self.stopped, self.paused, self.number = {}, set(), set(), 0
         self.acknowledged, self.subscriptions = [], []
         self.define()
         for _ in range(3):
             self.subscriptions.append(world.subscribe("work", asked=self.random.choice([1, 2, 5, 50])))
 
+    def choose_batch(self):
+        is_allowed = self.has_batches and self.concurrency == 1 and self.failure != "pass"
+        self.batch = self.batches.choice([None, 2, 3, 10]) if is_allowed else None
+
     def define(self):
         policy = {"redelivery": self.redelivery, "longest": 7_000} if self.redelivery else None
         self.world.queue(
             "work", "orders", grouping=grouping(
-                self.concurrency, self.failure, choice=self.choice, weight="/w" if self.choice == "fair" else None
+                self.concurrency, self.failure, choice=self.choice, weight="/w" if self.choice == "fair" else None,
+                batch=self.batch,
             ), lease=self.lease, policy=policy,
             deliveries=self.limit, rated=self.rated(),
         )  # fmt: skip
@@ -107,26 +123,38 @@ class GroupedHistory:
     def leased_of(self, group):
         return [m for m in self.messages.values() if m.group == group and m.state == "leased"]
 
-    def may_go(self):
-        """The messages that may be given now, the oldest first."""
+    def may_go(self, without=()):
+        """The messages that may be given now, the oldest first; not those that are not there yet."""
         found, waiting = [], {}
         if not self.tokens(""):
             return []
         for message in sorted(self.messages.values(), key=self.place):
-            if message.state == "waiting":
+            if message.state == "waiting" and message not in without:
                 waiting.setdefault(message.group, []).append(message)
         for group, messages in waiting.items():
             if group is None:
                 found += messages
                 continue
-            if group in self.stopped:
+            if group in self.stopped or group in self.paused:
                 continue
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
             in_order = sorted(messages, key=lambda message: not message.stands_first)
             first = [m for m in messages if m.is_failed] if failed else in_order
             most = min(self.concurrency - len(self.leased_of(group)), self.tokens(group))
-            found += first[: max(min(most, 1) if self.choice != "first" else most, 0)]
+            found += first[: max(min(most, 1) if self.choice != "first" or self.batch else most, 0)]
         return sorted(found, key=self.place)
+
+    def may_follow(self, message, before):
+        """Return whether a message may be the next one of the batch of the one that was delivered before it."""
+        if not self.batch or before is None or before.group is None or before.group != message.group:
+            return False
+        return len(before.batch) < self.batch and self.tokens("") > 0 and self.tokens(message.group) > 0
+
+    def next_of_group(self, group):
+        """The message of a group that is the next one, whatever is leased of it."""
+        of = [m for m in self.messages.values() if m.group == group]
+        waiting = sorted((m for m in of if m.state == "waiting"), key=lambda m: (not m.stands_first, self.place(m)))
+        return next(iter([m for m in waiting if m.is_failed] if any(m.is_failed for m in of) else waiting), None)
 
     def share(self, message):
         """The share of its group in what is leased."""
@@ -154,8 +182,10 @@ class GroupedHistory:
         if group is None:
             return
         messages = [m for m in self.messages.values() if m.group == group]
-        is_there = group in self.stopped or any(
-            m.state == "leased" or m.is_failed or (m.state == "waiting" and m.is_placed) for m in messages
+        is_there = (
+            group in self.stopped
+            or group in self.paused
+            or any(m.state == "leased" or m.is_failed or (m.state == "waiting" and m.is_placed) for m in messages)
         )
         if anew or not is_there or group not in self.present_since:
             self.present_since[group] = self.served
@@ -164,7 +194,26 @@ class GroupedHistory:
         """In their order of arrival; what was scheduled comes before all that is unread when its time has come."""
         return not message.is_read and not message.is_scheduled, message.ref
 
-    def come_back(self, message, *, counted, delayed):
+    def take_back(self, messages, *, counted, delayed):
+        """Leases ended without settling the messages: what is behind the first ones in their batches comes back, too.
+
+        It counts for the first one of a batch that is leased alone, which may have been begun.
+
+        Args:
+            messages: those that are named.
+            counted: of one of them, whether its delivery counts.
+            delayed: of one of them, whether it waits.
+        """
+        for batch in {id(m.batch): m.batch for m in messages}.values():
+            leased = [m for m in batch if m.state == "leased" and m.batch is batch]
+            first = min(leased.index(m) for m in messages if m.batch is batch)
+            for place, message in enumerate(leased[first:], first):
+                self.come_back(
+                    message, counted=counted(message) and not place, delayed=delayed(message) and not place,
+                    is_behind=place > 0,
+                )  # fmt: skip
+
+    def come_back(self, message, *, counted, delayed, is_behind=False):
         """A lease ended without settling the message."""
         message.lease = None
         if not counted:
@@ -178,7 +227,8 @@ class GroupedHistory:
         self.present_since[message.ref] = self.served
         if not counted:
             message.deliveries -= 1
-        message.is_failed = self.failure != "pass" and message.group is not None and (counted or before > 1)
+        can_hold = self.failure != "pass" and message.group is not None and not is_behind
+        message.is_failed = can_hold and (counted or before > 1)
 
     def give_up(self, message):
         message.state, message.is_failed = "settled", False
@@ -204,10 +254,23 @@ class GroupedHistory:
         leases = self.leases()
         self.known_weights = {group: (*state, 1, 1)[6] for group, state in groups_of(self.world).items()}
         fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
+        last = (0, "", None)
         for token, ref in fresh:
-            message, allowed = self.messages[ref], self.may_go()
-            assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
-            if self.is_changing:
+            message, allowed, holder = self.messages[ref], self.may_go(), leases[ref][1]
+            follows = last[:2] == (token - 1, holder) and self.may_follow(message, last[2])
+            message.batch = last[2].batch if follows else []
+            message.batch.append(message)
+            last = (token, holder, message)
+            if follows:
+                assert message is self.next_of_group(message.group), (ref, message.group)
+            else:
+                if message not in allowed:
+                    # What came due in the same steps came after it.
+                    allowed = self.may_go(without=self.came_due)
+                assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
+            if follows:
+                pass
+            elif self.is_changing:
                 self.served += 1
             elif self.choice != "first":
                 self.check_turn(message, allowed)
@@ -217,15 +280,16 @@ class GroupedHistory:
             message.deliveries += 1
             self.pay(message.group)
             assert message.deliveries == int(leases[ref][2])
-            assert message.group is None or len(self.leased_of(message.group)) <= self.concurrency
+            assert message.group is None or len(self.leased_of(message.group)) <= max(self.concurrency, self.batch or 0)
         assert {m.ref for m in self.messages.values() if m.state == "leased"} == set(leases)
-        counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice}
+        counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice, "batch": self.batch}
         check_groups(self.world, **counts, group_rate=self.group_rate)
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
+        assert {*paused_groups(self.world)} == self.paused
 
     def note_read(self):
         state = self.world.state()
-        cursor = state.get(":q:work:cursors", {}).get("orders", "0-0 0").split(" ")[0]
+        cursor = cursor_of(self.world)
         for message in self.messages.values():
             message.is_read = message.is_read or message.ref <= ref_of(cursor)
             is_unplaced = not message.is_read or message.ref in state.get(":q:work:ready", {})
@@ -256,7 +320,7 @@ class GroupedHistory:
 
     kinds = (
         *("publish", "publish", "publish_later", "take", "take", "settle_some", "settle_some", "settle_some"),
-        *("administer", "pass_time", "leave", "redefine", "release"),
+        *("administer", "pass_time", "leave", "redefine", "release", "pause", "drop"),
     )
 
     def publish(self, **when):
@@ -295,16 +359,25 @@ class GroupedHistory:
     def settle_one(self, verb, messages):
         items = self.items(messages)
         period = self.random.choice([-1, 0, 0, 900 + self.number % 89]) if verb == "cancelled" else 0
-        for message in messages:
-            if verb in ("acknowledged", "expired"):
+        if verb in ("acknowledged", "expired"):
+            for message in messages:
                 self.settle(message)
-                if verb == "expired":
-                    self.give_up(message)
-            else:
-                is_later = period > 0 or (period == -1 and self.redelivery > 0)
-                self.come_back(message, counted=verb == "cancelled", delayed=is_later)
+            if verb == "expired":
+                self.expire(messages)
+        else:
+            is_later = period > 0 or (period == -1 and self.redelivery > 0)
+            self.take_back(messages, counted=lambda _: verb == "cancelled", delayed=lambda _: is_later)
         if items:
             assert self.world.settle(verb, items, period) == {}
+
+    def expire(self, messages):
+        """Messages are given up; where that stops their groups, what is behind them in their batches comes back."""
+        for message in messages:
+            self.give_up(message)
+            behind = message.batch[message.batch.index(message) + 1 :] if self.failure == "stop" else []
+            for each in behind:
+                if each.state == "leased" and each.batch is message.batch:
+                    self.come_back(each, counted=False, delayed=False, is_behind=True)
 
     def settle_some(self):
         verb = self.random.choice(["acknowledged", "acknowledged", "cancelled", "cancelled", "expired", "given_back"])
@@ -342,12 +415,11 @@ class GroupedHistory:
 
     def _follow_time(self, uncollected):
         leases, due = self.leases(), self.world.state().get(":due", {})
-        kinds = set()
+        kinds, lapsed = set(), []
         for message in self.messages.values():
             if message.state == "leased" and leases.get(message.ref, [""])[0] != message.lease:
                 kinds.add("lapsed")
-                counted = message.lease not in uncollected
-                self.come_back(message, counted=counted, delayed=counted and self.redelivery > 0)
+                lapsed.append(message)
             elif message.state in ("delayed", "scheduled"):
                 kind = "ready" if message.state == "delayed" else "scheduled"
                 if f"{kind} work {message.ref}" not in due:
@@ -355,6 +427,12 @@ class GroupedHistory:
                     message.state = "waiting"
                     self.note_presence(message.group)
                     self.present_since[message.ref] = self.served
+        tokens = {message.ref: message.lease for message in lapsed}
+        self.take_back(
+            lapsed,
+            counted=lambda message: tokens[message.ref] not in uncollected,
+            delayed=lambda message: tokens[message.ref] not in uncollected and self.redelivery > 0,
+        )
         self.observe(is_exact=len(kinds) < 2)
 
     def leave(self):
@@ -363,9 +441,8 @@ class GroupedHistory:
             return
         gone = self.random.choice(self.subscriptions)
         inbox = {message.token for message in self.world.inbox(gone)}
-        for message in self.messages.values():
-            if message.state == "leased" and message.lease in inbox:
-                self.come_back(message, counted=False, delayed=False)
+        back = [m for m in self.messages.values() if m.state == "leased" and m.lease in inbox]
+        self.take_back(back, counted=lambda _: False, delayed=lambda _: False)
         self.world.unsubscribe(gone)
         self.subscriptions.remove(gone)
         self.subscriptions.append(self.world.subscribe("work", asked=self.random.choice([1, 2, 5, 50])))
@@ -374,16 +451,24 @@ class GroupedHistory:
         """Another concurrency, or another policy; all that follows from it is done with the sweep."""
         if self.random.random() < 0.7:
             return
+        # What those who are gone held comes back first: in one sweep with the change either might come first.
+        uncollected = self.uncollected()
+        self.world.sweep_all()
+        self.follow_time(uncollected)
         self.concurrency = self.random.choice([1, 2, 5])
         # What holds its group stands before all others of it, also by `pass` later, which is not modelled.
         if not any(message.is_failed for message in self.messages.values()):
             self.failure = self.random.choice(["hold", "pass", "stop"])
+        self.choose_batch()
         former, self.choice = self.choice, self.random.choice(["first", "round_robin", "fair"])
         self.is_changing = former != self.choice
         self.define()
         uncollected = self.uncollected()
+        scheduled = [m for m in self.messages.values() if m.state in ("delayed", "scheduled")]
         self.world.sweep_all()
+        self.came_due = scheduled
         self.follow_time(uncollected)
+        self.came_due = []
         if self.is_changing:
             self.is_changing, self.last_served = False, {}
             self.present_since = dict.fromkeys(self.present_since, self.served)
@@ -394,8 +479,33 @@ class GroupedHistory:
             self.stopped.discard(group)
             for message in self.messages.values():
                 if message.group == group:
-                    message.stands_first = message.is_failed and message.state == "waiting"
+                    # Of one that was paused, it may stand there since it was released before.
+                    message.stands_first |= message.is_failed and message.state == "waiting"
                     message.is_failed = False
+
+    def pause(self):
+        """Somebody pauses a group, of which there may be nothing, or lets it go on."""
+        group = self.random.choice(self.groups)
+        if group is None or (group not in self.paused and self.random.random() < 0.5):
+            return
+        is_paused = group not in self.paused
+        assert self.world.run("pause_group", self.world.now, "work", group, int(is_paused), "nora") == 1
+        assert self.world.run("pause_group", self.world.now, "work", group, int(is_paused), "nora") == 0
+        self.note_presence(group)
+        (self.paused.add if is_paused else self.paused.discard)(group)
+        self.note_presence(group)
+
+    def drop(self):
+        """Somebody drops what waits of a group: unread, with its place, or until its delay is over."""
+        group = self.random.choice(self.groups)
+        if group is None or self.random.random() < 0.7:
+            return
+        gone = [m for m in self.messages.values() if m.group == group and m.state in ("waiting", "delayed")]
+        counted = drop(self.world, group, only_count=True)
+        assert counted == len(gone), (group, counted, [(m.ref, m.state) for m in gone])
+        assert drop(self.world, group) == len(gone)
+        for message in gone:
+            self.settle(message)
 
     def drain(self):
         """In the end everything is delivered, and of the groups nothing is left."""
@@ -403,6 +513,9 @@ class GroupedHistory:
             self.world.now += 10_000
             self.pass_time()
             self.release()
+            for group in sorted(self.paused):
+                self.world.run("pause_group", self.world.now, "work", group, 0, "")
+            self.paused = set()
             self.settle_one("acknowledged", [m for m in self.messages.values() if m.state == "leased"])
             self.observe()
             for id_ in self.subscriptions:

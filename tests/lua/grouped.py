@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 from world import ref
 
@@ -14,8 +15,9 @@ from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
-def grouping(concurrency=1, failure="hold", by="/g", choice="first", weight=None):
+def grouping(concurrency=1, failure="hold", by="/g", choice="first", *, weight=None, batch=None):
     """Arguments of define_queue."""
+    concurrency = f"{concurrency}/{batch}" if batch else concurrency
     weights = f"\n{parse(weight, 'weight').json}" if weight else ""
     return f"{concurrency} {failure} {choice} {parse(by, 'group').json if by else ''}{weights}"
 
@@ -39,7 +41,35 @@ def numbers(messages):
 def groups_of(world, queue="work"):
     """Of each group how many are leased, may go, wait, failed; when it was stopped; its turn and weight."""
     found = world.state().get(f":q:{queue}:groups", {})
-    return {name: [int(part) for part in value.split(" ")] for name, value in found.items() if name != ANCHOR}
+    return {
+        name: [int(part) for part in value.split("\n")[0].split(" ")] for name, value in found.items() if name != ANCHOR
+    }
+
+
+def paused_groups(world, queue="work"):
+    """Of each group that is paused since when, ms, and by whom."""
+    found = world.state().get(f":q:{queue}:groups", {})
+    pauses = {name: re.search(r"\np(\d+) ([^\n]*)", value) for name, value in found.items()}
+    return {name: (int(pause[1]), pause[2]) for name, pause in pauses.items() if pause}
+
+
+def drop(world, group, queue="work", *, only_count=False, reason=""):
+    """Let all of a group that waits leave its queue, part by part; gives how many left."""
+    until, number = "18446744073709551615-18446744073709551615", 0
+    for source, begin in (("placed", ""), ("returned", ""), ("log orders", cursor_of(world, queue))):
+        after = begin
+        while True:
+            after, done = world.run(
+                "drop_group", world.now, queue, group, source, after, until, int(only_count), reason
+            )
+            number += done
+            if not after:
+                break
+    return number
+
+
+def cursor_of(world, queue="work"):
+    return world.state().get(f":q:{queue}:cursors", {}).get("orders", "0-0 0").split(" ")[0]
 
 
 def going(world, queue="work"):
@@ -105,32 +135,45 @@ def allowed_by_rate(world, state, queue, most, rate):
     return min(tokens, most)
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None):
+def check_batches(world, queue, leased):
+    """Check that each batch that is kept is one of a group of which something is leased, all of it from that batch."""
+    for group, text in world.state().get(f":q:{queue}:batches", {}).items():
+        first, last, *refs = text.split(" ")
+        tokens = leased.get(group, {})
+        assert tokens, (group, text)
+        of_batch = [ref for ref, token in tokens.items() if int(first) <= token <= int(last)]
+        assert [ref for ref in refs if ref in of_batch] == sorted(of_batch, key=tokens.get), (text, tokens)
+
+
+def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
     placed = state.get(f":q:{queue}:sorted:none", {})
     pinned = state.get(f":q:{queue}:pinned", {})
-    leased, waiting, failed = {}, {}, {}
-    for value in leases.values():
+    leased, waiting, failed, tokens = {}, {}, {}, {}
+    for place, value in leases.items():
         _, _, group = value.partition("\n")
         if group:
             leased[group] = leased.get(group, 0) + 1
+            tokens.setdefault(group, {})[place] = int(value.split(" ")[0])
+    check_batches(world, queue, tokens)
     for member in state.get(f":q:{queue}:grouped", {}):
         group, _, ref = member.partition("\x00")
         waiting.setdefault(group, []).append(ref)
     for group in pinned.values():
         failed[group] = failed.get(group, 0) + 1
-    states = groups_of(world, queue)
+    states, paused = groups_of(world, queue), paused_groups(world, queue)
     allowed = set()
     for group in {*leased, *waiting, *failed, *states}:
+        assert any(states[group][index] for index in (0, 2, 3, 4)) or group in paused, (group, states[group])
         n, k, w, h, stopped = states[group][:5]
         assert n == leased.get(group, 0), (group, states[group], leased)
         assert w == len(waiting.get(group, ())), (group, states[group], waiting)
         assert h == failed.get(group, 0), (group, states[group], failed)
         refs = sorted(waiting.get(group, ()))
-        most = 0 if stopped else max(concurrency - n, 0)
-        if choice != "first":
+        most = 0 if stopped or group in paused else max(concurrency - n, 0)
+        if choice != "first" or batch:
             most = min(most, 1)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]

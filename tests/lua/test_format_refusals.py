@@ -113,6 +113,8 @@ ARGUMENTS = {
     "check_groups": [1_000, "work", "groups", "0", 0],
     "list_groups": ["work", 0, 100],
     "release_group": [1_000, "work", "a"],
+    "pause_group": [1_000, "work", "a", 1, "c"],
+    "drop_group": [1_000, "work", "a", "placed", "", "9-0", 0, ""],
     "remove_setting": [0, "ring.#"],
     "remove_transport": [0, "*"],
     "remove_view": [0, "board"],

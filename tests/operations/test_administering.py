@@ -68,6 +68,9 @@ CALLS = {
     "drop_failed": ("drop_failed", "copy", 1),
     "trim": ("trim", "orders"),
     "release_group": ("release_group", "work", "alice"),
+    "pause_group": ("pause_group", "work", "alice"),
+    "resume_group": ("resume_group", "work", "alice"),
+    "drop_group": ("drop_group", "work", "alice"),
 }
 #: What only looks.
 LOOKS = """

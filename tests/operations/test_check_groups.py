@@ -94,3 +94,47 @@ def test_the_keys_of_groups_keep_their_anchors(world):
     groups, _, going, _ = kept(world)
     assert groups[b"." * (LONGEST_GROUP + 1)] == b"0 0 0 0 0"
     assert going == [LEASES_ANCHOR.encode()]
+
+
+@pytest.fixture
+def batched(client):
+    """Of group a three are leased in a batch, and one waits; of b one is leased."""
+    client.apply(
+        Queue(
+            name="work", underlying_topic="orders", lease_period="1h", group_by="/g", group_batch=3,
+            max_per_subscription_backlog=9,
+        )
+    )  # fmt: skip
+    client.publish_many("orders", [{"g": group, "n": n} for n, group in enumerate("aaaab")])
+    subscription = client.subscribe("work", max_backlog=9)
+    messages = pick_up(subscription, 4)
+    client.batched = messages
+    return client
+
+
+@pytest.mark.parametrize("damage", ["gone", "strange", "incomplete"])
+def test_batches_that_are_not_what_is_leased_are_found_and_mended(batched, redis, damage):
+    client, name = batched, key(batched.instance, "batches", "work")
+    assert names(client) == {}
+    text = redis.hget(name, "a")
+    if damage == "gone":
+        redis.delete(name)
+    elif damage == "strange":
+        redis.hset(name, "z", text)
+    else:
+        redis.hset(name, "a", text.rsplit(b" ", 1)[0])
+
+    assert names(client) == {"group_count": 1}
+    assert names(client, repair=True) == {"group_count": 1}
+
+    assert names(client) == {}
+    assert redis.hgetall(name) == {b"a": text}
+    client.batched[0].cancel(delay="1h")
+    assert client.admin.queue_stats("work").leased == 1
+
+
+def test_a_rebuild_leaves_batches_that_are_leased(batched, redis):
+    before = redis.hgetall(key(batched.instance, "batches", "work"))
+    batched.admin.rebuild("work")
+    assert redis.hgetall(key(batched.instance, "batches", "work")) == before
+    assert names(batched) == {}

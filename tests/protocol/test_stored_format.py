@@ -37,6 +37,7 @@ NYC, LDN, TYO = "format4-nyc", "format4-ldn", "format4-tyo"
 
 #: Keys of the schema that the dump cannot have, each with the reason.
 NOT_DUMPED: dict[str, str] = {
+    "bell": "came later, with subscriptions to partitions, which no release before could make",
     "wanted": "came later, and needs nothing of what was stored; it is empty most of the time",
     "runs": "came later, and only processes that ask for them make any",
     "run_refs": "came later, with the runs whose refs they are",
@@ -50,6 +51,7 @@ NOT_DUMPED: dict[str, str] = {
     "going": "came later, with the groups of which it has what may go",
     "pinned": "came later, with the groups that failed messages hold",
     "turns": "came later, with groups that take turns",
+    "batches": "came later, with queues that give groups in batches",
     "rates": "came later, with queues that have rates, which no release before could define",
     "later": "came later, with the rates for which its groups wait",
     "searches": "came later, and needs nothing of what was stored; what is lost of it is looked for again",

@@ -409,6 +409,21 @@ def behind_one_of_its_group_that_is_leased(stage):
     )
 
 
+@scene("group_full", "ready")
+def behind_a_batch_of_its_group(stage):
+    stage.queue(group_by="/g", max_per_subscription_backlog=10, group_batch=2)
+    *_, bookmark = stage.publish(*[{"g": "a"}] * 4)
+    subscription = stage.client.subscribe("work", max_backlog=10)
+    pick_up(subscription, 1)
+    found = stage.explain(bookmark)
+    held = times_in(found.sentence, r" for (\w[\w.]*);")
+    assert found.facts["group_leased"] == 2
+    return found, (
+        f"The message waits because its group 'a' has 2 messages of a batch leased, by {subscription.id} of {stage.me} "
+        f"for {held}; 1 other message is waiting in it."
+    )
+
+
 @scene("in_line", "ready")
 def behind_the_turns_of_other_groups(stage):
     stage.queue(group_by="/g", group_choice="round_robin")
@@ -458,6 +473,21 @@ def of_a_group_that_was_stopped(stage):
     return found, (
         f"The message waits because its group 'a' was stopped {ago} ago, when a message of it was given up: ampsq "
         "groups work --release 'a' lets it go on."
+    )
+
+
+@scene("group_paused", "ready")
+def of_a_group_that_is_paused(stage):
+    subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"})
+    stage.client.admin.pause_group("work", "a")
+    first.ack(wait=True)
+    assert subscription.get(0.05) is None
+    found = stage.explain(bookmarks[1])
+    assert found.facts["group_paused"] > 0
+    ago = times_in(found.sentence, r"paused (\S+) ago")
+    return found, (
+        f"The message waits because its group 'a' was paused {ago} ago by {stage.me}: ampsq groups work --resume 'a' "
+        "lets it go on."
     )
 
 

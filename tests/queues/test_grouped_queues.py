@@ -170,7 +170,8 @@ def test_what_does_not_go_with_groups_is_refused(elements, refused):
 
 
 def test_a_failure_policy_without_groups_is_refused():
-    for element, value in (("on_group_failure", "hold"), ("group_choice", "fair"), ("group_weight", "/w")):
+    given = {"on_group_failure": "hold", "group_choice": "fair", "group_weight": "/w", "group_batch": 5}
+    for element, value in given.items():
         with pytest.raises(DefinitionError, match=f"{element}: the queue has no groups"):
             Queue(name="work", **{element: value})
 
@@ -179,6 +180,68 @@ def test_a_failure_policy_without_groups_is_refused():
 def test_a_weight_without_fair_shares_is_refused(choice):
     with pytest.raises(DefinitionError, match="group_weight: counts for nothing with group_choice"):
         Queue(name="work", group_by="/g", group_weight="/w", **choice)
+
+
+@pytest.mark.parametrize(
+    ("elements", "sentence"),
+    [
+        ({"group_concurrency": 2}, "group_batch: does not go with a group_concurrency of 2: a batch is handled in its"),
+        ({"on_group_failure": "pass"}, "group_batch: does not go with on_group_failure 'pass', by which the messages"),
+        ({"group_batch": 501}, "group_batch: 501 is no size of a batch; allowed: a whole number from 1 to 500"),
+        ({"group_batch": 0}, "group_batch: 0 is no size of a batch"),
+        ({"group_batch": True}, "group_batch: True is no size of a batch"),
+    ],
+)
+def test_what_does_not_go_with_batches_is_refused_with_the_reason(elements, sentence):
+    with pytest.raises(DefinitionError) as refusal:
+        Queue(**({"name": "work", "group_by": "/g", "group_batch": 5} | elements))
+    assert sentence in str(refusal.value)
+
+
+def test_a_batch_of_one_goes_with_everything():
+    assert Queue(name="w", group_by="/g", group_batch=1, group_concurrency=3).on_group_failure == "pass"
+    assert Queue(name="w", group_by="/g").group_batch == 1
+
+
+def test_a_batch_comes_in_its_order_and_behind_what_is_cancelled_nothing_is_handed_out(either):
+    client = either
+    defined(client, group_batch=4)
+    client.publish_many("orders", [order("a", n) for n in range(6)] + [order("b", 10)])
+    with client.subscribe("work", max_backlog=10) as subscription:
+        first = subscription.get(1)
+        assert (first.data["n"], first.group, first.headers) == (0, "a", {})
+        first.ack()
+        second = subscription.get(1)
+        second.cancel(reason="not now")
+        found = taken(subscription)
+        # What failed comes alone, and holds the rest.
+        assert [(message.group, message.data["n"], message.delivery) for message in found] == [
+            ("b", 10, 1), ("a", 1, 2),
+        ]  # fmt: skip
+        found[1].ack(wait=True)
+        assert [(message.data["n"], message.delivery) for message in taken(subscription)] == [
+            (2, 1), (3, 1), (4, 1), (5, 1),
+        ]  # fmt: skip
+
+
+def test_a_rejected_message_is_a_dead_letter_and_those_behind_it_come_again(either):
+    client = either
+    defined(client, group_batch=3)
+    client.publish_many("orders", [order("a", n) for n in range(3)])
+    with client.subscribe("work", max_backlog=10) as subscription:
+        subscription.get(1).expire()
+        assert [(message.data["n"], message.delivery) for message in taken(subscription)] == [(1, 1), (2, 1)]
+
+
+def test_large_bodies_of_a_batch_that_were_pushed_by_reference_say_their_batch(either):
+    client = either
+    defined(client, group_batch=3)
+    with client.subscribe("work", max_backlog=10) as subscription:
+        assert subscription.get(0.05) is None
+        client.publish_many("orders", [order("a", n) | {"x": "y" * 40_000} for n in range(3)])
+        subscription.get(1).cancel()
+        (again,) = taken(subscription)
+        assert (again.data["n"], again.delivery) == (0, 2)
 
 
 def test_groups_take_turns_by_weight_through_clients(either):

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["GroupCounts", "GroupPage", "list_groups", "release_group"]
+__all__ = ["GroupCounts", "GroupPage", "drop_group", "list_groups", "pause_group", "release_group"]
 
 #: What a row of the reply has.
-_WIDTH = 8
+_WIDTH = 10
 
 
 class GroupCounts(NamedTuple):
@@ -29,6 +29,8 @@ class GroupCounts(NamedTuple):
         stopped: ms when it was stopped; 0: it is not.
         weight: 1, where messages say no other.
         first: the ref of the first one that waits, where it was asked for; else "".
+        paused: ms when it was paused; 0: it is not.
+        paused_by: the client that paused it; "" where it is not.
     """
 
     name: str
@@ -39,6 +41,8 @@ class GroupCounts(NamedTuple):
     stopped: int
     weight: int
     first: str
+    paused: int
+    paused_by: str
 
 
 class GroupPage(NamedTuple):
@@ -51,10 +55,10 @@ class GroupPage(NamedTuple):
 def _read_page(reply: list[bytes]) -> GroupPage:
     found = []
     for i in range(1, len(reply), _WIDTH):
-        name, *counts, first = reply[i : i + _WIDTH]
+        name, *counts, first, paused, by = reply[i : i + _WIDTH]
         leased, going, waiting, failed, stopped, weight = map(int, counts)
-        place = first.decode(errors="replace")
-        found.append(GroupCounts(name.decode(errors="replace"), leased, going, waiting, failed, stopped, weight, place))
+        group, place, who = (text.decode(errors="replace") for text in (name, first, by))
+        found.append(GroupCounts(group, leased, going, waiting, failed, stopped, weight, place, int(paused), who))
     return GroupPage(int(reply[0]), found)
 
 
@@ -66,3 +70,19 @@ def list_groups(queue: str, cursor: int, count: int, names: Sequence[str] = ()) 
 def release_group(queue: str, group: str) -> Call[tuple[int, int]]:
     """Let a group go on; gives how many failed messages held it, and when it was stopped, ms, or 0."""
     return script_call("release_group", ["", queue, group], lambda reply: (int(reply[0]), int(reply[1])))
+
+
+def pause_group(queue: str, group: str, *, paused: bool, by: str) -> Call[int]:
+    """Pause a group or let it go on; gives 1 if that changed something, 0 if not, -1 of a queue without groups."""
+    return script_call("pause_group", ["", queue, group, int(paused), by], int)
+
+
+def drop_group(  # noqa: PLR0917  (where, what, how)
+    queue: str, group: str, source: str, after: str, until: str, reason: str, *, only_count: bool
+) -> Call[tuple[str, int]]:
+    """Let a part of a group's messages that wait leave the queue; gives where the next begins, "", and how many left.
+
+    `source`: ``placed``, ``returned`` or ``log <topic>``; `until`: the last ID that counts; `only_count`: do nothing.
+    """
+    arguments: list[str | int] = ["", queue, group, source, after, until, int(only_count), reason]
+    return script_call("drop_group", arguments, lambda reply: (reply[0].decode(), int(reply[1])))

@@ -27,6 +27,7 @@ __all__ = [
     "RedriveReply",
     "TakeReply",
     "Verb",
+    "VisitReply",
     "acknowledge_group",
     "acknowledgement_groups",
     "asks_for_runs",
@@ -34,10 +35,14 @@ __all__ = [
     "resume",
     "settle",
     "take",
+    "visit",
+    "wait_for_bell",
     "wait_for_push",
 ]
 
 _END_OF_WAIT: Final = schema.END_OF_WAIT.encode()
+#: Marks of a bell that are read at once; more than one is rare.
+_MARKS: Final = 100
 #: The code of a refusal that says that nothing of a run is leased in it any more.
 RUN_OVER: Final = str(schema.VALUES["run_over"])
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
@@ -103,6 +108,20 @@ class TakeReply:
     unfinished: bool
 
 
+class VisitReply(NamedTuple):
+    """The answer to a visit.
+
+    Attributes:
+        taken: the messages.
+        leased: how many messages the subscription has leased there now.
+        is_done: all that was there was found; the bell rings when more comes. Else whoever visited is to come again.
+    """
+
+    taken: TakeReply
+    leased: int
+    is_done: bool
+
+
 class RedriveReply(NamedTuple):
     """The outcome of putting dead letters back.
 
@@ -157,6 +176,37 @@ def take(
         lambda reply: TakeReply(reply[0], _refusals(reply[1]), bool(reply[2])),
         repeatable=True,
     )
+
+
+def visit(
+    subscription: str,
+    wanted: int,
+    acks: MessagesByQueue,
+    in_runs: Mapping[bytes, LeaseRun],
+    *,
+    credits: int,  # noqa: A002  (the word of the design)
+    number: int,
+) -> Call[VisitReply]:
+    """Take messages for a subscription with a bell, as `take` does, with room that is lent for this call alone.
+
+    Args:
+        subscription: its name.
+        wanted: messages at most.
+        acks: what is acknowledged, before anything is taken.
+        in_runs: token -> the run in which a message was delivered.
+        credits: how many messages it may have leased there afterwards, all together.
+        number: rises with each visit; one that comes late, after a later one, acknowledges and takes nothing. So the
+            next visit is made under another number, also after one that was not answered.
+    """
+    now, name, _, *acknowledged = take(subscription, wanted, acks, in_runs).arguments
+    form = f"{wanted} {'run' if asks_for_runs() else 'single'} {credits} {number}"
+
+    def read(reply: tuple[list[bytes], list[bytes], int, int, int]) -> VisitReply:
+        elements, refused, unfinished, leased, is_done = reply
+        return VisitReply(TakeReply(elements, _refusals(refused), bool(unfinished)), leased, bool(is_done))
+
+    # Not repeatable: a copy that came late, under the same number, would take messages while its credits are elsewhere.
+    return Call(script("take"), [now, name, form, *acknowledged], read)
 
 
 def acknowledgement_groups(acks: MessagesByQueue, in_runs: Mapping[bytes, LeaseRun]) -> list[list[EncodableT]]:
@@ -222,6 +272,12 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
         lambda reply: str(reply.decode()),
         repeatable=True,
     )
+
+
+def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[bool]:
+    """Wait until the bell of a subscription rings; False when the time is over."""
+    bell = schema.key(instance, "bell", subscription)
+    return command(["BLMPOP", f"{seconds:.3f}", 1, bell, "LEFT", "COUNT", _MARKS], bool, blocks=seconds)
 
 
 def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:

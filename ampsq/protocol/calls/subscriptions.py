@@ -115,10 +115,16 @@ class ReplaceReply:
     tokens: dict[bytes, int]
 
 
-def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[SubscribeReply]:
-    """Register a subscription. `client` is unlike in every other request."""
+def subscribe(
+    client: str, request: SubscribeRequest, session_timeout: int, *, has_bell: bool = False
+) -> Call[SubscribeReply]:
+    """Register a subscription. `client` is unlike in every other request.
+
+    `has_bell`: it has no room but what visits lend it, and its bell rings once when messages wait for it.
+    """
     version = "" if request.version is None else request.version
-    arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
+    asked = f"{request.asked} bell" if has_bell else request.asked
+    arguments = ["", version, client, asked, *request.arguments[1:], session_timeout, *request.queues]
     return script_call(
         "subscribe", arguments, lambda reply: SubscribeReply(reply[0].decode(), int(reply[1]), int(reply[2])),
         repeatable=True,

@@ -25,7 +25,7 @@ local function whole_element(element, head, body, lease)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   if not entry then return nil end
   local queue, fields = load_queue(element.queue), entry[2]
-  if queue.concurrency and lease then fields = group_state().with_group(fields, string.match(lease, '\n(.*)$')) end
+  if queue.concurrency and lease then fields = group_state().with_group_of_lease(queue, fields, lease) end
   return element_of(queue, element.token, element.delivery, element.deadline, element.ref, fields)
 end
 

@@ -1,11 +1,14 @@
 --- plain_dispatch: dispatch for a queue that judges nothing: its next messages to the best free subscription each.
---- @include free_subscriptions, next_messages, handover, deliverable, timetable
+--- @include free_subscriptions, next_messages, handover, deliverable, timetable, bells
 
 -- As `dispatch_queue`.
 local function dispatch_plain(queue, now, limit, own)
   local name = queue.name
   local room = open_room(name, V.none, limit, own)
-  if not room.list[1] then return {}, false end
+  if not room.list[1] then
+    ring_for_rest(queue, room, something_waits)
+    return {}, false
+  end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
   local messages, read, bytes, as_run = empty_messages(), 0, 0, not queue.fated and may_be_run(queue, own)
   -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
@@ -41,6 +44,7 @@ local function dispatch_plain(queue, now, limit, own)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
+  ring_for_rest(queue, room, something_waits)
   return given, not messages.exhausted and (count < room.total or room.more) and (messages.more or something_waits(queue))
 end
 

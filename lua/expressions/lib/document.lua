@@ -31,34 +31,24 @@ local function has_bare_points(text, decode)
   return not pcall(decode, table.concat(parts, '!'))
 end
 
-local json_decoder = {}
+local json_decoder = {} -- kept over calls
 
--- Texts that have no control character but tabs and ends of lines, as was seen of many at once.
-local texts_without_controls = {}
-
--- To look for each of these characters in all texts together costs less than to look at each byte.
-local function note_texts_without_controls(texts)
-  local all = table.concat(texts)
-  for code = 0, 31 do
-    if code ~= 9 and code ~= 10 and code ~= 13 and string.find(all, string.char(code), 1, true) then return end
+-- Decodes as JSON says, but for what is checked beside it.
+local function json_decode()
+  if not json_decoder.decode then
+    local decoder = cjson.new()
+    decoder.decode_invalid_numbers(false)
+    decoder.decode_max_depth(100)
+    json_decoder.decode = decoder.decode
   end
-  for _, text in ipairs(texts) do texts_without_controls[text] = true end
+  return json_decoder.decode
 end
 
 -- What the body holds, and whether it is JSON at all.
 local function decode_body(text)
-  if not texts_without_controls[text] then
-    local _, clean = string.find(text, '^[ -\255\t\n\r]*')
-    if clean < #text then return nil, false end
-  end
-  local decode = json_decoder.decode
-  if not decode then
-    local decoder = cjson.new()
-    decoder.decode_invalid_numbers(false)
-    decoder.decode_max_depth(100)
-    decode = decoder.decode
-    json_decoder.decode = decode
-  end
+  local _, clean = string.find(text, '^[ -\255\t\n\r]*')
+  if clean < #text then return nil, false end
+  local decode = json_decode()
   local fine, root = pcall(decode, text)
   if not fine then return nil, false end
   if #text > V.small_body then
@@ -67,6 +57,41 @@ local function decode_body(text)
     return nil, false
   end
   return root, true
+end
+
+-- Whether some texts have a control character, but for tabs and ends of lines. To look for each of these characters in all texts together
+-- costs less than to look at each byte.
+local function has_controls(all)
+  for code = 0, 31 do
+    if code ~= 9 and code ~= 10 and code ~= 13 and string.find(all, string.char(code), 1, true) then return true end
+  end
+  return false
+end
+
+-- Of many bodies at once what `decode_body` finds of each, false where it finds nothing, or where this does not look: of empty ones, large
+-- ones, or where one of all has a control character. What is not JSON costs an error, what is costs none.
+local function decode_bodies(texts)
+  local all, roots, at, count, decode = table.concat(texts), {}, 0, #texts, json_decode()
+  for i = 1, count do roots[i] = false end
+  if has_controls(all) then return roots end
+  local has_points = string.find(all, '.', 1, true)
+  local function decode_next_ones()
+    while at < count do
+      at = at + 1
+      local text = texts[at]
+      if text ~= '' and #text <= V.small_body then
+        local root = decode(text)
+        if not has_points or not has_bare_point(text) then roots[at] = type(root) == 'table' and root or {} end
+      end
+    end
+  end
+  repeat until pcall(decode_next_ones)
+  return roots
+end
+
+-- The work of decoding a small body.
+local function reading_work(text)
+  return math.floor(#text / 2)
 end
 
 local function marked_number(number)
@@ -129,7 +154,7 @@ local function load_root(d)
     local root, fine = decode_body(d.body)
     d.root = fine and (type(root) == 'table' and root or {})
     -- Of a large body the signs were counted, and are work already.
-    d.work = d.work + (d.steps and math.floor(#d.body / 8) or math.floor(#d.body / 2))
+    d.work = d.work + (d.steps and math.floor(#d.body / 8) or reading_work(d.body))
   end
 end
 

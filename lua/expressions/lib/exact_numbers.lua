@@ -11,7 +11,7 @@ local function float_operation(op, a, b)
   return math.fmod(a, b)
 end
 
-local exact_operations = {}
+local exact_operations = {} -- kept over calls
 
 -- Integers are tables (long_integers.lua), floats are Lua's numbers.
 local function exact_numbers()

@@ -1,15 +1,27 @@
 --- expression: filters and priorities on messages; the language is docs/expressions.md.
 -- Included as `expression()`: each function here is then a field of what it returns, and nothing else is.
---- @include expression_tree, evaluation, arithmetic, document
+--- @include expression_tree, quick_tree, evaluation, arithmetic, document
 
--- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
+-- Compiled trees by their texts, and under `number` how many there are.
+local known_trees = {} -- kept over calls
+
+-- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds; `quick` is nil where it is not so simple.
+-- Long ones are known for one call only, as are automata, which grow as texts ask for their states.
 local function compile_expression(json)
-  return {run = compile_node(cjson.decode(json)), cost = 10 + math.floor(#json / 8)}
+  local known = known_trees[json]
+  if known then return known end
+  local node = cjson.decode(json)
+  local tree = {run = compile_node(node), cost = 10 + math.floor(#json / 8), quick = compile_quickly(node)}
+  if #json > 2000 or string.find(json, '"like"', 1, true) or string.find(json, '"REGEXP_REPLACE"', 1, true) then return tree end
+  local number = known_trees.number or 0
+  if number == 200 then known_trees, number = {}, 0 end
+  known_trees[json], known_trees.number = tree, number + 1
+  return tree
 end
 
 -- fields: as XRANGE gives them. now: ms. An entry without our body field has as document the object of its fields.
--- Where the message type is not JSON, the caller adds `format`, as body_formats.lua takes it.
-local function open_document(topic, id, fields, deliveries, now)
+-- Where the message type is not JSON, the caller adds `format`, as body_formats.lua takes it. root: what its body holds, nil where that is not known.
+local function open_document(topic, id, fields, deliveries, now, root)
   local body
   for i = 1, #fields, 2 do
     if fields[i] == F.body then
@@ -17,13 +29,31 @@ local function open_document(topic, id, fields, deliveries, now)
       break
     end
   end
-  -- `root`, which comes later, has its place: eight names, so that the table does not grow.
-  return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = 0, body = body, root = nil}
+  -- `root`, which mostly comes later, has its place: eight names, so that the table does not grow.
+  return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = root and reading_work(body) or 0,
+    body = body, root = root}
 end
 
--- Of bodies that are judged next, each is looked through for control characters, or all of them together, which costs less.
-local function note_bodies(texts)
-  note_texts_without_controls(texts)
+-- Of bodies that are judged next, what each holds; false where that is not JSON, or large. Empty texts are none.
+local function roots_of_bodies(texts)
+  return decode_bodies(texts)
+end
+
+-- The work, as that of an evaluation, of reading a body whose root is known.
+local function work_of_root(body)
+  return reading_work(body)
+end
+
+-- Whether a filter matches a body that holds `root`, as `expression_matches` says of its document; nil: only that one tells.
+local function matches_quickly(compiled, root)
+  return quick_truth(compiled.quick(root))
+end
+
+-- The score in its place of a message whose body holds `root`, where nothing stands before its member; nil: `expression_priority` tells.
+local function priority_quickly(compiled, root)
+  local value = compiled.quick(root)
+  if value == nil then return 1 end
+  return type(value) == 'number' and 0 - math.floor(math.max(value, 0)) or nil
 end
 
 local function document_size(d)

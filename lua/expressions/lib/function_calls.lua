@@ -1,7 +1,7 @@
 --- function_calls: calls in an expression: their arguments are all evaluated, then read as each function takes them.
 --- @include evaluation_steps, text_functions, array_functions, number_functions, message_functions, date_functions, automaton()
 
-local known_functions = {}
+local known_functions = {} -- kept over calls
 
 -- By name; a family is made when an expression first calls one of it.
 local function find_function(name)

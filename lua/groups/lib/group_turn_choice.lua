@@ -6,7 +6,7 @@ local function first_in_line(queue, count)
   local found, line = call('ZRANGE', K.going(queue.name), 0, count - 1, 'WITHSCORES'), {}
   for i = 1, #found, 2 do
     local ref, name = string.match(found[i], '^(%S+) (.*)$')
-    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1])} end
+    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1]), stands = true} end
   end
   return line, #line < count
 end
@@ -58,8 +58,19 @@ local function fit_entry(queue, found, item, now)
   return nil
 end
 
+-- refs and names of what leaves the lists, and the states of its groups; going: members of those that stand in the line.
+local function empty_findings(states)
+  return {refs = {}, names = {}, going = {}, states = states, changed = {}, missing = {}, over = {}, left = {}}
+end
+
+-- Of those that leave the queue's lists one that stands in the line.
+local function leave_with(found, item)
+  found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
+  if item.stands then found.going[#found.going + 1] = item.ref .. ' ' .. item.name end
+end
+
 -- Takes from the line until it is over, or what comes next is not in it. line: see first_in_line; is_whole: nothing stands behind it.
--- found: refs and names of what left the line, and the states of its groups.
+-- found: see `empty_findings`.
 local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
   local at, bound, round = 1, is_whole and math.huge or line[#line].score, load_round(queue)
   local share = math.ceil((wanted - #chosen.refs) / #line)
@@ -69,9 +80,9 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
     at = at + 1
     if state then found.changed[item.name] = state end
     -- By another definition a group may have no room; saving it takes it out of the line.
-    if not state or state.stopped == 0 and room_of_group(queue, state) > 0 then
+    if not state or not stands_still(state) and room_of_group(queue, state) > 0 then
       local entry, ends = fit_entry(queue, found, item, now)
-      found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
+      leave_with(found, item)
       if entry then
         choose(chosen, item.ref, entry, ends, item.name)
         local turn = take_turn(round, turn_of_place(item.score))
@@ -92,17 +103,12 @@ end
 
 -- What left the line leaves its groups, whose next ones stand in it from now on.
 local function leave_line(queue, found)
-  local members, going = {}, {}
-  for i, ref in ipairs(found.refs) do
-    local name = found.names[i]
-    going[i] = ref .. ' ' .. name
-    if name ~= '' then
-      members[#members + 1], members[#members + 2] = name .. '\0000' .. ref, name .. '\0001' .. ref
-      found.states[name].waiting, found.states[name].going = found.states[name].waiting - 1, 0
-    end
+  for _, name in ipairs(found.names) do
+    local state = found.states[name]
+    if state then state.waiting, state.going = state.waiting - 1, 0 end
   end
-  call_in_batches('ZREM', K.going(queue.name), going)
-  call_in_batches('ZREM', K.grouped(queue.name), members)
+  call_in_batches('ZREM', K.going(queue.name), found.going)
+  leave_lists(queue, found.refs, found.names)
   save_groups(queue, found.changed)
   if found.refs[1] then remove_from_indexes(queue, found.refs, found.refs) end
   settle_missing(queue, found.missing)
@@ -114,7 +120,7 @@ local function mend_line(queue, line, states)
   local wrong, going, is_mended = {}, {}, false
   for _, item in ipairs(line) do
     local state = states[item.name]
-    if state and (state.going ~= 1 or not state.turn) then
+    if state and (state.going ~= 1 or queue.choice and not state.turn) then
       going[#going + 1] = item.ref .. ' ' .. item.name
       wrong[item.name], is_mended = state, true
     end
@@ -140,9 +146,7 @@ local function choose_in_turns(queue, chosen, wanted, now)
     local states = load_groups(queue, names)
     local is_mended = mend_line(queue, line, states)
     if not is_mended then note_placed(queue, line) end
-    local found = {
-      refs = {}, names = {}, states = states, changed = {}, missing = {}, over = {}, left = {},
-    }
+    local found = empty_findings(states)
     if not is_mended then
       take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       leave_line(queue, found)

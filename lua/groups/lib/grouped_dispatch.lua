@@ -1,5 +1,5 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, group_turn_choice, group_state, free_subscriptions, chosen_handover, index_places, choice
+--- @include group_placing, group_turn_choice, group_batch_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
@@ -28,7 +28,7 @@ local function drop_unfit(queue, states, refs, names, now)
       if list then list[#list + 1] = ref end
     elseif state then
       taken[name] = (taken[name] or 0) + 1
-      found.is_crowded = found.is_crowded or state.stopped > 0 or taken[name] > room_of_group(queue, state)
+      found.is_crowded = found.is_crowded or stands_still(state) or taken[name] > room_of_group(queue, state)
     end
   end
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
@@ -80,7 +80,7 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for i, ref in ipairs(messages.refs) do
       local name = messages.names[i]
       local state = states[name]
-      local may_go = not state or state.waiting == 0 and state.held == 0 and state.stopped == 0 and room_of_group(queue, state) > 0
+      local may_go = not state or state.waiting == 0 and state.held == 0 and not stands_still(state) and room_of_group(queue, state) > 0
       if may_go and #chosen.refs < wanted then
         choose(chosen, ref, messages.fields[i], messages.ends[i] or false, name)
         if state then take_room(queue, state) end
@@ -102,10 +102,11 @@ local function choose_unread(queue, plan, chosen, wanted, now)
   return false
 end
 
--- Each to the best free subscription, in their order.
+-- Each to the best free subscription, in their order; batches have theirs.
 local function give_chosen(queue, room, chosen, own, now)
-  local given, token, at = {}, token_before(queue, now), 1
-  local subscriptions, count = {}, #chosen.refs
+  local given, token, at = {}, chosen.before or token_before(queue, now), 1
+  local subscriptions, count = chosen.subscriptions or {}, #chosen.refs
+  if chosen.before then at = count + 1 end
   local last = token
   while at <= count do
     local subscription, run = best_free(room)
@@ -117,18 +118,28 @@ local function give_chosen(queue, room, chosen, own, now)
   chosen.subscriptions, chosen.groups = subscriptions, {}
   for i, name in ipairs(chosen.names) do chosen.groups[i] = name ~= '' and '\n' .. name or '' end
   write_deliveries(queue, chosen, token, own, now, given)
+  keep_batches(queue, chosen.batches or {})
   close_room(room, queue)
   return given
+end
+
+local function begin_choice(queue, now)
+  return queue.batch and empty_batches(token_before(queue, now)) or empty_choice()
 end
 
 -- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.
 local function dispatch_in_turns(queue, room, now, limit, own, duty)
   local wanted = room.list[1] and math.min(limit, room.total, deliveries_left(queue), V.batch) or 0
   if wanted <= 0 and not duty then return {}, something_waits(queue) end
-  local plan, chosen = load_plan(queue), empty_choice()
+  local plan, chosen = load_plan(queue), begin_choice(queue, now)
   if not place_all(queue, plan, now) then return {}, true end
   if wanted <= 0 then return {}, end_round(queue) end
-  local is_over = choose_in_turns(queue, chosen, wanted, now)
+  local is_over
+  if queue.batch then
+    is_over = choose_batches(queue, room, chosen, wanted, now)
+  else
+    is_over = choose_in_turns(queue, chosen, wanted, now)
+  end
   local count = #chosen.refs
   local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
   local is_left = end_round(queue)
@@ -137,21 +148,37 @@ local function dispatch_in_turns(queue, room, now, limit, own, duty)
   return given, is_left or (count < room.total or room.more) and call('ZCARD', K.going(queue.name)) > 1
 end
 
--- As `dispatch_queue`. Nobody free is one look.
-local function dispatch_grouped(queue, now, limit, own, duty)
-  local room = open_room(queue.name, V.none, limit, own)
-  if queue.group_rate and (room.list[1] or duty) then end_waits_for_rates(queue) end
+-- What is unread may have to wait for others of its group: whoever comes for it finds that out.
+local function may_go(queue)
+  return call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue)
+end
+
+local function dispatch_to_room(queue, room, now, limit, own, duty)
+  if queue.group_rate and (room.list[1] or room.bells or duty) then end_waits_for_rates(queue) end
   if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
   if wanted <= 0 then return {}, false end
-  local plan, chosen = load_plan(queue), empty_choice()
+  local plan, chosen = load_plan(queue), begin_choice(queue, now)
   if not place_ready(queue, plan, now) then return {}, true end
-  local is_over = choose_going(queue, chosen, wanted, now)
-  if is_over then is_over = choose_unread(queue, plan, chosen, wanted, now) end
+  local is_over
+  if queue.batch then
+    is_over = choose_batches(queue, room, chosen, wanted, now)
+      and choose_unread_batches(queue, plan, room, chosen, wanted, now)
+  else
+    is_over = choose_going(queue, chosen, wanted, now) and choose_unread(queue, plan, chosen, wanted, now)
+  end
   local count = #chosen.refs
   local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
   if is_over then return given, false end
   if count < wanted then return given, true end
   return given, (count < room.total or room.more) and (call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue))
+end
+
+-- As `dispatch_queue`. Nobody free is one look.
+local function dispatch_grouped(queue, now, limit, own, duty)
+  local room = open_room(queue.name, V.none, limit, own)
+  local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+  ring_for_rest(queue, room, may_go)
+  return given, more
 end

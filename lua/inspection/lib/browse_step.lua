@@ -1,5 +1,5 @@
 --- browse_step: messages of one source of a queue, judged by a filter, in steps that are bounded like a dispatch.
---- @include judging_plan, next_messages, message_place, set_rank, message_life, lease_runs
+--- @include judging_plan, unread_entry, next_messages, message_place, set_rank, lease_runs
 
 local function open_browse(queue, filter)
   local browse = {queue = queue, plan = load_plan(queue), available = 0, found = {}, filtered = filter ~= ''}
@@ -23,17 +23,6 @@ local function add_browsed(browse, ref, fields, holder, score, member, now)
   local out, number = browse.found, #browse.found
   out[number + 1], out[number + 2], out[number + 3] = ref, fields, deliveries
   out[number + 4], out[number + 5], out[number + 6] = holder, score, member
-end
-
--- Whether what is unread could be delivered now: it is for this queue, its time has come and is not over, and the queue's
--- filter will let it in.
-local function will_enter(browse, ref, fields, now)
-  if fate_of(browse.queue, ref, fields, false, now) then return false end
-  if not browse.plan.trees.entry then return true end
-  local document = document_of(browse.plan, ref, fields, 0, now)
-  local enters = judge(browse.plan, 'entry', document)
-  charge_work(browse.plan, document, 1)
-  return enters
 end
 
 -- What is no more in its log is work too.
@@ -108,7 +97,7 @@ local function browse_log(browse, topic, after, until_id, now)
       local ref = make_ref(entry[1])
       local where = where_is(browse.queue, ref)
       local here = where == 'ready' or where == 'sorted' or where == 'held'
-      if here or where == 'waiting' and will_enter(browse, ref, entry[2], now) then
+      if here or where == 'waiting' and will_enter(browse.queue, browse.plan, ref, entry[2], now) then
         add_browsed(browse, ref, entry[2], '', '0', ref, now)
       end
       browse.plan.spent.work = browse.plan.spent.work + 0.5

@@ -85,11 +85,12 @@ local function add_verdict_facts(look, ref, fields)
 end
 
 -- Whether it still lies in the inbox: its element is written anew and looked for.
-local function add_lease_facts(look, ref, lease, entry)
+local function add_lease_facts(look, ref, value, entry)
+  local lease = parse_lease(value)
   local fields = call('HMGET', K.subscription(lease.holder), F.client, F.tree)
   local beat = call('ZSCORE', K.subscriptions(), lease.holder)
   local deadline, delivery = string.format('%.0f', lease.deadline), string.format('%d', lease.delivery)
-  local fields_with_group = entry and group_state().with_group(entry[2], lease.group)
+  local fields_with_group = entry and group_state().with_group_of_lease(look.queue, entry[2], value)
   local head = entry and pushed_element(look.queue, lease.token, delivery, deadline, ref, fields_with_group)
   local unseen = head and call('LPOS', K.inbox(lease.holder), head, 'MAXLEN', 20000)
   add_fact(look, 'lease', lease.holder .. ' ' .. delivery .. ' ' .. deadline)

@@ -28,10 +28,10 @@ end
 -- ms until the rate of its group lets one more go, where nothing else keeps the message from being that one.
 local function time_until_rate(queue, state, ref, where)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
-  if not rate or tokens >= queue.concurrency - state.leased then return nil end
+  if not rate or tokens >= places_of_group(queue, state) then return nil end
   local has_token = where == 'sorted' and call('ZSCORE', K.going(queue.name), ref .. ' ' .. state.name)
     or where ~= 'sorted' and state.waiting < tokens
-  if has_token or tokens > 0 and queue.choice then return nil end
+  if has_token or tokens > 0 and stands_for_its_group(queue) then return nil end
   return math.max(math.ceil((time_of_tokens(rate, state.full, tokens + 1) - rate_clock()) / 1000), 1)
 end
 
@@ -45,13 +45,13 @@ local function add_group_facts(look, ref, fields, where)
   add_fact(look, 'group_waiting', state.waiting)
   add_fact(look, 'group_failed', queue.on_failure ~= V.pass and state.held or 0)
   add_fact(look, 'group_stopped', state.stopped)
-  local places = queue.concurrency - state.leased
+  add_fact(look, 'group_paused', state.paused)
+  add_fact(look, 'group_paused_by', state.paused_by)
+  local places = places_of_group(queue, state)
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
     or where == 'ready' or call('ZSCORE', K.going(queue.name), ref .. ' ' .. name)
-  if queue.choice then
-    has_place = places > 0
-    if where == 'sorted' then add_line_facts(look, ref, state) end
-  end
+  if stands_for_its_group(queue) then has_place = places > 0 end
+  if queue.choice and where == 'sorted' then add_line_facts(look, ref, state) end
   add_fact(look, 'group_has_place', has_place and 1 or 0)
   add_fact(look, 'group_rate_wait', time_until_rate(queue, state, ref, where))
   add_fact(look, 'group_pinned', call('HEXISTS', K.pinned(queue.name), ref))

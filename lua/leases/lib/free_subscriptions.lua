@@ -27,8 +27,13 @@ local function load_free_page(room)
   room.more = #page == 16
   room.loaded = room.loaded + #page / 2
   for i = 1, #page, 2 do
-    local subscription = load_subscription(page[i])
     room.bound = tonumber(page[i + 1])
+    if room.bound >= tonumber(V.bell_score) then
+      -- Behind it are bells alone.
+      room.bells, room.more = true, false
+      return
+    end
+    local subscription = load_subscription(page[i])
     if not subscription then
       -- Somebody removed its hash; what it holds is returned by the lease pass.
       room.stale[#room.stale + 1] = page[i]

@@ -1,5 +1,5 @@
 --- lease_return: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
---- @include leases, group_state(), message_life, ref, recorded_deliveries, return_history, timetable, rates()
+--- @include leases, group_state(), message_life, ref, recorded_deliveries, return_history, timetable, rates(), batch_return()
 
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
@@ -98,8 +98,8 @@ local function keep_own(queue, refs, leases)
   return own_refs, own_leases
 end
 
--- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing). consumer_reason: what its holder says, nil for nothing.
-local function return_leased(queue, cause, refs, leases, freed, now, due, consumer_reason)
+-- As `return_leased`, of these messages alone. is_behind: another one of their batch came back, and holds their group if it failed.
+local function return_each(queue, cause, refs, leases, freed, now, due, consumer_reason, is_behind)
   if #refs == 0 then return end
   if cause == V.given_back and (queue.rate or queue.group_rate) then rates().refund_tokens(queue, leases) end
   end_leases(queue, refs, leases, freed)
@@ -112,7 +112,7 @@ local function return_leased(queue, cause, refs, leases, freed, now, due, consum
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
   local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}, consumer_reason = consumer_reason}
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
-  if queue.concurrency and queue.on_failure ~= V.pass then
+  if queue.concurrency and queue.on_failure ~= V.pass and not is_behind then
     group_state().note_failures(queue, refs, leases, cause ~= V.given_back, known, found.expired, now)
   end
   call_in_batches('HSET', K.attempts(queue.name), found.counts)
@@ -127,4 +127,30 @@ local function return_leased(queue, cause, refs, leases, freed, now, due, consum
     write_journal(queue.name, V.expired, reason, batch.refs, '', batch.attempts, batch.came_back and batch.returns)
     call_in_batches('HDEL', K.attempts(queue.name), batch.refs)
   end
+end
+
+-- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing). consumer_reason: what its holder says, nil for nothing.
+-- What is leased behind them in the batches of their groups comes back, too.
+local function return_leased(queue, cause, refs, leases, freed, now, due, consumer_reason)
+  if #refs == 0 then return end
+  if queue.concurrency and group_state().has_batches(queue) then
+    local counted, behind = batch_return().sort_by_batches(queue, refs, leases)
+    return_each(queue, V.given_back, behind.refs, behind.leases, freed, now, 0, nil, true)
+    refs, leases = counted.refs, counted.leases
+  end
+  return_each(queue, cause, refs, leases, freed, now, due, consumer_reason)
+end
+
+-- Messages were given up: what is leased behind them in their batches comes back where the holder says so, who goes on with none of it
+-- then, and where it stops their groups.
+local function return_behind_given_up(queue, refs, leases, freed, now, by)
+  if not queue.concurrency or not group_state().has_batches(queue) then return end
+  local own_refs, own_leases = {}, {}
+  for i, ref in ipairs(refs) do
+    if queue.on_failure == V.stop or leases[i].holder == by then
+      own_refs[#own_refs + 1], own_leases[#own_leases + 1] = ref, leases[i]
+    end
+  end
+  local behind = batch_return().leased_behind(queue, own_refs, own_leases)
+  return_each(queue, V.given_back, behind.refs, behind.leases, freed, now, 0, nil, true)
 end

@@ -98,6 +98,7 @@ local function settle_messages(queue, now, verb, period, refs, tokens, by, freed
   end
   if ends then
     settle_leased(queue, verb, done, leases, freed, by, consumer_reason)
+    if verb == V.expired then return_behind_given_up(queue, done, leases, freed, now, by) end
     settle_unleased(queue, verb, verb == V.expired and V.forced_expire or '', refs, found, by, consumer_reason)
   elseif verb == V.extended then
     extend_leases(queue, done, leases, now, period, consumer_reason)

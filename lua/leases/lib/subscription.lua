@@ -1,6 +1,8 @@
 --- subscription: how much room one has, and its entry in the `free` of its queues.
 -- The score there is the fairness model: ratio * leased / max + turn * (token of its last delivery). Equal scores
 -- sort by name, and names rise with registration.
+-- One with a bell has room while its client takes, and at no other time: its `max` is 0 then. While its bell waits it is in `free`,
+-- too, behind all that have room; see bells.lua.
 --- @include queue, timetable
 
 local loaded_subscriptions = {}
@@ -13,6 +15,7 @@ local function load_subscription(id)
   local subscription = {
     id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3]), filter = fields[4] or V.none,
   }
+  if subscription.max == 0 then subscription.bell = call('HGET', K.subscription(id), F.bell) end
   loaded_subscriptions[id] = subscription
   return subscription
 end
@@ -44,6 +47,8 @@ local function update_free(queue, subscription)
   local free = K.free(queue.name, subscription.filter)
   if subscription.leased < subscription.max then
     call('ZADD', free, current_score(queue, subscription), subscription.id)
+  elseif subscription.bell == '1' then
+    call('ZADD', free, V.bell_score, subscription.id)
   else
     call('ZREM', free, subscription.id)
   end

@@ -4,11 +4,22 @@
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
 --- @include batch, group_turns, rates
 
+-- Behind a line feed stands of a paused group since when, ms, and who paused it.
 local function state_of(name, value)
-  local leased, going, waiting, held, stopped, turn, weight =
-    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
-  return {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
-    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil}
+  local leased, going, waiting, held, stopped, turn, weight, rest =
+    string.match(value or '0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
+  local state = {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
+    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
+  if rest ~= '' then
+    local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
+    state.paused, state.paused_by = tonumber(paused), by
+  end
+  return state
+end
+
+-- Somebody has to let it go on.
+local function stands_still(state)
+  return state.stopped > 0 or state.paused ~= nil
 end
 
 local function score_of(queue, state)
@@ -28,9 +39,20 @@ local function tokens_of_group(queue, state)
   return number_of_tokens(queue.group_rate, state.full, rate_clock())
 end
 
+-- How many more of a group its concurrency lets be leased: the next batch, where there are some, once all of the last one is settled.
+local function places_of_group(queue, state)
+  if queue.batch then return state.leased == 0 and queue.batch or 0 end
+  return queue.concurrency - state.leased
+end
+
 -- How many more of a group may be leased.
 local function room_of_group(queue, state)
-  return math.min(queue.concurrency - state.leased, tokens_of_group(queue, state))
+  return math.min(places_of_group(queue, state), tokens_of_group(queue, state))
+end
+
+-- Where groups take turns, and where they go in batches, only the first one of each stands among what may go.
+local function stands_for_its_group(queue)
+  return queue.choice or queue.batch
 end
 
 -- One more message of a group is leased.
@@ -77,8 +99,8 @@ end
 -- How many of those that wait may go.
 local function number_allowed(queue, state)
   local places = room_of_group(queue, state)
-  if queue.choice then places = math.min(places, 1) end
-  if state.stopped > 0 or places <= 0 then return 0 end
+  if stands_for_its_group(queue) then places = math.min(places, 1) end
+  if stands_still(state) or places <= 0 then return 0 end
   if not is_held(queue, state) then return math.min(places, state.waiting) end
   return #refs_in_group(queue, state.name, 0, places, true)
 end
@@ -89,7 +111,7 @@ local function remember_going(queue, state)
 end
 
 local function is_over(state)
-  return state.leased + state.waiting + state.held + state.stopped == 0
+  return state.leased + state.waiting + state.held + state.stopped == 0 and not state.paused
 end
 
 -- Groups that were changed in the definition, or repaired, and never had a turn.
@@ -104,9 +126,9 @@ end
 -- When its rate lets another message of a group go than the `allowed` ones, which wait for nothing else; nil: it does not wait for that.
 local function time_of_rate(queue, state, allowed)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
-  local places = queue.concurrency - state.leased
-  if queue.choice then places = math.min(places, 1) end
-  if tokens ~= allowed or tokens >= math.min(places, rate.burst) or state.stopped > 0 or state.waiting <= allowed then return nil end
+  local places = places_of_group(queue, state)
+  if stands_for_its_group(queue) then places = math.min(places, 1) end
+  if tokens ~= allowed or tokens >= math.min(places, rate.burst) or stands_still(state) or state.waiting <= allowed then return nil end
   return time_of_tokens(rate, state.full, tokens + 1)
 end
 
@@ -166,7 +188,9 @@ local function save_groups(queue, states, is_anew)
     else
       kept[#kept + 1] = name
       local text = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
-      kept[#kept + 1] = queue.choice and string.format('%s %.0f %d', text, state.turn, state.weight) or text
+      if queue.choice then text = string.format('%s %.0f %d', text, state.turn, state.weight) end
+      if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
+      kept[#kept + 1] = text
     end
   end
   call_in_batches('ZREM', K.going(queue.name), leaves)
@@ -251,19 +275,30 @@ local function place_groupless(queue, refs, turns)
   call_in_batches('ZADD', K.going(queue.name), places)
 end
 
+-- Messages leave the lists of their groups. Few of them have failed, so what stands there as failed is looked for only where one is missing.
+local function leave_lists(queue, refs, names)
+  local members, failed, left = {}, {}, 0
+  for i, ref in ipairs(refs) do
+    if names[i] ~= '' then
+      members[#members + 1], failed[#failed + 1] = names[i] .. '\0001' .. ref, names[i] .. '\0000' .. ref
+    end
+  end
+  for first = 1, #members, 1000 do
+    left = left + call('ZREM', K.grouped(queue.name), unpack(members, first, math.min(first + 999, #members)))
+  end
+  if left < #members then call_in_batches('ZREM', K.grouped(queue.name), failed) end
+end
+
 -- Messages that could go leave their groups; the caller saves them.
 local function leave_groups(queue, states, refs, names)
-  local members, going = {}, {}
+  local going = {}
   for i, ref in ipairs(refs) do
     local name = names[i]
     going[i] = ref .. ' ' .. name
-    if name ~= '' then
-      members[#members + 1], members[#members + 2] = name .. '\0000' .. ref, name .. '\0001' .. ref
-      states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1
-    end
+    if name ~= '' then states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1 end
   end
   call_in_batches('ZREM', K.going(queue.name), going)
-  call_in_batches('ZREM', K.grouped(queue.name), members)
+  leave_lists(queue, refs, names)
 end
 
 -- Those of some refs that failed hold their groups no more. Of each the group, or false.
@@ -281,6 +316,28 @@ local function drop_pins(queue, refs)
   return failed[1] and pinned or {}
 end
 
+-- Whether the queue has batches that are leased, also of an earlier definition. What ended them in this call counts.
+local function has_batches(queue)
+  if queue.has_batches == nil then queue.has_batches = call('EXISTS', K.batches(queue.name)) == 1 end
+  return queue.has_batches
+end
+
+-- Batches that are given: of each its group, the token of its first message, and its refs.
+local function keep_batches(queue, texts)
+  if not texts[1] then return end
+  call_in_batches('HSET', K.batches(queue.name), texts)
+  queue.has_batches = true
+end
+
+local function forget_batches(queue, states)
+  if not has_batches(queue) then return end
+  local over = {}
+  for name, state in pairs(states) do
+    if state.leased == 0 then over[#over + 1] = name end
+  end
+  call_in_batches('HDEL', K.batches(queue.name), over)
+end
+
 -- Messages are leased no more: their groups have room for others. Before the leases are removed.
 local function end_group_leases(queue, refs)
   local names, pinned = {}, drop_pins(queue, refs)
@@ -294,6 +351,7 @@ local function end_group_leases(queue, refs)
     if name ~= '' then states[name].leased = math.max(states[name].leased - 1, 0) end
     if name ~= '' and pinned[i] == name then states[name].held = math.max(states[name].held - 1, 0) end
   end
+  forget_batches(queue, states)
   save_groups(queue, states)
 end
 
@@ -374,13 +432,23 @@ local function keep_group_tables(queue_name)
   call('ZADD', K.going(queue_name), '+inf', V.anchor)
 end
 
--- Fields with the group of a message, where they do not say it themselves.
-local function with_group(fields, group)
+-- Fields with the batch of a message, and with its group, where they do not say it themselves. batch: the token of its first message; nil of none.
+local function with_group(fields, group, batch)
   if not group then return fields end
-  local named = {F.told_group, group}
-  for i = 1, #fields, 2 do
-    if fields[1] == F.body and fields[i] == F.in_group then return fields end
-    named[i + 2], named[i + 3] = fields[i], fields[i + 1]
-  end
+  local named = batch and {F.told_batch, batch} or {}
+  local says_group = false
+  for i = 3, fields[1] == F.body and #fields or 0, 2 do says_group = says_group or fields[i] == F.in_group end
+  if says_group and not batch then return fields end
+  if not says_group then named[#named + 1], named[#named + 2] = F.told_group, group end
+  for i = 1, #fields do named[#named + 1] = fields[i] end
   return named
+end
+
+-- The same of a message that is leased, by the value of its lease.
+local function with_group_of_lease(queue, fields, value)
+  local token, group = string.match(value, '^(%d+)[^\n]*\n(.*)$')
+  local text = group and has_batches(queue) and call('HGET', K.batches(queue.name), group)
+  local first, last = string.match(text or '', '^(%d+) (%d+)')
+  if first and (tonumber(token) < tonumber(first) or tonumber(token) > tonumber(last)) then first = nil end
+  return with_group(fields, group, first)
 end

@@ -75,9 +75,71 @@ local function find_entered(queue, plan, ref, document, returned, ends, found)
   if returned or ref > plan.ring_from then found.entered = found.entered + 1 end
 end
 
+-- The place of a message by what its body holds alone; as `find_entered` otherwise. False, and nothing is done, where that does not tell.
+local function find_quickly(plan, quick, ref, fields, root, returned, found)
+  local language, work, filters = expression_language(), 0, quick.filters
+  local matches, priority = language.matches_quickly, quick.priority
+  if quick.entry and not returned then
+    work = quick.entry.cost
+    local entered = matches(quick.entry, root)
+    if entered == nil then return false end
+    if not entered then
+      found.refused = found.refused + 1
+      charge_quick_work(plan, fields[2], #filters + 2, work)
+      return true
+    end
+  end
+  if quick.barrier then
+    work = work + quick.barrier.cost
+    if found.held[1] or matches(quick.barrier, root) ~= false then return false end
+  end
+  local score, matching = 0, nil
+  if priority then
+    work, score = work + priority.cost, language.priority_quickly(priority, root)
+    if not score then return false end
+  end
+  for i, tree in ipairs(filters) do
+    work = work + tree.cost
+    local is_match = matches(tree, root)
+    if is_match == nil then return false end
+    if is_match then
+      matching = matching or {}
+      matching[#matching + 1] = plan.filters[i]
+    end
+  end
+  local indexes = ((returned or priority) and found or plan.fresh).indexes
+  add_place(indexes[V.none], score, ref)
+  for _, id in ipairs(matching or {}) do add_place(indexes[id], score, ref) end
+  if returned or ref > plan.ring_from then found.entered = found.entered + 1 end
+  charge_quick_work(plan, fields[2], #filters + 2, work)
+  return true
+end
+
 -- The barrier whose turn it is not yet; what was read behind it is held with it.
 local function waiting_barrier(queue)
   return call('ZRANGE', K.held(queue.name), 0, 0)[1]
+end
+
+-- What becomes of a message that is read. fate: as `fate_of` gives it.
+local function find_by_document(queue, plan, ref, fields, document, returned, fate, found, read)
+  local trees, kind, at = plan.trees, fate.fate, fate.at
+  if kind == 'elsewhere' then
+    read[ref] = nil
+  elseif trees.entry and not returned and not judge(plan, 'entry', document) then
+    found.refused = found.refused + 1
+  elseif kind == V.remote and not (trees.barrier and judge(plan, 'barrier', document)) then
+    add_place(found.remote, 0, ref)
+  elseif kind == V.scheduled then
+    local number = #found.scheduled
+    found.scheduled[number + 1], found.scheduled[number + 2] = ref, at
+    found.scheduled[number + 3] = fate.ends_later or false
+  elseif kind == V.expired then
+    found.over[#found.over + 1] = ref
+  else
+    find_entered(queue, plan, ref, document, returned, at, found)
+    read[ref] = fields
+  end
+  charge_work(plan, document, #plan.filters + 2)
 end
 
 -- wanted: most messages; from_log: most of them from the logs. read: ref -> fields of what was read in this call, so that
@@ -89,31 +151,19 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
   local weight, before = plan.weight or (queue.format and 150 or 50) * (1 + #plan.filters), plan.spent.work
   local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
     weight = weight, barrier = barrier})
-  local found, trees = empty_finds(plan), plan.trees
-  expect_bodies(plan, messages.fields)
+  local found, roots, quick = empty_finds(plan), roots_of(plan, messages.fields), messages.refs[1] and quick_trees(plan)
   for i, ref in ipairs(messages.refs) do
-    local fields, returned, id = messages.fields[i], i <= messages.returned, messages.ids[i]
-    local topic = id and queue.topic ~= '' and queue.topic
-    local document = document_of(plan, ref, fields, returned and messages.deliveries[i] - 1 or 0, now, topic, id)
+    local fields, returned, root = messages.fields[i], i <= messages.returned, roots[i]
     local fate, at, ends_later = nil, nil, nil
     if #fields > 2 or queue.fated then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
-    if fate == 'elsewhere' then
-      read[ref] = nil
-    elseif trees.entry and not returned and not judge(plan, 'entry', document) then
-      found.refused = found.refused + 1
-    elseif fate == V.remote and not (trees.barrier and judge(plan, 'barrier', document)) then
-      add_place(found.remote, 0, ref)
-    elseif fate == V.scheduled then
-      local number = #found.scheduled
-      found.scheduled[number + 1], found.scheduled[number + 2] = ref, at
-      found.scheduled[number + 3] = ends_later or false
-    elseif fate == V.expired then
-      found.over[#found.over + 1] = ref
-    else
-      find_entered(queue, plan, ref, document, returned, at, found)
+    if quick and root and not fate and not at and find_quickly(plan, quick, ref, fields, root, returned, found) then
       read[ref] = fields
+    else
+      local id = messages.ids[i]
+      local topic = id and queue.topic ~= '' and queue.topic
+      local document = document_of(plan, ref, fields, returned and messages.deliveries[i] - 1 or 0, now, topic, id, root)
+      find_by_document(queue, plan, ref, fields, document, returned, {fate = fate, at = at, ends_later = ends_later}, found, read)
     end
-    charge_work(plan, document, #plan.filters + 2)
   end
   if messages.bytes > 0 then
     local left = math.max(V.sort_work - plan.spent.work, 50)

@@ -18,21 +18,21 @@ local function open_rooms(queue, plan, limit, own)
   local rooms = {}
   local function open(filter)
     local room = open_room(queue.name, filter, limit, own and own.filter == filter and own or nil)
-    if room.list[1] then rooms[#rooms + 1] = room end
+    if room.list[1] or room.bells then rooms[#rooms + 1] = room end
   end
   open(V.none)
   for _, id in ipairs(plan.filters) do open(id) end
   return rooms
 end
 
--- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for.
+-- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for, and one for bells.
 -- The second value tells whether a filter is to find them.
 local function places_wanted(queue, plan, rooms, limit, duty)
   if plan.trees.ring then return V.batch end
   if plan.trees.priority then return (duty or rooms[1]) and V.batch or 0 end
   local needed, by_filter = 0, false
   for _, room in ipairs(rooms) do
-    local lacking = math.min(room.total, limit) - call('ZCARD', K.sorted(queue.name, room.filter))
+    local lacking = math.min(room.total + (room.bells and 1 or 0), limit) - call('ZCARD', K.sorted(queue.name, room.filter))
       - #plan.fresh.indexes[room.filter] / 2
     needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
   end

@@ -1,5 +1,5 @@
 --- sorted_dispatch: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choice, sort_until_served, chosen_handover, index_building(), ring_eviction
+--- @include choice, sort_until_served, chosen_handover, index_building(), ring_eviction, bells
 
 -- What only few calls need is made when it is first needed.
 local parts = {}
@@ -27,6 +27,17 @@ local function may_want_more(queue, rooms)
   return rooms[2] and left and something_waits(queue)
 end
 
+local function has_place(queue, room)
+  return call('EXISTS', K.sorted(queue.name, room.filter)) == 1
+end
+
+local function is_anybody_free(rooms)
+  for _, room in ipairs(rooms) do
+    if room.list[1] then return true end
+  end
+  return false
+end
+
 local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   local read, given = {}, {}
   if plan.trees.resort and not resort_part().reset_places_to_judge(queue, plan) then return given, true end
@@ -40,6 +51,11 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
     return given, unfinished and something_waits(queue)
   end
   local built = build_indexes(queue, plan, rooms, now)
+  if not is_anybody_free(rooms) then
+    save_fresh(queue, plan, {})
+    for _, room in ipairs(rooms) do ring_for_rest(queue, room, has_place) end
+    return given, not sorted or not built
+  end
   local wanted = math.max(math.min(limit, deliveries_left(queue), V.batch), 0)
   local token = token_before(queue, now)
   local chosen = choose_messages(queue, plan, rooms, wanted, token, read, now)
@@ -48,7 +64,10 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   save_fresh(queue, plan, chosen.given)
   plan.given = #chosen.refs
   if plan.given > 0 then write_deliveries(queue, chosen, token, own, now, given) end
-  for _, room in ipairs(rooms) do close_room(room, queue) end
+  for _, room in ipairs(rooms) do
+    close_room(room, queue)
+    ring_for_rest(queue, room, has_place)
+  end
   -- What was over had been counted for somebody.
   local may_be_more = chosen.over > 0 and something_waits(queue) or #chosen.refs > 0 and may_want_more(queue, rooms)
   return given, not sorted or not built or chosen.more or may_be_more

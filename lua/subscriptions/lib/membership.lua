@@ -1,14 +1,16 @@
 --- membership: which queues a subscription has, its filter there, and the one backlog over all of them.
 --- @include subscription, filter_indexes, fail
 
--- The least of what it asked for and of the queues' limits; from then on its places are counted against it.
+-- The least of what it asked for and of the queues' limits; from then on its places are counted against it. One with a bell has no room of
+-- its own.
 local function refresh_subscription(id)
-  local asked, queues = unpack(call('HMGET', K.subscription(id), F.asked, F.queues))
+  local asked, queues, bell = unpack(call('HMGET', K.subscription(id), F.asked, F.queues, F.bell))
   local max = tonumber(asked)
   for name in string.gmatch(queues, '%S+') do max = math.min(max, load_queue(name).room) end
-  call('HSET', K.subscription(id), F.max, max)
+  local room = bell and 0 or max
+  call('HSET', K.subscription(id), F.max, room)
   local subscription = load_subscription(id)
-  subscription.max, subscription.queues = max, queues
+  subscription.max, subscription.queues = room, queues
   update_free_everywhere(subscription, nil)
   return max
 end

@@ -1,0 +1,112 @@
+"""The way of what is published to its partition, for threads: by its key, its topic's, another name, or in turn.
+
+`ampsq.client.async_partition_router` is made from this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.partitions import check_key_function
+from ampsq.base.values import shown
+from ampsq.protocol.encoding import check_batches
+from ampsq.publishing.partitioned_batches import PartitionChoice, PartitionedBatches
+from ampsq.publishing.topic_key import UNSAID, read_topic_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ampsq.client.client import Client
+    from ampsq.publishing.deduplication import DeduplicationWindow
+    from ampsq.publishing.topic_key import TopicKey
+
+__all__ = ["PartitionRouter"]
+
+
+class PartitionRouter:
+    """The choice of partitions for all that a client of all of them publishes.
+
+    Args:
+        total: how many partitions there are.
+        clients: gives the clients of the partitions.
+
+    Attributes:
+        total: as it was given.
+    """
+
+    def __init__(self, total: int, clients: Callable[[], Sequence[Client]]) -> None:
+        self.total, self._clients = total, clients
+        self._choice = PartitionChoice(total)
+        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
+        self._topic_keys: dict[str, TopicKey] = {}
+        self._made: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Ask for the definitions of topics again: some were changed."""
+        self._topic_keys.clear()
+
+    def note_made(self, topic: str, number: int) -> None:
+        """Note a partition that has a topic, while none that was asked had it."""
+        if topic not in self._topic_keys:
+            self._made[topic] = number
+
+    def choose(
+        self, topic: str, data: Any, key: str | None, *others: str | None, sequence: int | None = None
+    ) -> tuple[int, Any]:
+        """Choose the partition of a message: by its key, else its topic's, else by other names, else in turn.
+
+        Args:
+            topic: the topic.
+            data: what is published.
+            key: of the message.
+            others: names that choose where there is no key.
+            sequence: a number that its publisher gives it.
+
+        Returns:
+            The partition, and the data, encoded where they had to be.
+
+        Raises:
+            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere.
+        """
+        names: list[str | bytes | None] = [key, *others]
+        if key is None and (topic_key := self.topic_key(topic)).paths:
+            data = topic_key.type.encode(given := data)
+            names[0] = topic_key.text(given, data)
+        if sequence is not None and all(name is None for name in names):
+            raise DefinitionError(
+                f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
+                "allowed: with key=, group= or the partition_by of its topic"
+            )
+        return self._choice.of(*names), data
+
+    def batches(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        batch: int,
+        *,
+        key: Callable[[Any], str] | None,
+        group: str | None,
+        window: DeduplicationWindow | None = None,
+        done: str = "recorded",
+    ) -> PartitionedBatches:
+        """Begin to cut messages into batches; `PartitionedBatches.cut` does it."""
+        check_key_function(key)
+        check_batches(messages, batch)
+        topic_key = self.topic_key(topic)
+        return PartitionedBatches(self._choice, batch, topic_key, key=key, name=group, window=window, done=done)
+
+    def topic_key(self, topic: str) -> TopicKey:
+        """Return what a topic's definition says of keys; it is asked for until the topic is there."""
+        if not isinstance(topic, str):
+            return UNSAID
+        found = self._topic_keys.get(topic)
+        # One that is made by publishing to it is in the partitions that were published to.
+        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
+            each = self._clients()[number]
+            found = each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
+            if found is not None:
+                self._topic_keys[topic] = found
+                break
+        return found or UNSAID

@@ -1,0 +1,44 @@
+--- bells: subscriptions that have no room, and are told once that messages wait for them.
+--- @include free_subscriptions, handover, next_messages
+-- A consumer of several instances has one backlog over all of them, so its room goes to where messages are: each call of its
+-- client lends it some for that call alone. When such a visit has found all that was there, the bell waits: it rings once, by a mark
+-- in a list that the client reads, and is silent until the next visit has found all.
+
+-- All of a room whose bells wait, up to a number: whoever hears it first gets the messages.
+local function ring_bells(room)
+  for _, id in ipairs(call('ZRANGE', room.key, V.bell_score, '+inf', 'BYSCORE', 'LIMIT', 0, V.bells_rung)) do
+    local subscription = load_subscription(id)
+    if not subscription then
+      call('ZREM', room.key, id)
+    elseif subscription.bell == '1' then
+      subscription.bell = '0'
+      call('HSET', K.subscription(id), F.bell, '0')
+      call('RPUSH', K.bell(id), '1')
+      update_free_everywhere(subscription, nil)
+    end
+  end
+end
+
+-- Where nobody has room any more, and `is_left(queue, room)` tells that there is a message for somebody.
+local function ring_for_rest(queue, room, is_left)
+  if room.bells and not room.list[1] and deliveries_left(queue) > 0 and is_left(queue, room) then ring_bells(room) end
+end
+
+-- Lends a subscription with a bell room for `credits` messages, what it has leased among them, but for no more than `most` more; and for no
+-- more than its queues allow. False where it has none, or the visit is late: a later one was here.
+local function begin_visit(subscription, number, credits, most)
+  if not subscription.bell then return false end
+  if tonumber(number) < tonumber(call('HGET', K.subscription(subscription.id), F.visit) or 0) then return false end
+  call('HSET', K.subscription(subscription.id), F.visit, number)
+  local max = math.min(tonumber(credits), subscription.leased + most)
+  for name in string.gmatch(subscription.queues, '%S+') do max = math.min(max, load_queue(name).room) end
+  subscription.max, subscription.bell = max, '0'
+  return true
+end
+
+-- Nothing of the room is left. is_done: all that was there was found, if there was room for it.
+local function end_visit(subscription, is_done)
+  subscription.bell = is_done and subscription.leased < subscription.max and '1' or '0'
+  subscription.max, subscription.unsaved = 0, true
+  call('HSET', K.subscription(subscription.id), F.bell, subscription.bell)
+end

@@ -1,0 +1,285 @@
+"""Every command where all partitions of an instance are asked for: it works with all, or refuses and says why."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from observing import eventually
+from programs import Called, Program
+
+import ampsq
+import ampsq.files.config
+from ampsq.base.partitions import partition_of_key, partitions_of
+from ampsq.cli.main import COMMANDS
+from ampsq.cli.names import names
+
+TOTAL = 4
+FILE = """
+topics:
+  - name: orders
+    partition_by: /customer
+queues:
+  - name: work
+    underlying_topic: orders
+    lease_period: 30s
+    max_per_subscription_backlog: 10
+  - name: dead
+    max_per_subscription_backlog: 10
+actions:
+  - dead_letter: {queue: work, topic: dead}
+"""
+BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
+#: Commands that work with one instance alone, each with what it needs to come as far as the server.
+REFUSED = {
+    "readers": [],
+    "trim": ["orders"],
+    "top": ["--once"],
+    "sow": ["work"],
+    "sow-delete": ["orders", "--key", "1"],
+    "views": [],
+    "actions": [],
+    "replication": [],
+    "subscribe-topic": ["orders", "--bookmark", "epoch"],
+    "tail": ["work"],
+    "gateway": ["--config", "gateway.yaml"],
+    "doctor": [],
+}
+#: Commands that work with all partitions; the tests below call each of them.
+MERGED = {
+    "apply",
+    "config",
+    "topics",
+    "queues",
+    "groups",
+    "explain",
+    "history",
+    "check",
+    "publishers",
+    "publish",
+    "subscribe",
+    "ack",
+    "dead-letters",
+    "worker",
+    "coordinator",
+    "coordinators",
+    "functions",
+    "upgrade",
+    "up",
+}
+#: Commands that ask no instance.
+ELSEWHERE = {"demo", "init", "acl", "bench", "completion", "version"}
+_numbers = iter(range(1, 1_000))
+
+
+def _on_partitions(kind, folder, served):
+    program = kind(folder, f"{served.url}?partitions={TOTAL}", f"p{next(_numbers)}")
+    with program.client() as client:
+        client.apply(*ampsq.files.config.load(FILE))
+    return program
+
+
+@pytest.fixture
+def run(folder, served):
+    """The program on an instance with partitions, of a server with a coordinator, in this process."""
+    program = _on_partitions(Called, folder, served)
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def process(folder, served):
+    """The same, each command a process of its own."""
+    program = _on_partitions(Program, folder, served)
+    yield program
+    program.close()
+
+
+def orders(number):
+    return [{"customer": f"c{each % 7}", "id": each} for each in range(number)]
+
+
+def test_every_command_is_looked_at():
+    assert MERGED | set(REFUSED) | ELSEWHERE == {*COMMANDS}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_command_of_one_instance_says_so_and_names_those_that_there_are(run, command):
+    (run.folder / "gateway.yaml").write_text("users: []\n")
+    partitions = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)
+
+    result = run(command, *REFUSED[command], code=2)
+
+    assert f"ampsq {command}" in result.err
+    assert "works at one instance, and partitions=4 asks for all partitions" in result.err
+    assert f"--instance with one of them: {partitions[0].instance} ... {partitions[3].instance}" in result.err
+    assert result.out == ""
+
+
+def test_an_address_without_partitions_is_told_of_them(run):
+    run.environment["AMPSQ_URL"] = run.environment["AMPSQ_URL"].partition("?")[0]
+
+    result = run("queues", code=2)
+
+    assert "has 4 partitions, which hold what it has; allowed: ?partitions=4 in the address" in result.err
+    one = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)[1].instance
+    assert [each["name"] for each in run("queues", "--json", "--instance", one).json] == ["dead", "work"]
+
+
+def test_a_mistyped_instance_is_refused_and_another_number_too(run):
+    assert "has no instance 'shopp'" in run("queues", "--instance", "shopp", code=2).err
+    url = run.environment["AMPSQ_URL"].replace("partitions=4", "partitions=8")
+    assert "has 4 partitions, and 8 are asked for" in run("queues", "--url", url, code=1).err
+
+
+def test_a_file_is_applied_to_all_partitions_and_shows_what_differs(run, served):
+    (run.folder / "q.yaml").write_text(FILE.replace("10\n", "20\n", 1))
+    planned = run("apply", "q.yaml", "--dry-run")
+    assert "max_per_subscription_backlog" in planned.out
+    assert "max_per_subscription_backlog: 20" not in run("config", "export").out
+
+    run("apply", "q.yaml", "--yes")
+
+    assert "partition_by:" in run("config", "export").out
+    for each in partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL):
+        with ampsq.Client(served.url, instance=each.instance) as one:
+            assert one.admin.queues()["work"].max_per_subscription_backlog == 20
+    # A new instance is made by it.
+    run("apply", "q.yaml", "--yes", "--instance", "fresh-one")
+    assert [each["name"] for each in run("queues", "--json", "--instance", "fresh-one").json] == ["dead", "work"]
+    (run.folder / "v.yaml").write_text("topics:\n  - {name: keyed, key: /id}\n")
+    assert "records of all partitions are not merged yet" in run("apply", "v.yaml", "--dry-run", code=1).err
+
+
+def test_messages_are_published_and_their_figures_are_those_of_all(run):
+    run("publish", "orders", json.dumps({"customer": "c3", "id": 1}))
+    (run.folder / "o.jsonl").write_text("".join(json.dumps(each) + "\n" for each in orders(50)))
+    run("publish", "orders", "--file", "o.jsonl")
+    till = ["--publisher", "till", "--store", str(run.folder / "t.db")]
+    run("publish", "orders", "--file", "o.jsonl", *till)
+    assert run("publish", "orders", '{"customer": "c3"}', *till, "--json").json[0].keys() == {"sequence", "partition"}
+
+    (work,) = [each for each in run("queues", "--json").json if each["name"] == "work"]
+    assert work["depth"] == 102
+    assert "102" in run("queues", "work").out
+    (topic,) = [each for each in run("topics", "--json").json if each["topic"] == "orders"]
+    assert topic["messages"] == 102
+    publishers = run("publishers", "--json").json
+    assert {each["name"] for each in publishers} == {"till"}
+    assert sum(each["sequence"] for each in publishers) == 51
+    checked = run("check", "work", "--json").json
+    assert len(checked) == TOTAL
+    assert all(each["clean"] for each in checked)
+
+
+def test_a_message_is_explained_told_and_settled_where_it_is(run):
+    bookmarks = run.publish(*orders(10))
+
+    assert run("explain", "work", bookmarks[3], "--json").json[0]["bookmark"] == bookmarks[3]
+    assert run("history", bookmarks[4], "--json").json[0]["bookmark"] == bookmarks[4]
+    assert run("ack", "work", bookmarks[3], bookmarks[4]).out == "acknowledged 2\n"
+    assert run("ack", "work", "--filter", "/id < 3", "--yes").out == "acknowledged 3\n"
+    assert "explain without a bookmark is not there" in run("explain", "work", code=1).err
+    assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
+    assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
+    assert "groups is not there for an instance with partitions yet" in run("groups", "work", code=1).err
+
+
+def test_messages_of_all_partitions_are_printed(run):
+    run.publish(*orders(20))
+
+    result = run("subscribe", "work", "--max-backlog", "8", "--count", "20", "--json")
+
+    assert sorted(each["data"]["id"] for each in result.json) == list(range(20))
+    eventually(lambda: run("queues", "work", "--json").json[0]["depth"] == 0, within=10.0)
+
+
+def test_dead_letters_of_all_partitions_are_listed_and_put_back(run):
+    bookmarks = run.publish(*orders(12))
+    run("ack", "work", *bookmarks, "--expire")
+    eventually(lambda: len(run("dead-letters", "list", "dead", "--json").json) == 12, within=20.0)
+    (letter, *_) = run("dead-letters", "list", "dead", "--json").json
+
+    assert json.loads(run("dead-letters", "show", "dead", letter["bookmark"], "--json").out)["data"] == letter["data"]
+    assert "redriven 1" in run("dead-letters", "redrive", "dead", letter["bookmark"]).out
+    assert "redriven 11" in run("dead-letters", "redrive", "dead", "--yes").out
+    assert run("queues", "work", "--json").json[0]["depth"] == 12
+
+
+HANDLERS = """
+import ampsq
+import ampsq.files.config
+
+app = ampsq.App(ampsq.Queue(name="dead"))
+
+@app.handler("work")
+def handle(message):
+    print(f"{message.data['id']}\\n", end="", flush=True)
+
+async def later(message):
+    print(message.data["id"], flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("handlers:handle", "--queue", "work"),
+        ("handlers:later", "--queue", "work"),
+        ("handlers:handle", "--queue", "work", "--concurrency", "4", "--processes", "1"),
+        ("handlers:app",),
+    ],
+    ids=["function", "coroutine", "processes", "app"],
+)
+def test_a_worker_handles_messages_of_all_partitions_until_it_is_stopped(process, options):
+    (process.folder / "handlers.py").write_text(HANDLERS)
+    process.publish(*orders(20))
+
+    worker = process.start("worker", *options)
+    handled = sorted(int(worker.stdout.readline()) for _ in range(20))
+    ended = process.end(worker)
+
+    assert handled == list(range(20))
+    assert ended.code == 0
+    with process.client() as client:
+        figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.leased, figures.subscriptions) == (0, 0, 0)
+
+
+def test_a_coordinator_cares_for_all_partitions(process):
+    instance = process.environment["AMPSQ_INSTANCE"]
+    partitions = [each.instance for each in partitions_of(instance, TOTAL)]
+    for command in (("coordinator", "--json"), ("up", "--json")):
+        coordinator = process.start(*command)
+        line = json.loads(coordinator.stdout.readline())
+        assert process.end(coordinator).code == 0
+        assert line["instances"] == partitions
+        assert "partitions" not in line["url"]
+    (process.folder / "gateway.yaml").write_text("users: []\n")
+    refused = process("coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml", code=2)
+    assert "a gateway is of one instance, and partitions= asks for all" in refused.err
+
+
+def test_commands_of_the_server_look_at_it_and_one_of_formats_at_the_partitions(run):
+    partitions = {each.instance for each in partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)}
+
+    assert partitions <= {name for each in run("coordinators", "--json").json for name in each["instances"]}
+    assert run("functions", "list", "--json").json
+    assert {each["instance"] for each in run("upgrade", "--dry-run", "--json").json} == partitions
+
+
+def test_names_of_all_partitions_complete_arguments(run, monkeypatch):
+    for name, value in run.environment.items():
+        if name.startswith("AMPSQ_"):
+            monkeypatch.setenv(name, value)
+    complete = names("queues", "topics")
+    assert complete(click.Context(click.Command("queues")), None, "") == ["dead", "orders", "work"]
+
+
+def test_a_key_is_where_its_own_number_says(run):
+    run("publish", "orders", json.dumps({"customer": "c3", "id": 1}))
+    with run.client() as client:
+        assert [each.admin.queue_stats("work").depth for each in client.clients] == [
+            int(number == partition_of_key("c3", TOTAL)) for number in range(TOTAL)
+        ]
