@@ -194,15 +194,6 @@ class AsyncManagedSubscription:
     async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         await handle_each(AsyncSubscription(self), on_message)
 
-    async def fill(self, seconds: float) -> None:
-        """Wait for messages; see `ManagedSubscription.fill`."""
-        async with self.turnstile:
-            pass
-        async with self.lock:
-            core = self.core
-            if not core.inbox.buffer and not core.registration.closed:
-                await self.store.run(core.inbox.fetch(self.pipeline, seconds))
-
     async def is_free_before(self, until: float) -> bool:
         """Let who waits to change the subscription, and who reads it, go first; False when the time is over before."""
         async with self.turnstile:

@@ -192,15 +192,6 @@ class ManagedSubscription:
     def _run(self, on_message: Callable[[Message], object]) -> None:
         handle_each(Subscription(self), on_message)
 
-    def fill(self, seconds: float) -> None:
-        """Wait as long at most for messages that `Subscription.get` then has at hand; nothing where it has some."""
-        with self.turnstile:
-            pass
-        with self.lock:
-            core = self.core
-            if not core.inbox.buffer and not core.registration.closed:
-                self.store.run(core.inbox.fetch(self.pipeline, seconds))
-
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the lock, to change the subscription; a reader that waits for messages is asked to let it go."""
