@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.addresses import Endpoint
 
-__all__ = ["Route", "ServerAddress", "Wait", "parse_heartbeat"]
+__all__ = ["BlockedConnection", "Route", "ServerAddress", "parse_heartbeat"]
 
 _log = logging.getLogger("ampsq")
 _FIRST_PAUSE: Final = 0.02
@@ -69,7 +69,7 @@ class ServerAddress:
         return f"<Place {self}>"
 
 
-class Wait(Protocol):
+class BlockedConnection(Protocol):
     """A connection on which somebody waits for a reply that the server holds back."""
 
     @property
@@ -123,7 +123,7 @@ class Route:
         # One asks where the server is; who comes meanwhile waits for the answer.
         self._asking = threading.Lock()
         # Connections on which somebody waits for what the server holds back.
-        self._waits: set[Wait] = set()
+        self._waits: set[BlockedConnection] = set()
         self._up = False
         self._lost = ""
         self._origin = ""
@@ -233,14 +233,14 @@ class Route:
             if connecting or isinstance(error, _NOT_HERE):
                 self._next(error)
 
-    def begin_wait(self, wait: Wait) -> None:
+    def begin_wait(self, wait: BlockedConnection) -> None:
         """Have a connection cut when its server is lost, since somebody waits for what that holds back."""
         with self._lock:
             self._waits.add(wait)
             if self.current is not wait.server:
                 wait.cut()
 
-    def end_wait(self, wait: Wait) -> None:
+    def end_wait(self, wait: BlockedConnection) -> None:
         """Leave a connection alone again."""
         with self._lock:
             self._waits.discard(wait)
