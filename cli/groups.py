@@ -67,9 +67,9 @@ def groups(  # noqa: PLR0917  (click passes them by name)
     """Show the groups of a queue, or let one go on, pause it, or empty it.
 
     Those that stand still come first, then those with the most messages that wait. --release ends the hold of a
-    group's failed messages, and of one that was stopped; what is leased of it stays leased. --drop says how many
-    messages there are and asks first; a dead-letter action publishes them. --dry-run, --yes and --reason are for
-    --drop alone.
+    group's failed messages, of one that was stopped, and its wait for its rate; what is leased stays leased. --drop
+    says how many messages there are and asks first; a dead-letter action publishes them. --dry-run, --yes and --reason
+    are for --drop alone.
     """
     given = {"--release": release, "--pause": pause, "--resume": resume, "--drop": drop}
     chosen = [name for name, group in given.items() if group is not None]

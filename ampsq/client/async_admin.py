@@ -355,9 +355,10 @@ class AsyncAdmin:
         return await self._store.run(read_groups(queue, limit))
 
     async def release_group(self, queue: str, group: str) -> bool:
-        """Let a group of a queue go on that a failed message holds, or that was stopped after one was given up.
+        """Let a group of a queue go on that a failed message holds, that was stopped, or that waits for its rate.
 
-        What is leased of it stays so, and a failed message keeps its place.
+        What is leased of it stays so, and a failed message keeps its place. Of its `group_rate` it may have its whole
+        burst again.
 
         Args:
             queue: its name.

@@ -258,7 +258,7 @@ _ALL: Final = (
     ConsoleChange(
         "release-group", "Release", ("queue", "group"),
         lambda given: f"Group {given['group']} of {given['queue']} goes on: what failed, or was given up, holds it no "
-        "more. What is leased of it stays leased, and a failed message keeps its place.",
+        "more, and neither does its rate. What is leased of it stays leased, and a failed message keeps its place.",
         _release, _grouped, counted="of it now, which may be delivered",
     ),
     ConsoleChange(

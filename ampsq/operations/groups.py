@@ -141,8 +141,8 @@ async def read_group(queue: str, group: str) -> GroupState | None:
 @with_suggestions("queue")
 async def release_group(queue: str, group: str) -> bool:
     """Let a group go on; see `Admin.release_group`."""
-    failed, stopped = await group_calls.release_group(queue, _stored_name(group))
-    return failed + stopped > 0
+    failed, stopped, waited = await group_calls.release_group(queue, _stored_name(group))
+    return failed + stopped > 0 or waited
 
 
 @with_suggestions("queue")

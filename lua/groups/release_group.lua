@@ -1,15 +1,16 @@
---- release_group: let a group go on that a failed message holds, or that was stopped; what is leased of it stays so.
+--- release_group: let a group go on that a failed message holds, that was stopped, or that waits for its rate; what is leased of it stays so.
 --- ARGV now, queue_name, group
 --- FAIL UNKNOWN_QUEUE
---- GIVES {how many failed messages held it, ms when it was stopped or 0}
+--- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if it waited for its rate else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, queue, group_state, timetable
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-if not queue.concurrency then return {0, 0} end
+if not queue.concurrency then return {0, 0, 0} end
 local state = load_groups(queue, {group})[group]
-if not state or state.held + state.stopped == 0 then return {0, 0} end
+local waits = queue.group_rate and call('ZSCORE', K.later(queue_name), group) and tokens_of_group(queue, state) == 0
+if state.held + state.stopped == 0 and not waits then return {0, 0, 0} end
 local cursor, freed = '0', {}
 repeat
   local scanned = call('HSCAN', K.pinned(queue_name), cursor, 'COUNT', 1000)
@@ -21,6 +22,12 @@ until cursor == '0'
 call_in_batches('HDEL', K.pinned(queue_name), freed)
 local held, stopped = state.held, state.stopped
 state.held, state.stopped = 0, 0
+-- It may have its whole burst again.
+if waits then
+  state.full, state.is_paid = nil, false
+  call('ZREM', K.rates(queue_name), group)
+  call('ZREM', K.later(queue_name), group)
+end
 save_groups(queue, {[group] = state})
 add_due(ms, 'dispatch ' .. queue_name, 'NX')
-return {held, stopped}
+return {held, stopped, waits and 1 or 0}

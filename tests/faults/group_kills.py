@@ -5,6 +5,8 @@ starts and ends. The judge demands of each run: nothing is lost; no message of a
 it is settled, where that is promised; no more of a group is in hands than `group_concurrency`; after each kill `check`
 finds that the counts of groups are those of their leases; at the end nothing is left of any group. Some queues give
 groups in batches: for these all of that holds, too, and a worker has several messages of a group and one in its hands.
+Now and then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups
+what waits is dropped: just so many messages are never handled.
 """
 
 # ruff: noqa: E402, T201  (imports behind a path; a command prints)
@@ -68,7 +70,7 @@ def _too_early(of):
     return found
 
 
-def judge(held, published, concurrency, *, in_order, in_batches=False):
+def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=None):
     """Say what is wrong: a list of sentences.
 
     Args:
@@ -77,26 +79,29 @@ def judge(held, published, concurrency, *, in_order, in_batches=False):
         concurrency: of each group.
         in_order: each message starts only once the one ahead of it in its group was settled.
         in_batches: one worker has several messages of a group, which it handles in their order.
+        dropped: group -> how many messages of it were dropped, which nobody handles to the end. Of such a group one
+            that was dropped after it failed lets the next one start.
     """
-    wrong = []
+    wrong, dropped = [], dropped or {}
     by_group = defaultdict(list)
     for each in held:
         by_group[each.group].append(each)
     for group, number in published.items():
         of = by_group[group]
-        if missing := set(range(number)) - {each.number for each in of if each.is_done}:
+        missing = set(range(number)) - {each.number for each in of if each.is_done}
+        if len(missing) > dropped.get(group, 0):
             wrong.append(f"{group}: {len(missing)} messages were never handled: {sorted(missing)[:5]}")
         ends = [(each.start, 1) for each in of] + [(each.end, -1) for each in of]
         most = max(itertools.accumulate(step for _, step in sorted(ends)), default=0)
         if most > concurrency:
             wrong.append(f"{group}: {most} messages were in hands at a time, of {concurrency}")
-        if in_batches:
+        if in_batches and group not in dropped:
             wrong += [f"{group}: message {n} was started before {ahead} was done" for n, ahead in _too_early(of)]
-        elif in_order:
+        elif in_order and not in_batches:
             for earlier, later in itertools.pairwise(sorted(of, key=lambda each: each.start)):
                 if later.number < earlier.number:
                     wrong.append(f"{group}: message {later.number} was started after message {earlier.number}")
-                elif later.number > earlier.number and not earlier.is_done:
+                elif later.number > earlier.number and not earlier.is_done and group not in dropped:
                     wrong.append(f"{group}: message {later.number} was started before {earlier.number} was done")
     return wrong
 
@@ -129,6 +134,35 @@ class _Run:
         )
         batches = f" in batches of {self.batch}" if self.batch > 1 else ""
         self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}"
+
+        self.administers, self.dropped, self.pauses = random.Random(f"administers {seed}"), {}, 0  # noqa: S311
+
+    def pause(self, client):
+        """Pause a group; gives its name, and how many messages of it are leased then."""
+        group = f"g{self.administers.randrange(self.groups)}"
+        client.admin.pause_group("work", group)
+        self.pauses += 1
+        return group, self.state(client, group).leased
+
+    def resume(self, client, paused):
+        """Resume what was paused; says whether it was so all the time."""
+        if paused is None:
+            return []
+        group, leased = paused
+        state = self.state(client, group)
+        client.admin.resume_group("work", group)
+        if state is None or state.paused is None:
+            return [f"{group} was paused, and is not"]
+        return [f"{group} is paused, and {state.leased} of it are leased"] if state.leased > leased else []
+
+    def state(self, client, group):
+        return next((each for each in client.admin.groups("work", limit=500).groups if each.group == group), None)
+
+    def drop(self, client):
+        """Drop what waits of a group, of two groups in a run at most."""
+        group = f"g{self.administers.randrange(self.groups)}"
+        if self.administers.random() < 0.3 and len({*self.dropped, group}) <= 2:
+            self.dropped[group] = self.dropped.get(group, 0) + client.admin.drop_group("work", group)
 
     def start(self, role, *arguments):
         """Start a process under a name of its own; gives the name."""
@@ -202,6 +236,8 @@ def run(program, folder, seed):
                 published[group] += 1
             # A kill of the server comes between two publishes: what a lost reply may double is not looked at here.
             client.publish_many("orders", bodies)
+            paused = one.pause(client) if one.administers.random() < 0.5 else None
+            one.drop(client)
             time.sleep(one.rng.uniform(0.1, 0.8))  # the workers are in the middle of it
             who = one.rng.choice(["worker", "worker", "coordinator", "server"])
             kills[who] += 1
@@ -216,6 +252,7 @@ def run(program, folder, seed):
                 one.node.kill()
                 one.node.start()
             wrong += _checked(client, f"after a kill of the {who}")
+            wrong += one.resume(client, paused)
         try:
             eventually(lambda: client.admin.queue_stats("work").depth == 0, within=_DRAINED)
         except AssertionError:
@@ -224,11 +261,15 @@ def run(program, folder, seed):
         if groups := client.admin.groups("work").groups:
             wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
         held = one.held()
-        wrong += judge(held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1)
+        wrong += judge(
+            held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1, dropped=one.dropped
+        )
         return {
             "seed": seed,
             "queue": one.what,
             "kills": dict(kills),
+            "paused": one.pauses,
+            "dropped": sum(one.dropped.values()),
             "handled": sum(each.is_done for each in held),
             "again": sum(not each.is_done for each in held),
             "wrong": wrong,
@@ -251,7 +292,8 @@ def said(row):
     """A line about a run."""
     kills = ", ".join(f"{number} of the {who}" for who, number in sorted(row["kills"].items()))
     well = "; ".join(row["wrong"]) or "well"
-    return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {row['handled']} handled, {row['again']} again: {well}"
+    done = f"{row['handled']} handled, {row['again']} again, {row['dropped']} dropped, {row['paused']} pauses"
+    return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {done}: {well}"
 
 
 def main():

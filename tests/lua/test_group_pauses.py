@@ -162,14 +162,14 @@ def test_a_large_group_is_dropped_in_parts_and_what_comes_meanwhile_stays(queue)
     for _ in range(30):
         world.take(subscription, 1, world.take(subscription, 1))
     after, done = world.run("drop_group", world.now, "work", "a", "placed", "", "9999-0", 0, "")
-    assert done <= 500
+    assert done <= 250
     world.now += 10_000
     put(world, ("a", 9_999))
     number = done
     for source in ("placed", "log orders"):
         while True:
             after, done = world.run("drop_group", world.now, "work", "a", source, after, "9999-0", 0, "")
-            assert done <= 500
+            assert done <= 250
             number += done
             if not after:
                 break

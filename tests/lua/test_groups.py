@@ -137,10 +137,10 @@ def test_a_dead_letter_lets_the_next_one_go_or_stops_the_group(world, failure, i
     if is_stopped:
         assert world.take(subscription, 10) == []
         assert groups_of(world)["a"][4] == world.now
-        assert world.run("release_group", world.now, "work", "a") == [0, world.now]
+        assert world.run("release_group", world.now, "work", "a") == [0, world.now, 0]
         check_groups(world, failure=failure)
     assert numbers(world.take(subscription, 10)) == [2]
-    assert world.run("release_group", world.now, "work", "a") == [0, 0]
+    assert world.run("release_group", world.now, "work", "a") == [0, 0, 0]
 
 
 def test_a_release_ends_a_hold_and_leaves_the_failed_one_its_delay(queue):
@@ -149,7 +149,7 @@ def test_a_release_ends_a_hold_and_leaves_the_failed_one_its_delay(queue):
     put(world, ("a", 1), ("a", 2))
     (first,) = world.take(subscription, 10)
     world.settle("cancelled", [first], 9_000)
-    assert world.run("release_group", world.now, "work", "a") == [1, 0]
+    assert world.run("release_group", world.now, "work", "a") == [1, 0, 0]
     assert numbers(world.take(subscription, 10)) == [2]
     check_groups(world)
 

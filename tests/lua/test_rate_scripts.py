@@ -375,3 +375,19 @@ def test_many_groups_that_become_due_at_once_come_in_bounded_steps(world):
     for _ in range(4):
         found += numbers(world.take(subscription, 500))
     assert len(found) == 450
+
+
+@pytest.mark.parametrize("choice", ["first", "round_robin"])
+def test_a_release_ends_the_wait_for_the_rate_of_a_group(world, choice):
+    world.queue("work", "orders", grouping=grouping(5, "pass", choice=choice), lease=60_000, rated="0 0 10000000 2")
+    put(world, *[("a", number) for number in range(5)], ("b", 9))
+    subscription = world.subscribe("work", asked=100)
+    assert sorted(numbers(world.take(subscription, 10))) == [0, 1, 9]
+    assert world.run("release_group", world.now, "work", "b") == [0, 0, 0]
+
+    assert world.run("release_group", world.now, "work", "a") == [0, 0, 1]
+
+    check_groups(world, concurrency=5, failure="pass", choice=choice, group_rate=(10_000_000, 2))
+    assert numbers(world.take(subscription, 10)) == [2, 3]
+    assert world.take(subscription, 10) == []
+    check_groups(world, concurrency=5, failure="pass", choice=choice, group_rate=(10_000_000, 2))

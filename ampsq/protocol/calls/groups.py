@@ -67,9 +67,11 @@ def list_groups(queue: str, cursor: int, count: int, names: Sequence[str] = ()) 
     return script_call("list_groups", [queue, cursor, count, *names], _read_page, repeatable=True)
 
 
-def release_group(queue: str, group: str) -> Call[tuple[int, int]]:
-    """Let a group go on; gives how many failed messages held it, and when it was stopped, ms, or 0."""
-    return script_call("release_group", ["", queue, group], lambda reply: (int(reply[0]), int(reply[1])))
+def release_group(queue: str, group: str) -> Call[tuple[int, int, bool]]:
+    """Let a group go on; gives how many failed messages held it, when it was stopped, ms, or 0, and if a rate did."""
+    return script_call(
+        "release_group", ["", queue, group], lambda reply: (int(reply[0]), int(reply[1]), int(reply[2]) == 1)
+    )
 
 
 def pause_group(queue: str, group: str, *, paused: bool, by: str) -> Call[int]:

@@ -2,7 +2,8 @@
 --- @include group_placing, group_names, unread_entry, message_place, unleased_settlement
 
 local function open_drop(queue, group, until_id, only_count, reason)
-  return {queue = queue, group = group, last = order_of(until_id), only_count = only_count, reason = reason, plan = load_plan(queue), number = 0}
+  return {queue = queue, group = group, last = order_of(until_id), only_count = only_count, reason = reason, plan = load_plan(queue), number = 0,
+    most = V.batch / 2}
 end
 
 -- Messages that have a place in the group, or had one and left the queue otherwise, stand in it no more.
@@ -18,7 +19,7 @@ local function leave_group(drop, refs)
   save_groups(queue, {[drop.group] = state})
 end
 
--- found: ref -> where it stands.
+-- found: ref -> where it stands. Settling costs more than finding, so that a call has half of what others do.
 local function settle_dropped(drop, refs, found)
   drop.number = drop.number + #refs
   if not drop.only_count then settle_unleased(drop.queue, V.expired, V.forced_expire, refs, found, '', drop.reason) end
@@ -28,7 +29,7 @@ end
 local function drop_placed(drop, after, now)
   local queue, seen = drop.queue, tonumber(after) or 0
   if not place_ready(queue, drop.plan, now) then return tostring(seen) end
-  local refs, found = refs_in_group(queue, drop.group, seen, V.batch), {}
+  local refs, found = refs_in_group(queue, drop.group, seen, drop.most), {}
   local gone, chosen = {}, {}
   if not refs[1] then return '' end
   for i, placed in ipairs(call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))) do
@@ -40,7 +41,7 @@ local function drop_placed(drop, after, now)
   end
   leave_group(drop, gone)
   settle_dropped(drop, chosen, found)
-  if #refs < V.batch then return '' end
+  if #refs < drop.most then return '' end
   return tostring(drop.only_count and seen + #refs or seen + #refs - #gone)
 end
 
@@ -87,7 +88,7 @@ local function drop_unread(drop, topic, after, now)
       local is_here = was_read and not drop.only_count or where == 'waiting' and will_enter(queue, drop.plan, ref, entry[2], now)
       if is_here and is_of_group(drop, ref, entry[2], now) then refs[#refs + 1], found[ref] = ref, where end
       drop.plan.spent.work = drop.plan.spent.work + 0.5
-      if drop.plan.spent.work >= V.sort_work or #refs >= V.batch then
+      if drop.plan.spent.work >= V.sort_work / 2 or #refs >= drop.most then
         settle_read(drop, refs, found)
         return following
       end
