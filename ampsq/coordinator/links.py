@@ -13,7 +13,7 @@ from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.destination import Destination
 from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.reads.queues import count_remote
-from ampsq.protocol.reads.subscribers import count_subscriptions
+from ampsq.protocol.reads.subscribers import count_members
 from ampsq.replication.link_runner import LinkRunner
 from ampsq.replication.ownership import assume_lost
 from ampsq.replication.recovery import Recovery, resume_recovered
@@ -33,7 +33,7 @@ _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two rounds while something waits elsewhere that somebody here may be free for, and until it is seen
 #: that a link has ended by itself.
 _PAUSE: Final = 0.1
-_LINKED_PAUSE: Final = 15.0
+_LINKED_PAUSE: Final = 60.0
 _SHORT_PAUSE: Final = 0.01
 #: Seconds after which messages that stay elsewhere, such as delayed ones, are asked for only when a look at the
 #: instance finds them, each second, or when something happens here.
@@ -89,11 +89,12 @@ class Links:
             self._recover(store)
         if not catalog.destinations:
             return math.inf
-        subscriptions = store.call(count_subscriptions(store.instance)) if self.shared_queues else 0
-        if subscriptions:
-            remote = {name: store.call(count_remote(store.instance, name)) for name in self.shared_queues}
+        members = {name: store.call(count_members(store.instance, name)) for name in self.shared_queues}
+        wanted = [name for name, number in members.items() if number]
+        if wanted:
+            remote = {name: store.call(count_remote(store.instance, name)) for name in wanted}
             waiting = [name for name, number in remote.items() if number]
-            is_quiet, asked = self._is_quiet(subscriptions, *remote.values()), self._request(store, waiting)
+            is_quiet, asked = self._is_quiet(*members.values(), *remote.values()), self._request(store, waiting)
             if waiting and not is_quiet:
                 # While messages change owner there will be more room, and more that waits.
                 return _SHORT_PAUSE if asked else _PAUSE

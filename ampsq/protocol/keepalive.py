@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.schema import WAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "HEARTBEAT",
     "LONGEST_HEARTBEAT",
+    "OVERDUE",
     "RETURN_WITHIN",
     "SESSION_TIMEOUT",
     "attach",
+    "count_coordinators",
     "detach",
     "keepalive_channel",
     "wake_channel",
@@ -24,6 +29,9 @@ SESSION_TIMEOUT: Final = 35_000
 #: Seconds that clients have to come back after their server started anew: one that sends nothing else learns of it by
 #: its next sign of life, and then connects.
 RETURN_WITHIN: Final = 12.0
+
+#: Milliseconds by which what is due may be late where a coordinator is at work.
+OVERDUE: Final = 2_000
 
 #: Asks whether the server is there, on a connection that is subscribed.
 HEARTBEAT: Final = ("PING",)
@@ -50,3 +58,8 @@ def detach(instance: str, client: str) -> tuple[tuple[str, str], ...]:
     """Say that a client is there no more."""
     channel = keepalive_channel(instance, client)
     return ("UNSUBSCRIBE", channel), ("SUNSUBSCRIBE", channel)
+
+
+def count_coordinators(channels: Iterable[str]) -> tuple[str, ...]:
+    """Ask how many listen on each `wake_channel`: a coordinator at work does."""
+    return ("PUBSUB", "SHARDNUMSUB", *channels)

@@ -15,7 +15,7 @@ from ampsq.base.values import Interval
 from ampsq.base.waiting import acquire
 from ampsq.queues.failover import SettledElsewhere
 from ampsq.queues.handlers import call_handler
-from ampsq.queues.idle_duties import LONG_WAIT
+from ampsq.queues.idle_duties import LONGEST_WAIT
 from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import acknowledge_all, settle
@@ -52,7 +52,7 @@ class _Closable(Protocol):
 Made = TypeVar("Made", bound=_Closable)
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one, and between two looks whether a reader has let the subscription go.
-_STEP = LONG_WAIT
+_STEP = LONGEST_WAIT
 _LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
 _MOVING = 0.02
@@ -193,15 +193,6 @@ class AsyncManagedSubscription:
 
     async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         await handle_each(AsyncSubscription(self), on_message)
-
-    async def fill(self, seconds: float) -> None:
-        """Wait for messages; see `ManagedSubscription.fill`."""
-        async with self.turnstile:
-            pass
-        async with self.lock:
-            core = self.core
-            if not core.inbox.buffer and not core.registration.closed:
-                await self.store.run(core.inbox.fetch(self.pipeline, seconds))
 
     async def is_free_before(self, until: float) -> bool:
         """Let who waits to change the subscription, and who reads it, go first; False when the time is over before."""

@@ -15,7 +15,7 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.encoding import batch_of
@@ -307,7 +307,7 @@ class Inbox:
     Args:
         registration: the subscription's.
         leases: where what is picked up is held.
-        longest_wait: seconds of one blocked read at most; a connection is noticed to be dead that much later.
+        longest_wait: seconds of one blocked read at most where nobody says that all is well.
 
     Attributes:
         buffer: picked up and not yet handed out: the parts of the head, and the body.
@@ -567,23 +567,30 @@ class Inbox:
     # -- where nothing comes
 
     async def _wait_for_push(self, wait: float) -> None:
-        us, seconds = self._registration, min(wait, self.duties.wait)
+        us, seconds = self._registration, min(wait, self.duties.longest_wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
         self._is_free, self._asked_to_end = False, 0.0
-        self._is_blocked = True
+        self._is_blocked, is_lost = True, False
         try:
             elements = await call
+        except Unavailable:
+            elements, is_lost = [], True
         except BaseException:
             self.ahead.note_unknown({})
             raise
         finally:
             self._is_blocked = False
+        if is_lost:
+            self.ahead.note_unknown({})
+            await self._end_lost_wait()
+            return
         self._is_free = not (elements or call.repeated or self._unfinished)
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
         self._keep([text for i in plain for text in elements[i : i + 2]])
         if call.repeated:
+            await self._end_lost_wait()
             await self._resume()
         if len(plain) * 2 < len(elements):
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
@@ -601,8 +608,18 @@ class Inbox:
             return
         self._asked_to_end = now
         # Where the server does not answer, that read ends with its time.
+        call = subscription_calls.end_wait(self._registration.id)
+        call.patience = 0.0
         with contextlib.suppress(AmpsqError):
-            await subscription_calls.end_wait(self._registration.id)
+            await call
+
+    async def _end_lost_wait(self) -> None:
+        """End a blocked read that was lost with its connection: the server may not know, and give it the next push.
+
+        Who began to wait first is served first, so that what ends a wait goes to the lost one. Where it has ended, that
+        is in the inbox, and the next call drops it.
+        """
+        await subscription_calls.end_wait(self._registration.id)
 
     def _only_waits(self, wait: float) -> bool:
         """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""

@@ -29,6 +29,7 @@ from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queue_latencies import Latencies
+    from ampsq.protocol.calls.subscriptions import HeartbeatReply
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.route import Route, ServerAddress
 
@@ -74,6 +75,10 @@ class Keepalive:
         self._former: SharedKeepalive | None = None
         # The server is to be asked whether all is known there: before life is shown, where that may be another one.
         self._is_doubtful = self._asks_first = False
+        # A coordinator was at work when that was looked at last; None: that was not looked at here.
+        self._is_attended: bool | None = None
+        # Somebody who waits for messages is to look what is wrong.
+        self._calls_readers = False
         # Life is shown, and that is not told yet.
         self._is_new = False
         self._was_attached, self._returning = False, False
@@ -146,10 +151,32 @@ class Keepalive:
             subscription.leases.samples.take(found)
         return latency_lines(found)
 
-    def answered(self, sent: float, received: float, now: int) -> None:
-        """Compare the server's clock with ours."""
+    def answered(self, sent: float, received: float, found: HeartbeatReply) -> None:
+        """Compare the server's clock with ours, and what it knows of the subscriptions with what they know."""
         for subscription in list(self._subscriptions):
-            subscription.registration.clock.learn(sent, received, now)
+            subscription.registration.clock.learn(sent, received, found.now)
+            self._tell(subscription, found)
+
+    def _tell(self, subscription: SubscriptionCore, found: HeartbeatReply) -> None:
+        """Let whoever waits for messages wait on, or look what is wrong."""
+        leased = found.leased.get(subscription.registration.id, 0)
+        if leased is None:
+            # Nothing in its inbox could end the wait any more.
+            if not subscription.registration.closed:
+                self._route.cut_waits()
+        elif self._is_attended is not None and not subscription.registration.has_bell:
+            # A bell whose ringing was lost is in no number: whoever waits for one looks by itself.
+            held = sum(map(len, list(subscription.leases.held.values())))
+            is_well = self._is_attended and not found.is_late and leased <= held
+            self._calls_readers = subscription.inbox.duties.told(is_well=is_well) or self._calls_readers
+
+    def attended(self, *, is_attended: bool) -> None:
+        """Note whether a coordinator is at work; where none is, whoever waits for messages does what is due."""
+        self._is_attended = is_attended
+        if not is_attended:
+            for subscription in list(self._subscriptions):
+                if not subscription.registration.has_bell:
+                    self._calls_readers = subscription.inbox.duties.told(is_well=False) or self._calls_readers
 
     def look(self, shared: SharedKeepalive) -> None:
         """Let the thread do what is to be done."""
@@ -217,6 +244,7 @@ class Keepalive:
         self._returning, self._was_attached = self._was_attached and bool(self._subscriptions), True
 
     def _detach(self) -> None:
+        self._is_attended = None
         with self._changing:
             shared, self._shared, self._server = self._shared, None, None
             self._former = shared or self._former
@@ -264,7 +292,7 @@ class Keepalive:
         """Return whether there is work for the thread."""
         if self._shared is None or self._is_doubtful or self._returning or self._leaving or self._unanswered:
             return True
-        if self._server is not self._route.current:
+        if self._server is not self._route.current or self._calls_readers:
             return True
         for subscription in list(self._subscriptions):
             if subscription.leases.acks and subscription.leases.acks_waiting() >= self._ack_timeout:
@@ -319,6 +347,11 @@ class Keepalive:
         self._leave()
         self._unsubscribe_closed()
         self._unsubscribe_unanswered()
+        if self._calls_readers:
+            self._calls_readers = False
+            for subscription in list(self._subscriptions):
+                if subscription.inbox.duties.are_due:
+                    self._store.run(subscription.inbox.end_wait())
         for subscription in list(self._subscriptions):
             if subscription.leases.acks_waiting() >= self._ack_timeout:
                 self._store.run(subscription.leases.flush(waits=False))

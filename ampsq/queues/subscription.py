@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
 from ampsq.queues.failover import SettledElsewhere
-from ampsq.queues.idle_duties import LONG_WAIT
+from ampsq.queues.idle_duties import LONGEST_WAIT
 from ampsq.queues.message import MessageView, head_of
 from ampsq.queues.returns import failure_text, report_text
 from ampsq.queues.settling import settle
@@ -38,7 +38,7 @@ __all__ = ["ManagedSubscription", "Message", "Subscription", "handle_each"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one. Who changes or closes the subscription meanwhile ends it.
-_STEP = LONG_WAIT
+_STEP = LONGEST_WAIT
 #: Seconds between two looks whether a reader that was asked for it has let the subscription go.
 _LETS_GO = 0.02
 #: Seconds between two looks whether a subscription has gone on at another instance.
@@ -191,15 +191,6 @@ class ManagedSubscription:
 
     def _run(self, on_message: Callable[[Message], object]) -> None:
         handle_each(Subscription(self), on_message)
-
-    def fill(self, seconds: float) -> None:
-        """Wait as long at most for messages that `Subscription.get` then has at hand; nothing where it has some."""
-        with self.turnstile:
-            pass
-        with self.lock:
-            core = self.core
-            if not core.inbox.buffer and not core.registration.closed:
-                self.store.run(core.inbox.fetch(self.pipeline, seconds))
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:

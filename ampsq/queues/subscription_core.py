@@ -17,7 +17,6 @@ from ampsq.protocol.calls.queue_latencies import latency_lines
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.reads.subscriptions import find_subscription
 from ampsq.queues.deliveries import Inbox, LeaseTable, by_queue
-from ampsq.queues.idle_duties import LONG_WAIT
 from ampsq.queues.lease_renewal import LeaseRenewal
 from ampsq.queues.registration import Registration, SubscriptionSpec
 
@@ -44,7 +43,7 @@ class SubscriptionCore:
         origin: the instance's name and its incarnation, whence its messages come.
         text: its filter; None: everything.
         renewed: leases are extended as long as the client lives.
-        longest_wait: seconds of one blocked read at most; a connection is noticed to be dead that much later.
+        longest_wait: seconds of one blocked read at most where nobody says that all is well.
         has_bell: it is a part of one over several instances, and has no room but what visits lend it.
 
     Attributes:
@@ -64,7 +63,7 @@ class SubscriptionCore:
         origin: str = "",
         text: str | None = None,
         renewed: bool = False,
-        longest_wait: float = LONG_WAIT,
+        longest_wait: float = 5.0,
         has_bell: bool = False,
     ) -> None:
         self.registration = Registration(instance, client, SubscriptionSpec.of(name, asked, text), has_bell=has_bell)

@@ -219,6 +219,7 @@ class LinkDirections:
                 back.step()
         except Exception as error:  # noqa: BLE001  (`step` raises it, unless the link has ended)
             self._failed.append(error)
+            self.wake()
 
     def close(self) -> None:
         """End both directions."""

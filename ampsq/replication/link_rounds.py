@@ -38,8 +38,8 @@ _ROUND: Final = 1.0
 _IDLE_ROUNDS: Final = 2
 #: Seconds without news after which a link waits with the others: what wakes one has all asked again.
 _QUIET_AFTER: Final = 2.0
-#: Seconds for which a link waits with the others until it looks whether it is to do anything else.
-_SHARED_WAIT: Final = 4.0
+#: Seconds for which a link waits with the others until it looks whether it is to do anything else; what is wakes it.
+_SHARED_WAIT: Final = 30.0
 #: Seconds for which who leaves waits until nothing more is said of it.
 _LEAVES_WITHIN: Final = 1.0
 _RETRY_TIMEOUT: Final = 1.0

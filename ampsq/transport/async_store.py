@@ -12,8 +12,10 @@ a replica, and a server that holds another incarnation of the instance, are neve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
+import socket
 import threading
 import time
 from collections import deque
@@ -390,6 +392,8 @@ class AsyncConnection:
         if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
             await self._read_asked(self.functions, self.asked.popleft()[1])
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
+        if blocks:
+            self.owner.route.begin_wait(self)
         try:
             async with asyncio.timeout(self.owner.route.heartbeat + blocks):
                 return await self.raw.read_response()
@@ -398,6 +402,9 @@ class AsyncConnection:
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
+        finally:
+            if blocks:
+                self.owner.route.end_wait(self)
 
     async def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
         """Read the text of a server function, which was asked for in front of a call."""
@@ -407,6 +414,14 @@ class AsyncConnection:
         except redis.ResponseError as error:
             reply = error
         functions.learn(verb, reply)
+
+    def cut(self) -> None:
+        """Let who waits for a reply find the connection lost, from any thread."""
+        # Nothing of redis-py ends a wait of another thread.
+        writer = self.raw._writer  # noqa: SLF001
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     async def drop(self) -> None:
         """Close it; it can still be given back."""

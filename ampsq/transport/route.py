@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import redis
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.addresses import Endpoint
 
-__all__ = ["Route", "ServerAddress", "parse_heartbeat"]
+__all__ = ["BlockedConnection", "Route", "ServerAddress", "parse_heartbeat"]
 
 _log = logging.getLogger("ampsq")
 _FIRST_PAUSE: Final = 0.02
@@ -67,6 +67,17 @@ class ServerAddress:
 
     def __repr__(self) -> str:
         return f"<Place {self}>"
+
+
+class BlockedConnection(Protocol):
+    """A connection on which somebody waits for a reply that the server holds back."""
+
+    @property
+    def server(self) -> ServerAddress:
+        """The server."""
+
+    def cut(self) -> None:
+        """Let the wait fail at once, from any thread."""
 
 
 class Route:
@@ -111,6 +122,8 @@ class Route:
         self._lock = threading.RLock()
         # One asks where the server is; who comes meanwhile waits for the answer.
         self._asking = threading.Lock()
+        # Connections on which somebody waits for what the server holds back.
+        self._waits: set[BlockedConnection] = set()
         self._up = False
         self._lost = ""
         self._origin = ""
@@ -197,6 +210,7 @@ class Route:
                     endpoint = self._endpoints[self._index] = endpoint.of_cluster(seeds)
                 self._down(f"the cluster serves the instance at {host}:{moved.port} now")
                 self.current = ServerAddress(endpoint.at(host, moved.port))
+                self.cut_waits()
         return True
 
     def aside(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> str:
@@ -214,9 +228,28 @@ class Route:
             if self.current is not server:
                 return
             self.current, self._lost = None, str(server)
+            self.cut_waits()
             self._down(str(error))
             if connecting or isinstance(error, _NOT_HERE):
                 self._next(error)
+
+    def begin_wait(self, wait: BlockedConnection) -> None:
+        """Have a connection cut when its server is lost, since somebody waits for what that holds back."""
+        with self._lock:
+            self._waits.add(wait)
+            if self.current is not wait.server:
+                wait.cut()
+
+    def end_wait(self, wait: BlockedConnection) -> None:
+        """Leave a connection alone again."""
+        with self._lock:
+            self._waits.discard(wait)
+
+    def cut_waits(self) -> None:
+        """End all waits for what a server holds back, as if their connections were lost."""
+        with self._lock:
+            for wait in self._waits:
+                wait.cut()
 
     def _down(self, reason: str) -> None:
         if self._up:

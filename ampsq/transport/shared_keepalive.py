@@ -28,8 +28,15 @@ import redis
 
 from ampsq.protocol import scripts
 from ampsq.protocol.calls import subscriptions as subscription_calls
-from ampsq.protocol.calls.subscriptions import HeartbeatReply
-from ampsq.protocol.keepalive import HEARTBEAT, LONGEST_HEARTBEAT, SESSION_TIMEOUT, attach, detach
+from ampsq.protocol.keepalive import (
+    HEARTBEAT,
+    LONGEST_HEARTBEAT,
+    SESSION_TIMEOUT,
+    attach,
+    count_coordinators,
+    detach,
+    wake_channel,
+)
 from ampsq.transport.attempts import pool_options
 from ampsq.transport.errors import translate_connect_error, translate_error
 
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.base.errors import AmpsqError
+    from ampsq.protocol.calls.subscriptions import HeartbeatReply
     from ampsq.protocol.request import Call
 
 __all__ = ["LiveClient", "SharedKeepalive"]
@@ -75,8 +83,11 @@ class LiveClient(Protocol):
     def take_latencies(self) -> str:
         """Return what it measured since the last time, as a heartbeat takes it."""
 
-    def answered(self, sent: float, received: float, now: int) -> None:
-        """Note the answer to its sign of life: when it was sent and received, and the server's time in ms."""
+    def answered(self, sent: float, received: float, found: HeartbeatReply) -> None:
+        """Note the answer to its sign of life: when it was sent and received, and what the server says."""
+
+    def attended(self, *, is_attended: bool) -> None:
+        """Note whether a coordinator is at work at its instance."""
 
     def look(self, shared: SharedKeepalive) -> None:
         """See whether something is to be done; called ten times a second."""
@@ -113,6 +124,7 @@ class _Asked:
         client: whom it is about.
         joining: who waits for the answer.
         heartbeat: the call, of a sign of life.
+        instances: the clients by their instances' channels, of the question for coordinators.
     """
 
     kind: str
@@ -120,6 +132,7 @@ class _Asked:
     client: LiveClient | None = None
     joining: _Joining | None = None
     heartbeat: Call[HeartbeatReply] | None = None
+    instances: dict[str, list[LiveClient]] | None = None
 
 
 class SharedKeepalive:
@@ -289,6 +302,9 @@ class SharedKeepalive:
         now = time.monotonic()
         requests: list[bytes] = []
         asked: list[_Asked] = []
+        if instances := self._instances():
+            requests.append(_packed(count_coordinators(instances)))
+            asked.append(_Asked("coordinators", now, instances=instances))
         for client in clients:
             if ids := client.subscription_ids():
                 call = subscription_calls.heartbeat(SESSION_TIMEOUT, ids, client.take_latencies())
@@ -297,6 +313,14 @@ class SharedKeepalive:
         requests.append(_packed(HEARTBEAT))
         asked.append(_Asked("ping", now, joining=joining))
         self._send(b"".join(requests), asked)
+
+    def _instances(self) -> dict[str, list[LiveClient]]:
+        """The clients with subscriptions by their instances' channels, on which coordinators listen."""
+        found: dict[str, list[LiveClient]] = {}
+        for client in self._clients.values():
+            if client.subscription_ids():
+                found.setdefault(wake_channel(client.instance), []).append(client)
+        return found
 
     def _ask_heartbeat_again(self, client: LiveClient, call: Call[HeartbeatReply]) -> None:
         """Send a sign of life with the script's text, which the server did not know."""
@@ -363,6 +387,8 @@ class SharedKeepalive:
         if asked.kind == "sunsubscribe" and not isinstance(reply, Exception):
             # That was answered by a push, and this is the answer to what was sent behind it.
             asked = self._unanswered.popleft()
+        if asked.instances is not None:
+            self._coordinators_counted(asked.instances, reply)
         if asked.client is None:
             if asked.joining is not None:
                 asked.joining.end()
@@ -377,6 +403,14 @@ class SharedKeepalive:
             asked.joining.end(None if is_allowed else reply)
         return None
 
+    @staticmethod
+    def _coordinators_counted(instances: dict[str, list[LiveClient]], reply: object) -> None:
+        # Users whose rules an older release made may not ask: whoever waits for messages looks by itself.
+        if isinstance(reply, list):
+            for clients, number in zip(instances.values(), reply[1::2], strict=True):
+                for client in clients:
+                    client.attended(is_attended=bool(number))
+
     def _heartbeat_answered(
         self, asked: _Asked, client: LiveClient, call: Call[HeartbeatReply], reply: object
     ) -> Callable[[SharedKeepalive], None] | None:
@@ -386,8 +420,7 @@ class SharedKeepalive:
             _log.debug("keepalive: %s", reply)
             return client.refused
         else:
-            found = HeartbeatReply.read(reply)  # type: ignore[arg-type]  # the script's own
-            client.answered(asked.at, time.monotonic(), found.now)
+            client.answered(asked.at, time.monotonic(), call.read(reply))  # type: ignore[arg-type]  # the script's own
         return None
 
     def _pushed(self, push: Sequence[object]) -> Callable[[SharedKeepalive], None] | None:

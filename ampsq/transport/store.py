@@ -9,8 +9,10 @@ a replica, and a server that holds another incarnation of the instance, are neve
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import socket
 import threading
 import time
 from collections import deque
@@ -385,16 +387,21 @@ class Connection:
         if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
             self._read_asked(self.functions, self.asked.popleft()[1])
         seconds = self.owner.route.heartbeat + blocks
-        if blocks and not self.raw.can_read(timeout=seconds):
-            raise redis.TimeoutError(f"no answer within {seconds:g} s")
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
+        if blocks:
+            self.owner.route.begin_wait(self)
         try:
+            if blocks and not self.raw.can_read(timeout=seconds):
+                raise redis.TimeoutError(f"no answer within {seconds:g} s")
             return self.raw.read_response()
         except redis.ResponseError as error:
             if self.functions is not None and self.functions.is_missing(str(error)):
                 # The script does the same.
                 raise redis.exceptions.NoScriptError(str(error)) from error
             raise
+        finally:
+            if blocks:
+                self.owner.route.end_wait(self)
 
     def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
         """Read the text of a server function, which was asked for in front of a call."""
@@ -411,6 +418,15 @@ class Connection:
     def is_readable(self, within: float = 0.0) -> bool:
         """Return whether something came, or comes within so many seconds."""
         return bool(self.raw.can_read(timeout=within))
+
+    def cut(self) -> None:
+        """Let who waits for a reply find the connection lost, from any thread."""
+        # Nothing of redis-py ends a wait of another thread.
+        link = self.raw._sock  # noqa: SLF001
+        if link is not None:
+            with contextlib.suppress(OSError):
+                # Not as one with TLS has it, which would be changed under who reads it.
+                socket.socket.shutdown(link, socket.SHUT_RDWR)
 
     def drop(self) -> None:
         """Close it; it can still be given back."""

@@ -8,7 +8,7 @@ from ampsq import Destination, Queue
 from ampsq.coordinator.links import Links
 from ampsq.protocol.schema import key
 
-SOON, LATE = 0.1, 15.0
+SOON, LATE = 0.1, 60.0
 
 
 class Clock:

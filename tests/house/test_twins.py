@@ -269,7 +269,7 @@ TWINS = [
             "`ampsq.transport.async_store` is made from this file and differs": (
                 "This differs from `ampsq.transport.store`"
             ),
-            "import copy\n": "import asyncio\nimport copy\n",
+            "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
             "import redis\n": (
                 "import redis\nimport redis.asyncio\nfrom redis.asyncio.retry import Retry\n"
                 "from redis.backoff import NoBackoff\n"
@@ -314,8 +314,15 @@ TWINS = [
                 "            await self.raw.send_packed_command("
             ),
             "        seconds = self.owner.route.heartbeat + blocks\n": "",
-            "        if blocks and not self.raw.can_read(timeout=seconds):\n"
-            '            raise redis.TimeoutError(f"no answer within {seconds:g} s")\n': "",
+            "            if blocks and not self.raw.can_read(timeout=seconds):\n"
+            '                raise redis.TimeoutError(f"no answer within {seconds:g} s")\n': "",
+            "        link = self.raw._sock  # noqa: SLF001\n        if link is not None:\n": (
+                "        writer = self.raw._writer  # noqa: SLF001\n        if writer is not None:\n"
+            ),
+            "                # Not as one with TLS has it, which would be changed under who reads it.\n"
+            "                socket.socket.shutdown(link, socket.SHUT_RDWR)\n": (
+                '                writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)\n'
+            ),
             "            return self.raw.read_response()\n": (
                 "            async with asyncio.timeout(self.owner.route.heartbeat + blocks):\n"
                 "                return await self.raw.read_response()\n"

@@ -105,7 +105,7 @@ def test_unsubscribe_ends_a_subscription_at_its_first_call_and_later_ones_empty_
     for suffix in (f":s:{subscription}", ":subscriptions", ":q:work:subscriptions", ":q:work:free:none"):
         assert suffix not in state
     assert len(world.inbox(subscription)) == 1_000
-    assert world.run("heartbeat", world.now, 1_000, "", subscription) == [str(world.now), subscription]
+    assert world.run("heartbeat", world.now, 1_000, "", subscription)[::2] == [str(world.now), ""]
     for verb in (world.take, lambda name: world.run("push_again", world.now, name, "work", "0")):
         with pytest.raises(UnknownSubscription):
             verb(subscription)

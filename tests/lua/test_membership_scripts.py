@@ -92,16 +92,19 @@ def test_a_queue_named_twice_counts_once(world):
     assert world.state()[f":s:{subscription}"]["queues"] == "work"
 
 
-def test_a_beat_moves_the_deadline_and_names_who_is_gone(world):
-    world.queue("work", "orders")
+def test_a_beat_moves_the_deadline_and_tells_what_is_due_what_is_leased_and_who_is_gone(world):
+    world.queue("work", "orders", lease=5_000)
     subscription = world.subscribe("work")
     world.now = 2_000
     world.mark()
 
-    assert world.run("heartbeat", world.now, 10_000, "", subscription, "s00000009") == [str(world.now), "s00000009"]
+    assert world.run("heartbeat", world.now, 10_000, "", subscription, "s00000009") == [str(world.now), "", "0", ""]
     assert world.changes() == {":subscriptions": {subscription: 12_000.0}}
+    world.publish("orders", "one")
+    world.take(subscription, 1)
+    first = min(world.state()[":due"].values())
     world.mark()
-    assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now)]
+    assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now), f"{first:.0f}", "1"]
     assert world.changes() == {}
 
 

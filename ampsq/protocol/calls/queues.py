@@ -285,12 +285,16 @@ def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[int]
 
 
 def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
-    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time or the wait is over."""
+    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time or the wait is over.
+
+    Not repeated when the connection is lost: the server may go on with the first one, and give it what is pushed.
+    """
     inbox = schema.key(instance, "inbox", subscription)
     return command(
         ["BLMPOP", f"{seconds:.3f}", 1, inbox, "LEFT", "COUNT", 2 * messages],
         lambda reply: _messages(reply[1]) if reply else [],
         blocks=seconds,
+        patience=0.0,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ampsq.protocol import schema
+from ampsq.protocol.keepalive import OVERDUE
 from ampsq.protocol.replies import names
 from ampsq.protocol.request import Call, script_call
 
@@ -49,17 +50,30 @@ class HeartbeatReply(NamedTuple):
 
     Attributes:
         now: ms of the server's clock, when it answered.
-        gone: the subscriptions that do not exist any more.
+        due: ms at which the first entry of the instance's timetable is due; None: there is none.
+        leased: how many messages each subscription is leased; None: it does not exist any more.
     """
 
     now: int
-    gone: list[str]
+    due: int | None
+    leased: dict[str, int | None]
 
     @classmethod
-    def read(cls, reply: Sequence[bytes]) -> Self:
+    def read(cls, reply: Sequence[bytes], subscriptions: Sequence[str]) -> Self:
         """Read it as the script gives it."""
-        now, *gone = names(reply)
-        return cls(int(now), gone)
+        now, due, *numbers = names(reply)
+        leased = {name: int(number) if number else None for name, number in zip(subscriptions, numbers, strict=True)}
+        return cls(int(now), int(float(due)) if due else None, leased)
+
+    @property
+    def gone(self) -> list[str]:
+        """The subscriptions that do not exist any more."""
+        return [name for name, number in self.leased.items() if number is None]
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether something was due that long ago that a coordinator at work would have done it."""
+        return self.due is not None and self.now - self.due > OVERDUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +158,8 @@ def resize(subscription: str, asked: int) -> Call[int]:
 
 
 def end_wait(subscription: str) -> Call[bool]:
-    """Let a subscription's blocked read return at once, or the next one; False where the subscription is gone.
-
-    It is a favour to who waits for that read, and not repeated while the server cannot be reached.
-    """
-    call = script_call("end_wait", [subscription], bool, repeatable=True)
-    call.patience = 0.0
-    return call
+    """Let a subscription's blocked read return at once, or the next one; False where the subscription is gone."""
+    return script_call("end_wait", [subscription], bool, repeatable=True)
 
 
 def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str = "") -> Call[HeartbeatReply]:
@@ -163,4 +172,6 @@ def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str
             sent, so such a call is not repeated.
     """
     arguments: list[EncodableT] = ["", session_timeout, latencies, *subscriptions]
-    return script_call("heartbeat", arguments, HeartbeatReply.read, repeatable=not latencies)
+    return script_call(
+        "heartbeat", arguments, lambda reply: HeartbeatReply.read(reply, subscriptions), repeatable=not latencies
+    )

@@ -21,6 +21,7 @@ __all__ = [
     "StoredSubscription",
     "count_channel_listeners",
     "count_listeners",
+    "count_members",
     "count_subscriptions",
     "has_subscription",
     "holder_reports",
@@ -65,6 +66,11 @@ class StoredSubscription:
 def subscription_names(instance: str, most: int = 0) -> Call[list[str]]:
     """Read the names of subscriptions, those first that were alive least lately; `most`: so many, 0: all."""
     return command(["ZRANGE", key(instance, "subscriptions"), 0, most - 1], names)
+
+
+def count_members(instance: str, queue: str) -> Call[int]:
+    """Count the subscriptions to one queue."""
+    return command(["SCARD", key(instance, "members", queue)], int)
 
 
 def count_subscriptions(instance: str) -> Call[int]:

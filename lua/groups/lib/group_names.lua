@@ -16,7 +16,7 @@ local function expressed_group(plan, ref, fields, now, root)
   if root and tree.quick then
     local name, is_sure = expression_language().text_quickly(tree, root)
     if is_sure then
-      charge_quick_work(plan, fields[2], 1, tree.cost)
+      charge_quick_work(plan, 1, #fields[2], 1, tree.cost)
       return name
     end
   end

@@ -98,8 +98,9 @@ local function quick_trees(plan)
   return plan.quick
 end
 
--- As `document_of` and `charge_work` do, of so many messages that were judged quickly, by their bodies of so many bytes together.
-local function charge_quick_work(plan, number, size)
-  local each = 1 + (#plan.filters + 2) * 0.15 + plan.quick.work / 260
+-- As `document_of` and `charge_work` do, of so many messages that were judged quickly, by their bodies of so many bytes together. judgements: of
+-- each; work: that of the trees that judged it.
+local function charge_quick_work(plan, number, size, judgements, work)
+  local each = 1 + judgements * 0.15 + work / 260
   plan.spent.work = plan.spent.work + number * each + size / 1500 + expression_language().work_of_roots(size) / 130
 end

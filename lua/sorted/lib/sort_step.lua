@@ -165,7 +165,7 @@ local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
       find_by_document(queue, plan, ref, fields, document, returned, {fate = fate, at = at, ends_later = ends_later}, found, read)
     end
   end
-  if number > 0 then charge_quick_work(plan, number, size) end
+  if number > 0 then charge_quick_work(plan, number, size, #plan.filters + 2, quick.work) end
   if messages.bytes > 0 then
     local left = math.max(V.sort_work - plan.spent.work, 50)
     plan.weight = math.max(20, (plan.spent.work - before) / left * V.bytes * weight / messages.bytes)
