@@ -1,7 +1,7 @@
 --- release_group: let a group go on that a failed message holds, that was stopped, or that waits for its rate; what is leased of it stays so.
 --- ARGV now, queue_name, group
 --- FAIL UNKNOWN_QUEUE
---- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if it waited for its rate else 0}
+--- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if messages of it waited and it had no token else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, queue, group_state, timetable
 local ms = clock_ms(now)
@@ -9,7 +9,7 @@ local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.concurrency then return {0, 0, 0} end
 local state = load_groups(queue, {group})[group]
-local waits = queue.group_rate and call('ZSCORE', K.later(queue_name), group) and tokens_of_group(queue, state) == 0
+local waits = queue.group_rate and state.waiting > 0 and tokens_of_group(queue, state) == 0
 if state.held + state.stopped == 0 and not waits then return {0, 0, 0} end
 local cursor, freed = '0', {}
 repeat

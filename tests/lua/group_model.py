@@ -475,8 +475,13 @@ class GroupedHistory:
 
     def release(self):
         for group in sorted(self.stopped):
-            self.world.run("release_group", self.world.now, "work", group)
+            waits = self.tokens(group) == 0 and groups_of(self.world)[group][2] > 0
+            _, stopped, waited = self.world.run("release_group", self.world.now, "work", group)
+            assert (stopped > 0, waited) == (True, waits)
             self.stopped.discard(group)
+            if waits:
+                # It may have its whole burst again.
+                self.full.pop(group, None)
             for message in self.messages.values():
                 if message.group == group:
                     # Of one that was paused, it may stand there since it was released before.
