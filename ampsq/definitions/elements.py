@@ -85,27 +85,26 @@ def _positive(value: object) -> int:
     return count
 
 
-def _burst(value: object) -> int:
+def _limited(value: object, most: int, refusal: str) -> int:
     try:
         count = parse_count(value)
     except DefinitionError:
-        # Its text names the limits of all counts, which are not those of a burst.
+        # Its text names the limits of all counts, which are not those of this one.
         count = 0
-    if not 1 <= count <= MOST_BURST:
-        raise DefinitionError(
-            f"{shown(value)} is no burst; allowed: a whole number from 1 to {MOST_BURST}, or one with k (thousand), as "
-            "in '10k'"
-        )
+    if not 1 <= count <= most:
+        raise DefinitionError(f"{shown(value)} is no {refusal}; allowed: a whole number from 1 to {most}")
     return count
+
+
+def _burst(value: object) -> int:
+    try:
+        return _limited(value, MOST_BURST, "burst")
+    except DefinitionError as refused:
+        raise DefinitionError(f"{refused}, or one with k (thousand), as in '10k'") from None
 
 
 def _group_batch(value: object) -> int:
-    count = value if isinstance(value, int) and not isinstance(value, bool) else 0
-    if not 1 <= count <= MOST_GROUP_BATCH:
-        raise DefinitionError(
-            f"{shown(value)} is no size of a batch; allowed: a whole number from 1 to {MOST_GROUP_BATCH}"
-        )
-    return count
+    return _limited(value, MOST_GROUP_BATCH, "size of a batch")
 
 
 def _expression_limit(value: object) -> int:

@@ -141,6 +141,28 @@ def test_a_backlog_is_one_or_more(element):
     )
 
 
+@pytest.mark.parametrize(
+    "element",
+    [
+        "max_backlog",
+        "max_deliveries",
+        "rate_burst",
+        "group_concurrency",
+        "group_rate_burst",
+        "group_batch",
+        "ring_size",
+    ],
+)
+def test_a_count_may_be_a_text_as_files_give_it(element):
+    elements = {"name": "work"}
+    if element.startswith("group_"):
+        elements |= {"group_by": "/customer", "group_rate": "1/s"}
+    if element == "rate_burst":
+        elements |= {"rate": "1/s"}
+
+    assert getattr(Queue(**elements, **{element: "5"}), element) == 5
+
+
 @pytest.mark.parametrize("element", ["max_deliveries", "max_cancels"])
 @pytest.mark.parametrize("value", [-1, True, 1.5, "many", [], 10**12])
 def test_a_limit_that_is_no_count_is_refused(element, value):
