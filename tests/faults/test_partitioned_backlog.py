@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from cases import first_ones
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue
@@ -130,9 +131,10 @@ def breaking(proxy, chance):
         thread.join()
 
 
-@pytest.mark.parametrize("backlog", [1, 5, 60])
-@pytest.mark.parametrize(
-    "seed", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
+@first_ones(
+    "seed, backlog",
+    [(1, 5), *((seed, backlog) for seed in range(1, 5) for backlog in (1, 5, 60) if (seed, backlog) != (1, 5))],
+    1,
 )
 def test_lost_and_late_calls_never_lease_more_and_lose_nothing(  # noqa: PLR0917 - fixtures and parameters
     valkey, proxy, instance, partitions_of_work, seed, backlog
@@ -179,7 +181,7 @@ def test_lost_and_late_calls_never_lease_more_and_lose_nothing(  # noqa: PLR0917
     assert all(report.clean for report in client.admin.check("work"))
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@first_ones("seed", [1, 2], 1)
 def test_lost_calls_of_an_asyncio_client_never_lease_more_and_lose_nothing(
     valkey, proxy, instance, partitions_of_work, seed
 ):
@@ -220,7 +222,7 @@ def test_lost_calls_of_an_asyncio_client_never_lease_more_and_lose_nothing(
     assert all(report.clean for report in client.admin.check("work"))
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@first_ones("seed", [1, 2, 3], 1)
 def test_killed_clients_leave_no_credits_behind_and_what_they_had_comes_to_others(  # noqa: PLR0917 - as above
     valkey, instance, partitions_of_work, launch_child, tmp_path, seed
 ):
@@ -263,7 +265,7 @@ def kill_and_start(node):
     node.start()
 
 
-@pytest.mark.parametrize("backlog", [1, 6])
+@first_ones("backlog", [6, 1], 1)
 def test_a_server_that_is_killed_and_comes_back_has_leased_no_more_and_lost_nothing(start_node, instance, backlog):
     # Given a server that has on its disk what it has answered, and a consumer
     node = start_node(options=["--appendonly", "yes", "--appendfsync", "always"])
