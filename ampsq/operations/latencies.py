@@ -93,7 +93,7 @@ def join_buckets(queue: str, over: str, buckets: Sequence[LatencyBucket]) -> Que
 @with_suggestions("queue")
 async def read_latencies(instance: str, queue: str, over: str) -> QueueLatencies:
     """Read how long messages of a queue took; see `Admin.queue_latencies`."""
-    if over not in HISTORY_RANGES:
+    if not isinstance(over, str) or over not in HISTORY_RANGES:
         raise DefinitionError(f"over={shown(over)}: allowed is {', '.join(map(repr, HISTORY_RANGES))}")
     found = await read_buckets(instance, queue, over, await server_time())
     if not found:

@@ -15,7 +15,7 @@ from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import Unavailable
-from ampsq.cli.names import _ask
+from ampsq.cli.names import _ask, _names_of
 from ampsq.cli.open_instance import find_instance
 from ampsq.console.observer import Observer
 from ampsq.operations.doctor.examination import examine
@@ -163,12 +163,16 @@ def test_completion_of_instances_without_the_list_is_none(divided):
 
     with Client(divided.other.url, instance=divided.first) as client:
         use(client)
-    found = []
-    _ask(Context, ("instances",), found)
-    assert found == [divided.first]
+
+    def completed(kind):
+        async def read(instance, _):
+            return list(await _names_of(instance, kind))
+
+        found = []
+        _ask(Context, read, found)
+        return found
+
+    assert completed("instances") == [divided.first]
     divided.holder.kill()
-    found = []
-    _ask(Context, ("instances",), found)
-    assert found == []
-    _ask(Context, ("queues",), found)
-    assert found == ["work"]
+    assert completed("instances") == []
+    assert completed("queues") == ["work"]
