@@ -416,10 +416,15 @@ class Inbox:
             self.ahead.note_unknown(acks)
             raise
         self._keep(reply.taken.elements)
-        await leases.answered(acks, reply.taken.refused)
-        if reply.leased > leases.number_held:
-            # What did not arrive here is pushed again, and the next visit picks it up.
-            await self._resume()
+        try:
+            await leases.answered(acks, reply.taken.refused)
+            if reply.leased > leases.number_held:
+                # What did not arrive here is pushed again, and the next visit picks it up.
+                await self._resume()
+        except Unavailable as error:
+            # The visit itself has run, whatever became of what follows.
+            error.may_have_run = True
+            raise
         return reply
 
     async def do_duties(self) -> bool:

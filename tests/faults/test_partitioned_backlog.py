@@ -52,7 +52,7 @@ class Watch:
         owners = dict(zip((each.encode() for each in prefixes), range(len(prefixes)), strict=True))
         while not self._stopped.is_set():
             try:
-                flat, leased = look(args=prefixes), Counter()
+                flat, leased, held = look(args=prefixes), Counter(), []
             except redis.ConnectionError:
                 # It was killed, and comes back.
                 time.sleep(0.01)
@@ -60,12 +60,14 @@ class Watch:
             for prefix, client, number, room, bell in zip(*(flat[i::5] for i in range(5)), strict=True):
                 # Clients of one process differ in what follows the last hyphen.
                 leased[client.rsplit(b"-", 1)[0]] += int(number)
+                if number != b"0":
+                    held.append((owners[prefix], client, int(number), room))
                 if room != b"0" or bell not in {b"0", b"1"}:
                     self.wrong.append((owners[prefix], client, room, bell))
             self.looks += 1
             self.most = max(self.most, *leased.values(), 0)
             if self.most > self._backlog:
-                self.wrong.append(dict(leased))
+                self.wrong.append(held)
                 return
 
     def __enter__(self):
