@@ -67,6 +67,8 @@ class PartitionTurns:
         self._unknown: dict[int, int] = {}
         self._numbers = count(1)
         self._former: int | None = None
+        # Whether the bell of the partition that was visited last rang since that visit began.
+        self._rang_meanwhile = False
         self._visits, self._until = 0, 0.0
 
     def ring(self, number: int, at: int = 0) -> None:
@@ -77,6 +79,8 @@ class PartitionTurns:
             at: when it rang, ms; 0: nobody knows, so it is as if now.
         """
         self.away.pop(number, None)
+        # The mark may have overtaken the answer to a visit that had found all before.
+        self._rang_meanwhile = self._rang_meanwhile or number == self.current
         if number in self._ringing:
             return
         # Bells are not heard in their order, where several rang at once.
@@ -140,7 +144,7 @@ class PartitionTurns:
 
     def begin(self, number: int) -> tuple[int, int]:
         """Begin a visit; gives its credits and its number, which rises."""
-        self.current = number
+        self.current, self._rang_meanwhile = number, False
         self._visits += 1
         self._former = self._unknown.get(number)
         lent = max(self.credits_of(number), 0)
@@ -162,13 +166,13 @@ class PartitionTurns:
         Args:
             number: the partition.
             leased: how many messages it has leased; more than arrived here come with the next visit.
-            is_done: all that was there was found; else another visit follows.
+            is_done: all that was there was found; else another visit follows, as where its bell rang meanwhile.
         """
         if leased > self._tables[number].number_held:
             self._unknown[number] = leased
         else:
             del self._unknown[number]
-            if is_done and number in self._ringing:
+            if is_done and not self._rang_meanwhile and number in self._ringing:
                 self._ringing.remove(number)
 
     def _lent_to(self, number: int) -> int:

@@ -431,10 +431,11 @@ class Inbox:
         """Do the coordinator's duties for our own queues, where no coordinator is at work.
 
         Returns:
-            Whether the server has the subscription, and all that is leased to it is here; else a visit is to follow.
+            Whether the server has the subscription, all that is leased to it is here, and its bell waits; else a visit
+            is to follow. The mark of a bell that rang may have gone to a read that was lost with its connection.
         """
         load = await self._do_duties()
-        return bool(load.queues) and load.leased <= self._leases.number_held
+        return bool(load.queues) and load.leased <= self._leases.number_held and not load.has_rung
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""

@@ -116,6 +116,8 @@ FAULTS = [("take", None), ("take", 0.15), ("settle", None), ("BLMPOP", None), ("
 
 
 def break_things(proxy, chance, stopped):
+    # However soon all is done, one is lost.
+    proxy.lose("take")
     while not stopped.wait(chance.uniform(0.02, 0.12)):
         name, late = chance.choice(FAULTS)
         proxy.lose(name, chance.randint(1, 3), late=late)

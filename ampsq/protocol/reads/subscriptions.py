@@ -27,22 +27,23 @@ class SubscriptionLoad:
     Attributes:
         queues: the queues that it takes from.
         leased: how many unacknowledged messages it has.
+        has_rung: its bell rang, and waits for a visit; False where it has none.
     """
 
     queues: list[bytes]
     leased: int
+    has_rung: bool = False
 
 
 def subscription_load(instance: str, subscription: str) -> Call[SubscriptionLoad]:
     """Read which queues a subscription takes from, and how much it has; nothing of one that is not there."""
-    return command(
-        ["HMGET", key(instance, "subscription", subscription), FIELDS["queues"], FIELDS["leased"]], _read_load
-    )
+    fields = [FIELDS[name] for name in ("queues", "leased", "bell")]
+    return command(["HMGET", key(instance, "subscription", subscription), *fields], _read_load)
 
 
 def _read_load(reply: list[bytes | None]) -> SubscriptionLoad:
-    queues, leased = reply
-    return SubscriptionLoad((queues or b"").split(), int(leased or 0))
+    queues, leased, bell = reply
+    return SubscriptionLoad((queues or b"").split(), int(leased or 0), bell == b"0")
 
 
 async def find_subscription(instance: str, request: str) -> str:

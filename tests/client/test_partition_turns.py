@@ -1,0 +1,93 @@
+"""Bells of partitions that are heard at the wrong time, or never: no message waits for the next one to ring."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import redis
+
+from ampsq import AsyncClient, Client, Queue
+from ampsq.client.partition_turns import PartitionTurns
+from ampsq.protocol.schema import key
+
+TOTAL = 2
+WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=50)
+
+
+def turns_of(number):
+    """Turns of so many partitions, of which none has anything."""
+    table = SimpleNamespace(registration=SimpleNamespace(max_backlog=5), number_held=0, acks=[])
+    turns = PartitionTurns([table] * number, 5)
+    for each in range(number):
+        turns.begin(each)
+        turns.end(each, 0, is_done=True)
+    return turns
+
+
+def test_a_bell_that_is_heard_before_the_answer_to_the_visit_before_it_has_its_turn():
+    turns = turns_of(2)
+    turns.ring(1)
+    assert turns.next(0.0) == 1
+    turns.begin(1)
+
+    # The visit found all; then a message came, and its mark was read first.
+    turns.ring(1)
+    turns.end(1, 0, is_done=True)
+
+    assert turns.next(0.0) == 1
+    turns.begin(1)
+    turns.end(1, 0, is_done=True)
+    assert turns.next(0.0) is None
+
+
+def test_a_bell_of_another_partition_that_is_heard_during_a_visit_leads_to_no_second_visit():
+    turns = turns_of(3)
+    turns.ring(1)
+    turns.begin(1)
+    turns.ring(2)
+    turns.end(1, 0, is_done=True)
+
+    assert turns.next(0.0) == 2
+    turns.begin(2)
+    turns.end(2, 0, is_done=True)
+    assert turns.next(0.0) is None
+
+
+def swallow_marks(server, client, subscription):
+    """Do as if each bell had rung, and the marks had gone to reads that were lost with their connections."""
+    raw = redis.Redis.from_url(server.url)
+    for partition, name in zip(client.partitions, subscription.id.split(", "), strict=True):
+        assert raw.hset(key(partition, "subscription", name), "bell", "0") == 0
+        assert raw.llen(key(partition, "bell", name)) == 0
+
+
+def test_messages_whose_bell_was_not_heard_come_after_the_next_look(server, instance):
+    with Client(server.url, instance=instance, partitions=TOTAL) as client:
+        client.apply(WORK)
+        with client.subscribe("work") as subscription:
+            assert subscription.get("50ms") is None
+            swallow_marks(server, client, subscription)
+
+            client.publish("orders", {"id": 1})
+
+            message = subscription.get("20s")
+            assert message is not None
+            assert message.data == {"id": 1}
+            message.ack()
+
+
+def test_an_asyncio_subscription_gets_messages_whose_bell_was_not_heard(server, instance):
+    async def consume():
+        async with AsyncClient(server.url, instance=instance, partitions=TOTAL) as client:
+            await client.apply(WORK)
+            async with client.subscribe("work") as subscription:
+                assert await subscription.get("50ms") is None
+                swallow_marks(server, client, subscription)
+                await client.publish("orders", {"id": 1})
+                message = await subscription.get("20s")
+                assert message is not None
+                assert message.data == {"id": 1}
+                await message.ack()
+
+    asyncio.run(consume())
