@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from functools import partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack, cast
 
 from ampsq.base.errors import Closed
 from ampsq.base.partitions import asked_partitions, check_key_function, refuse_partitions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ampsq.client.async_admin import AsyncAdmin
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.client.client import Client
+    from ampsq.client.partitioned_client import PartitionedClient
     from ampsq.client.session import Session
     from ampsq.definitions.queue import Definition
     from ampsq.protocol.reads.server import Server
@@ -115,7 +116,7 @@ class AsyncClient:
         from ampsq.transport.connection_state import AsyncListeners
 
         if client.partitions:
-            return cls(**client._arguments())  # noqa: SLF001  (its other half)
+            return cls(**cast("PartitionedClient", client)._arguments())  # noqa: SLF001  (its other half)
         made, listeners = object.__new__(cls), AsyncListeners()
         locate, name, options = client._connection.again(listeners)  # noqa: SLF001  (its other half)
         made._connection = AsyncClientConnection(locate, name, options, listeners)

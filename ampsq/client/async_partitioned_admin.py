@@ -230,7 +230,7 @@ class AsyncPartitionedAdmin(AsyncAdmin):
     ) -> Redriven:
         """Put dead letters of all partitions back, of one after the other; see `AsyncAdmin.redrive`.
 
-        The `total` that `progress` is told grows with each partition.
+        `progress` gets the sums of all partitions so far; its `total` grows with each partition.
         """
         chosen: list[tuple[int, list[Bookmark | str] | None]] = [(each.number, None) for each in self._all]
         if bookmarks is not None:

@@ -143,10 +143,6 @@ class Client:
         Client.__init__(made, url, instance=partition.instance, **options)
         return made
 
-    def _arguments(self) -> Mapping[str, Any]:
-        """Return what makes another client of all partitions, to the same place."""
-        raise NotImplementedError
-
     @property
     def _store(self) -> Store:
         """The store of the present instance, for those calls of ampsq's own programs that have no method here."""

@@ -70,11 +70,11 @@ def not_merged(what: str) -> DefinitionError:
 
 
 def managed_parts(subscription: _Taken, of: Callable[[_Taken], _Managed]) -> list[_Managed]:
-    """Return what is behind a subscription, for a worker: of one of all partitions one of each.
+    """Return the managed subscription of a subscription; of one of all partitions, that of each partition.
 
     Args:
         subscription: of one instance, or of all partitions of one.
-        of: gives what is behind one of one instance.
+        of: gives the managed subscription of a subscription of one instance.
     """
     parts: list[_Managed] | None = getattr(subscription, "_parts", None)
     return [of(subscription)] if parts is None else parts
@@ -184,7 +184,7 @@ class RedriveSum:
     """The progress of a redrive over partitions, one after the other.
 
     Args:
-        report: told the sum of all that are done and the present one.
+        report: called with the sum of all that are done and the present one.
     """
 
     def __init__(self, report: Callable[[RedriveProgress], object] | None) -> None:
@@ -192,7 +192,7 @@ class RedriveSum:
         self._before = self._now = RedriveProgress(0, 0, 0)
 
     def of_next(self) -> Callable[[RedriveProgress], object]:
-        """Return what is told of the next partition."""
+        """Return the function that the next partition reports to."""
         self._before = self._now
         return self._add
 

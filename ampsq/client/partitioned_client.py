@@ -335,7 +335,8 @@ class PartitionedClient(Client):
 
         It numbers the messages of each partition by themselves. A store keeps those of all, an equal share of its
         bounds for each, under the name of the partition; so a program that was killed sends what is left to where it
-        belongs. `on_failed_write` and `on_persisted` are told the partition, and called one at a time.
+        belongs. What `on_failed_write` and `on_persisted` get names the partition; they
+        are called one at a time.
         """
         guarantee = Guarantee.of(
             store,

@@ -91,9 +91,10 @@ class Topic(Definition):
         expiration: how long a message published without an `expiration` of its own lives, 1ms or longer, in the records
             and in queues; needs `key`. Default: no limit.
         partition_by: identifiers, as in ``/customer``, whose values choose the partition of an instance with partitions
-            (docs/partitions.md): messages that are alike there are in one partition, in their order. A message without
-            one value at each of them has none of this. It cannot be changed any more in an instance with partitions
-            once the topic has had a message; without partitions it says nothing. Default: none.
+            (docs/partitions.md): messages that are alike there are in one partition, in their order. For a message
+            without exactly one value at each of them, `group=` or the deduplication ID chooses, else partitions take
+            turns. Once the topic of an instance with partitions has had a message, it cannot be changed. Without
+            partitions it says nothing. Default: none.
         expression_limit: bytes of the largest body that expressions read, 32KB or more. The server never looks into a
             larger one: no filter matches it, its priority is the lowest, it is no barrier, views leave it out, and a
             topic with a `key` refuses it (docs/expressions.md). Default: that of the instance.

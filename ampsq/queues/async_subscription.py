@@ -179,7 +179,7 @@ class AsyncManagedSubscription:
 
     @classmethod
     def of(cls, subscription: AsyncSubscription) -> AsyncManagedSubscription:
-        """Return what is behind a subscription, for the gateway and a worker."""
+        """Return the managed subscription of a subscription, for the gateway and a worker."""
         return subscription._managed  # noqa: SLF001  (its other half)
 
     @property

@@ -176,7 +176,7 @@ class ManagedSubscription:
 
     @classmethod
     def of(cls, subscription: Subscription) -> ManagedSubscription:
-        """Return what is behind a subscription, for a worker."""
+        """Return the managed subscription of a subscription, for a worker."""
         return subscription._managed  # noqa: SLF001  (its other half)
 
     @property

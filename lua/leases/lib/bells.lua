@@ -1,4 +1,4 @@
---- bells: subscriptions that have no room, and are told once that messages wait for them.
+--- bells: subscriptions that have no room: a bell of theirs rings once when messages wait for them.
 --- @include free_subscriptions, handover, next_messages
 -- A consumer of several instances has one backlog over all of them, so its room goes to where messages are: each call of its
 -- client lends it some for that call alone. When such a visit has found all that was there, the bell waits: it rings once, by a mark
