@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.base.errors import AmpsqError
-    from ampsq.queues.deliveries import LeaseTable
+    from ampsq.queues.lease_table import LeaseTable
 
 __all__ = ["PartitionTurns"]
 

@@ -14,7 +14,7 @@ from ampsq.queues.message import delivered_bookmark
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Parts, Verb
-    from ampsq.queues.deliveries import LeaseTable
+    from ampsq.queues.lease_table import LeaseTable
 
 __all__ = ["SettledElsewhere"]
 

@@ -10,7 +10,7 @@ from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.queues import lease_period
 
 if TYPE_CHECKING:
-    from ampsq.queues.deliveries import LeaseTable
+    from ampsq.queues.lease_table import LeaseTable
 
 __all__ = ["LeaseRenewal"]
 

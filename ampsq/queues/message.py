@@ -21,7 +21,7 @@ from ampsq.protocol.entries import bookmark_of, own_fields, source_in
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.queues.deliveries import LeaseTable
+    from ampsq.queues.lease_table import LeaseTable
 
 __all__ = ["MessageView", "delivered_bookmark", "head_of", "lane_of", "may_begin"]
 

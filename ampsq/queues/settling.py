@@ -13,7 +13,7 @@ from ampsq.queues.returns import checked_reason
 if TYPE_CHECKING:
     from ampsq.base.errors import Rejected
     from ampsq.protocol.calls.queues import Parts, Verb
-    from ampsq.queues.deliveries import LeaseTable
+    from ampsq.queues.lease_table import LeaseTable
 
 __all__ = ["acknowledge_all", "settle"]
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Parts, Verb
     from ampsq.protocol.context import ClientContext
-    from ampsq.queues.deliveries import LeaseTable
     from ampsq.queues.heartbeat import Keepalive
+    from ampsq.queues.lease_table import LeaseTable
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.store import Store
 

@@ -16,8 +16,9 @@ from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.calls.queue_latencies import latency_lines
 from ampsq.protocol.keepalive import SESSION_TIMEOUT
 from ampsq.protocol.reads.subscriptions import find_subscription
-from ampsq.queues.deliveries import Inbox, LeaseTable, by_queue
+from ampsq.queues.inbox import Inbox
 from ampsq.queues.lease_renewal import LeaseRenewal
+from ampsq.queues.lease_table import LeaseTable, by_queue
 from ampsq.queues.registration import Registration, SubscriptionSpec
 
 if TYPE_CHECKING:

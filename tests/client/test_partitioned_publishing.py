@@ -1,7 +1,5 @@
 """Publishing to all partitions by what a topic's definition says of keys, on one server."""
 
-# Long: one scene, a topic of all partitions, published to in each way that there is.
-
 from __future__ import annotations
 
 import asyncio
@@ -14,6 +12,7 @@ import threading
 import pytest
 import redis
 from observing import eventually
+from partitioned import TOTAL
 
 from ampsq import AsyncClient, Client, FilePublishStore, MemoryPublishStore, Queue, Topic
 from ampsq.base.errors import Closed, DefinitionError, PartitionByFixed, PublishStoreError
@@ -23,20 +22,12 @@ from ampsq.protocol.calls.definitions import define_topic
 from ampsq.protocol.schema import key
 from ampsq.publishing.memory_store import PublishStore
 
-TOTAL = 4
 ORDERS = Topic(name="orders", partition_by="/customer")
 
 
 @pytest.fixture
-def connect(server, instance):
-    """Open clients of all partitions of the test's instance; they are closed with the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda: stack.enter_context(Client(server.url, instance=instance, partitions=TOTAL))
-
-
-@pytest.fixture
-def client(connect):
-    return connect()
+def client(connect_partitions):
+    return connect_partitions()
 
 
 def partition(client, bookmark):
@@ -89,8 +80,8 @@ def test_deduplication_ids_of_many_messages_hold_in_the_partitions_of_their_topi
     ]
 
 
-def test_what_others_define_counts_from_the_first_message_on(client, connect):
-    later = connect()
+def test_what_others_define_counts_from_the_first_message_on(client, connect_partitions):
+    later = connect_partitions()
     # Given a client that has asked for a topic before it was defined
     assert later._router.topic_key("orders").paths == ()
 

@@ -191,6 +191,8 @@ def test_all_sync_destinations_are_waited_for(pair):
     pair.destination(name="c", addresses=["redis://nobody.invalid:1#c"])
     till = pair.publisher()
     till.publish("orders", 1)
+    # A publisher with a name sends beside its caller, and a link that finds nothing is at rest.
+    eventually(lambda: pair.a._store.redis.xlen(key(pair.a.instance, "log", "orders")) == 1, 10)
     pair.catch_up()
 
     with pytest.raises(NotPersisted, match="sync destination 'c'"):
