@@ -35,8 +35,6 @@ BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Commands that work with one instance alone, each with what it needs to come as far as the server.
 REFUSED = {
     "readers": [],
-    "trim": ["orders"],
-    "top": ["--once"],
     "sow": ["work"],
     "sow-delete": ["orders", "--key", "1"],
     "views": [],
@@ -58,6 +56,8 @@ MERGED = {
     "check",
     "doctor",
     "keys",
+    "top",
+    "trim",
     "publishers",
     "publish",
     "subscribe",
@@ -276,7 +276,44 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert "explain without a bookmark is not there" in run("explain", "work", code=1).err
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
-    assert "groups is not there for an instance with partitions yet" in run("groups", "work", code=1).err
+    assert run("groups", "work").out == ""
+
+
+def test_groups_of_all_partitions_are_shown_and_one_that_is_in_several_counts_once(run):
+    with run.client() as client:
+        grouped = ampsq.Queue(name="grouped", underlying_topic="events", group_by="/group", group_concurrency=1)
+        client.apply(grouped)
+        for number in range(40):
+            client.publish("events", {"group": f"g{number % 2}"}, key=f"k{number}")
+        assert client.admin.pause_group("grouped", "g1")
+        with client.subscribe("grouped", max_backlog=TOTAL) as messages:
+            assert messages.get(timeout="30s") is not None
+
+            parts = [state for each in client.clients for state in each.admin.groups("grouped").groups]
+            found = run("groups", "grouped", "--json").json
+
+        # Then the paused one comes first, and counts are those of all partitions
+        assert [each["group"] for each in found] == ["g1", "g0"]
+        assert len(parts) > len(found)
+        assert found[0]["paused"] is not None
+        for row in found:
+            own = [state for state in parts if state.group == row["group"]]
+            assert (row["leased"], row["waiting"]) == (
+                sum(state.leased for state in own), sum(state.waiting for state in own)
+            )  # fmt: skip
+        assert found[1]["leased"] > 0
+        assert len(run("groups", "grouped", "--top", "1", "--json").json) == 1
+
+
+def test_a_topic_is_trimmed_in_all_partitions_also_where_it_is_in_some_alone(run):
+    run.publish(*orders(12))
+    run("subscribe", "work", "--max-backlog", "8", "--count", "12")
+    run("publish", "loose", "1")
+
+    eventually(lambda: "12 messages would" in run("trim", "orders", "--age", "0s", "--dry-run").out, within=20.0)
+    assert run("trim", "orders", "--age", "0s", "--yes", "--json").json[0]["removed"] == 12
+    assert run("trim", "loose", "--age", "0s", "--yes", "--json").json[0]["removed"] == 1
+    assert "no such topic" in run("trim", "nothing", "--age", "0s", "--yes", code=1).err
 
 
 def test_messages_of_all_partitions_are_printed(run):
