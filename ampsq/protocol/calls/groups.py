@@ -102,10 +102,11 @@ def list_groups(queue: str, cursor: int, count: int, names: Sequence[str] = ()) 
 
 def count_groups(queue: str, cursor: int, count: int) -> Call[GroupSums]:
     """Count about `count` of a queue's groups behind a cursor."""
-    return script_call(
-        "count_groups", ["", queue, cursor, count], lambda reply: GroupSums(*(int(each or 0) for each in reply)),
-        repeatable=True,
-    )  # fmt: skip
+
+    def read(reply: list[bytes | int]) -> GroupSums:
+        return GroupSums(*(int(value or 0) for value in reply))
+
+    return script_call("count_groups", ["", queue, cursor, count], read, repeatable=True)
 
 
 def release_group(queue: str, group: str) -> Call[tuple[int, int, bool]]:
