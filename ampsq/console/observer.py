@@ -104,7 +104,8 @@ class _Observed:
     def __init__(self, url: str, instance: str, finder: Store) -> None:
         self._url, self._instance, self._finder = url, instance, finder
         self._client: Client | None = None
-        self._partition: Partition | None = None
+        #: Which partition of another instance it is; None: none, or it was never opened.
+        self.partition: Partition | None = None
         self._lock = threading.Lock()
         self.reading: Reading | None = None
         #: Why the last attempt to read failed; "" where it did not.
@@ -128,7 +129,7 @@ class _Observed:
                     )
                 self._client = Client(self._url, instance=self._instance, retry_timeout=_RETRY_TIMEOUT)
                 stored = self._client._store.call(instance_state(self._instance)).partition  # noqa: SLF001  (as below)
-                self._partition = Partition.stored(stored, self._instance)
+                self.partition = Partition.stored(stored, self._instance)
                 # Whoever looks is told, and a server's loss is not told once for each instance.
                 self._client._store.route.log_level = logging.DEBUG  # noqa: SLF001  (nobody else wants it)
             return self._client
@@ -148,7 +149,7 @@ class _Observed:
                 raise
             now = time.monotonic()
             number = 1 if self.reading is None else self.reading.number + 1
-            self.reading = Reading(figures, number, now, now - began, self._partition)
+            self.reading = Reading(figures, number, now, now - began, self.partition)
             self._remember(figures.queues, now)
             return self.reading
 
@@ -284,6 +285,10 @@ class Observer:
     def fault(self, instance: str) -> str:
         """Return why there are no new figures; "" where there are."""
         return self._of(instance).fault
+
+    def partition(self, instance: str) -> Partition | None:
+        """Return which partition of another instance it is; None: none, or it was never reached."""
+        return self._of(instance).partition
 
     def age(self, instance: str) -> float | None:
         """Seconds since the last figures of an instance were read; None where there are none."""
