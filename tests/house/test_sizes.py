@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import statements, tree_of
 from test_rooms import modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,12 +61,13 @@ def too_long():
     return {name for name, text in texts.items() if len(text.splitlines()) > MOST and not has_reason(text)}
 
 
+@cache
 def importers():
     """Of each module, those that import it."""
     known = modules()
     found = {module: set() for module in known}
     for module, path in known.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(tree_of(path)):
             names = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
