@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.explain import Explanation
     from ampsq.topics.retention import Trimmed
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "merged_trimmed",
     "not_merged",
     "oldest_first",
+    "oldest_next",
     "only_for_one",
     "part_of",
     "refuse_the_rest",
@@ -254,6 +256,12 @@ def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
     return sorted(letters, key=lambda letter: _time_of(letter.bookmark))
+
+
+def oldest_next(parts: Sequence[Explanation]) -> Explanation:
+    """Return that of the oldest message, of explanations of the next one of each partition; else the first one."""
+    known = [each for each in parts if each.bookmark is not None]
+    return min(known, key=lambda each: _time_of(each.bookmark), default=parts[0])
 
 
 def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:

@@ -17,8 +17,8 @@ from ampsq.client.partition_rules import (
     merged_redriven,
     merged_topics,
     merged_trimmed,
-    not_merged,
     oldest_first,
+    oldest_next,
     only_for_one,
     refuse_the_rest,
 )
@@ -156,10 +156,14 @@ class PartitionedAdmin(Admin):
         return reports
 
     def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; see `Admin.explain`. A bookmark says which partition has it."""
-        if bookmark is None:
-            raise not_merged("explain without a bookmark")
-        return self._having(bookmark).explain(queue, bookmark)
+        """Say why a message is where it is; see `Admin.explain`. A bookmark says which partition has it.
+
+        Without one it is the oldest of the messages that are the next ones of their partitions.
+        """
+        if bookmark is not None:
+            return self._having(bookmark).explain(queue, bookmark)
+        parts = [each.admin.explain(queue) for each in self._client.clients]
+        return oldest_next(parts)
 
     def history(self, bookmark: Bookmark | str) -> History:
         """Tell a message's life as a timeline; see `Admin.history`."""

@@ -227,7 +227,7 @@ TWINS = [
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
-            *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
+            *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain(", "each.admin.explain("),
             *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
             *("each.admin.pause_group(", "each.admin.resume_group(", "each.admin.drop_group("),
             *("each.admin.groups(", "each.admin.trim("),
