@@ -267,7 +267,7 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
 
 
 def recorded(bookmark):
-    """When a message was recorded, ms: several may be in the same one."""
+    """Return when a message was recorded, ms: several may be in the same one."""
     return bookmark.rpartition("~")[2].partition("-")[0]
 
 
