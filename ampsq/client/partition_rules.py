@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.log_positions import BookmarkSpec
 from ampsq.base.values import list_of, shown
 from ampsq.queues.redrive import Redriven, RedriveProgress
 from ampsq.queues.subscription_core import SubscriptionCore
@@ -15,6 +18,7 @@ from ampsq.topics.retention import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
     from threading import Lock
 
     from ampsq.base.partitions import Partition
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 
 __all__ = [
     "ATTEMPTS",
@@ -31,17 +36,22 @@ __all__ = [
     "STEP",
     "PartitionFailures",
     "RedriveSum",
+    "by_each_partition",
     "by_partition",
     "check_backlog",
+    "check_readable",
     "managed_parts",
     "merged_redriven",
     "merged_topics",
     "not_merged",
+    "not_of_each",
     "oldest_first",
     "only_for_one",
     "part_of",
     "refuse_the_rest",
     "reporting",
+    "spec_of_each",
+    "waiting_for_topic",
 ]
 
 #: Seconds of one wait for bells; and of one where all of the backlog is being worked on, until some of it is settled.
@@ -58,6 +68,7 @@ _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
 _Taken = TypeVar("_Taken")
 _Managed = TypeVar("_Managed")
+_Place: TypeAlias = "Bookmark | str | datetime | None"
 _Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
@@ -106,8 +117,8 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def check_backlog(max_backlog: object, partitions: int) -> None:
-    """Refuse a backlog that is none, or a subscription to too many partitions.
+def check_readable(partitions: int) -> None:
+    """Refuse a subscription to too many partitions.
 
     Raises:
         DefinitionError: it is so.
@@ -118,6 +129,15 @@ def check_backlog(max_backlog: object, partitions: int) -> None:
             "connection for each; allowed: subscriptions of clients of single ones, Client(address, instance=name) for "
             "each name of client.partitions"
         )
+
+
+def check_backlog(max_backlog: object, partitions: int) -> None:
+    """Refuse a backlog that is none, or a subscription to too many partitions.
+
+    Raises:
+        DefinitionError: it is so.
+    """
+    check_readable(partitions)
     if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 1:
         raise DefinitionError(
             f"max_backlog={shown(max_backlog)}: allowed is a whole number from 1, for all partitions together"
@@ -163,12 +183,67 @@ def by_partition(
     for text in given:
         bookmark = Bookmark.parse(text)
         if isinstance(bookmark, PublisherBookmark):
-            raise not_merged(f"bookmark {text!r}, which names a publisher's message,")
+            raise not_merged(f"bookmark {str(text)!r}, which names a publisher's message,")
         instance = bookmark.origin.rpartition(".")[0]
         if instance not in numbers:
             raise DefinitionError(f"bookmark {str(text)!r} is of instance {instance!r}, which is no partition here")
         found.setdefault(numbers[instance], []).append(text)
     return sorted(found.items())
+
+
+def by_each_partition(partitions: Sequence[Partition], bookmark: _Place) -> list[_Place]:
+    """Return the places of all partitions that a time says, or a bookmark of each, with commas between.
+
+    Raises:
+        DefinitionError: it is of messages, and not of one of each partition.
+    """
+    if not isinstance(bookmark, str) or not ("~" in bookmark or "|" in bookmark):
+        return [bookmark] * len(partitions)
+    found = dict(by_partition(partitions, bookmark))
+    if len(found) < len(partitions) or any(len(some) > 1 for some in found.values()):
+        raise not_of_each(bookmark, partitions, found)
+    return [some[0] for _, some in sorted(found.items())]
+
+
+def not_of_each(bookmark: object, partitions: Sequence[Partition], found: Iterable[int]) -> DefinitionError:
+    """Return the refusal of bookmarks that do not say where each partition stands."""
+    missing = ", ".join(str(each.number) for each in partitions if each.number not in set(found))
+    lack = f"says nothing of the partitions {missing}" if missing else "has several of one partition"
+    return DefinitionError(
+        f"bookmark={shown(bookmark)} {lack}; allowed: a bookmark of each partition, with commas between, as "
+        "`position` of a subscription to a topic has them, or a time"
+    )
+
+
+def spec_of_each(partitions: Sequence[Partition], spec: TopicSubscriptionSpec) -> list[TopicSubscriptionSpec]:
+    """Return what a subscription to topics asks for at each partition; its rate is that of all together.
+
+    Raises:
+        DefinitionError: bookmarks of messages say where some partitions begin, and not where the others do.
+    """
+    starts = spec.asked.starts
+    named = [end for end in spec.asked.ends if end.bookmark is not None]
+    if not named:
+        return [replace(spec, pace=None)] * len(partitions)
+    if spec.asked.ranges:
+        raise DefinitionError(
+            f"bookmark: a range that begins or ends at {str(named[0].bookmark)!r} is of one partition, and nothing "
+            "says what it is in the others; allowed: ranges of times, epoch, now and most_recent"
+        )
+    own = dict(by_partition(partitions, [end.bookmark for end in named if end.bookmark is not None]))
+    of_all = [end for end in starts if end.bookmark is None]
+    if not of_all and len(own) < len(partitions):
+        raise not_of_each(", ".join(str(end.bookmark) for end in named), partitions, own)
+    specs = []
+    for each in partitions:
+        mine = [end for end in named if end.bookmark in own.get(each.number, ())]
+        specs.append(replace(spec, pace=None, asked=BookmarkSpec((*of_all, *mine))))
+    return specs
+
+
+def waiting_for_topic(spec: TopicSubscriptionSpec) -> TopicSubscriptionSpec | None:
+    """Return what to ask of a partition that has no topic of the name, where others have; None: there is nothing."""
+    return None if spec.asked.ranges else replace(spec, name=f"^{re.escape(spec.name)}$")
 
 
 def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
