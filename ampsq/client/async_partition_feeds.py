@@ -1,4 +1,4 @@
-"""What several partitions give, read by a task for each while somebody asks; see `ampsq.client.partition_feeds`."""
+"""Feeds of several partitions, read by a task for each while somebody asks; see `ampsq.client.partition_feeds`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LASTING: Final = (NameInUse, SlowClient)
 _FIRST: Final = 0.1
 
 
-class Feed(Protocol):
+class AsyncFeed(Protocol):
     """A subscription to one partition, as far as it is read."""
 
     @property
@@ -47,7 +47,7 @@ class AsyncPartitionFeeds:
         name: of the tasks.
     """
 
-    def __init__(self, feeds: Sequence[Feed], name: str) -> None:
+    def __init__(self, feeds: Sequence[AsyncFeed], name: str) -> None:
         self._feeds, self._name = feeds, name
         self._failures = PartitionFailures(len(feeds))
         self._ended: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What several partitions give, read by a thread for each while somebody asks."""
+"""Feeds of several partitions, read by a thread for each while somebody asks."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ class TopicSubscription:
 
     @property
     def position(self) -> str:
-        """Where it is: a text for `bookmark`, with which another subscription begins behind what was handed out here.
+        """Place where it is: a text for `bookmark`, with which another one begins behind what was handed out here.
 
         Of an instance with partitions it has a bookmark of each, with commas between.
 

@@ -130,7 +130,7 @@ class TopicSubscriptionCore:
 
     @property
     def next_recorded(self) -> int | None:
-        """When the message was recorded that is handed out next, ms; None where none is at hand."""
+        """Time when the message was recorded that is handed out next, ms; None where none is at hand."""
         try:
             return _recorded(self.buffer[0][0])
         except IndexError:

@@ -36,13 +36,9 @@ REFUSED = {
     "readers": [],
     "trim": ["orders"],
     "top": ["--once"],
-    "sow": ["work"],
-    "sow-delete": ["orders", "--key", "1"],
     "views": [],
     "actions": [],
     "replication": [],
-    "subscribe-topic": ["orders", "--bookmark", "epoch"],
-    "tail": ["work"],
     "gateway": ["--config", "gateway.yaml"],
     "doctor": [],
 }
@@ -58,7 +54,11 @@ MERGED = {
     "check",
     "publishers",
     "publish",
+    "sow",
+    "sow-delete",
     "subscribe",
+    "subscribe-topic",
+    "tail",
     "ack",
     "dead-letters",
     "worker",
@@ -148,8 +148,8 @@ def test_a_file_is_applied_to_all_partitions_and_shows_what_differs(run, served)
     # A new instance is made by it.
     run("apply", "q.yaml", "--yes", "--instance", "fresh-one")
     assert [each["name"] for each in run("queues", "--json", "--instance", "fresh-one").json] == ["dead", "work"]
-    (run.folder / "v.yaml").write_text("topics:\n  - {name: keyed, key: /id}\n")
-    assert "records of all partitions are not merged yet" in run("apply", "v.yaml", "--dry-run", code=1).err
+    (run.folder / "v.yaml").write_text("queues:\n  - {name: q, barrier_expression: '/end = 1'}\n")
+    assert "a barrier would hold one partition" in run("apply", "v.yaml", "--dry-run", code=1).err
 
 
 def test_messages_are_published_and_their_figures_are_those_of_all(run):
@@ -184,6 +184,38 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
     assert "groups is not there for an instance with partitions yet" in run("groups", "work", code=1).err
+
+
+def test_records_of_all_partitions_are_printed_changed_deleted_and_followed(run):
+    (run.folder / "k.yaml").write_text("topics:\n  - {name: states, key: /id}\n")
+    run("apply", "k.yaml", "--yes")
+    run.publish(*({"id": number, "qty": number % 3} for number in range(12)), topic="states")
+    run("publish", "states", '{"id": 7, "qty": 50}', "--delta")
+
+    assert [each["key"] for each in run("sow", "states", "--order-by", "/id DESC", "--top", "3", "--json").json] == [
+        *("11", "10", "9"),
+    ]
+    assert run("sow", "states", "--key", "7", "--json").json[0]["data"] == {"id": 7, "qty": 50}
+    assert run("sow", "states", "--count").out == "12\n"
+    followed = run("sow", "states", "--follow", "--timeout", "300ms", "--json").json
+    assert sorted(int(each["key"]) for each in followed) == list(range(12))
+    assert run("sow-delete", "states", "--filter", "/qty = 0", "--dry-run").out == "4\n"
+    assert run("sow-delete", "states", "--filter", "/qty = 0", "--yes").out == "4\n"
+    assert run("sow-delete", "states", "--data", '{"id": 7}').out == "1\n"
+    assert run("sow", "states", "--count").out == "7\n"
+
+
+def test_topics_of_all_partitions_are_read(run):
+    run.publish(*orders(20))
+
+    found = run("subscribe-topic", "orders", "--bookmark", "[epoch:now]", "--json").json
+    assert sorted(each["data"]["id"] for each in found) == list(range(20))
+    durable = ["subscribe-topic", "orders", "--sub-id", "audit", "--timeout", "300ms", "--json"]
+    assert len(run(*durable, "--count", "8").json) == 8
+    assert len(run(*durable).json) == 12
+    for name in ("orders", "work"):
+        assert len(run("tail", name, "--bookmark", "epoch", "--timeout", "300ms", "--json").json) == 20
+    assert "did you mean 'orders'?" in run("tail", "orderz", code=1).err
 
 
 def test_messages_of_all_partitions_are_printed(run):

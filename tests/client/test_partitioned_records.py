@@ -153,6 +153,7 @@ def test_records_as_they_were_at_a_time_or_at_a_place_in_each_partition(orders):
             pass
         position = messages.position
     at = datetime.now(UTC)
+    # Places in time are of milliseconds.
     time.sleep(0.002)
     orders.publish("orders", {"id": 3, "price": 100})
     orders.sow_delete("orders", keys=[4])
@@ -296,6 +297,7 @@ def test_conflated_changes_are_the_latest_of_each_record(orders):
 
 def test_records_are_followed_from_a_time_on(orders):
     at = datetime.now(UTC)
+    # Places in time are of milliseconds.
     time.sleep(0.002)
     orders.publish("orders", {"id": 3, "price": 100})
 

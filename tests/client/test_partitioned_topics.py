@@ -109,6 +109,7 @@ def test_iterating_over_a_range_ends_with_it(client):
     # Places in time are of milliseconds.
     time.sleep(0.002)
     at = datetime.now(UTC)
+    # See above.
     time.sleep(0.002)
     client.publish_many("orders", messages_of(20, 2))
 
@@ -204,6 +205,7 @@ def test_a_rate_is_that_of_all_partitions_together(client):
 def test_the_recorded_pace_is_that_of_all_partitions_together(client):
     for number in range(6):
         client.publish("orders", {"key": f"k{number}", "number": number})
+        # The pace that is recorded.
         time.sleep(0.1)
 
     with client.subscribe_topic("orders", bookmark="epoch", rate="1X") as messages:
@@ -269,6 +271,7 @@ def test_one_instance_has_a_position_too(server, instance, bookmark, name):
         one.apply(Topic(name="orders"), Topic(name="orders-north"))
         first = one.publish("orders", {"n": 0})
         one.publish("orders-north", {"n": 1})
+        # Places in time are of milliseconds.
         time.sleep(0.002)
         asked = {"a message": first, "a time": datetime.now(UTC)}.get(bookmark, bookmark)
         with one.subscribe_topic(name, bookmark=asked) as messages:
@@ -437,6 +440,7 @@ def test_all_of_it_awaited(server, instance, caplog):
             async with asyncio.timeout(10):
                 await done.wait()
             waiting = asyncio.create_task(messages.get("10s"))
+            # It waits by now.
             await asyncio.sleep(0.1)
             waiting.cancel()
             await messages.close()
