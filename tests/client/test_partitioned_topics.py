@@ -1,5 +1,7 @@
 """Subscriptions to topics of all partitions, on one server: live, from a place on, durable."""
 
+# Long: one scene, a client of all partitions that reads topics, with each way to begin and to end.
+
 from __future__ import annotations
 
 import asyncio
