@@ -36,8 +36,8 @@ __all__ = ["Intent", "check_definable", "is_definable", "make_so", "merged_outco
 _KINDS: Final[Mapping[str, type[Topic | Queue | AddressSetting | Action | ConflatedTopic]]] = {
     "topic": Topic, "queue": Queue, "setting": AddressSetting, "action": Action, "conflated": ConflatedTopic,
 }  # fmt: skip
-#: Triggers that are about a message, which one partition has.
-_TRIGGERS: Final = (On.expire, On.delete, On.deliver, On.publish)
+#: Triggers that are about a message, which one partition has, or an event that an action has raised there.
+_TRIGGERS: Final = (On.expire, On.delete, On.deliver, On.publish, On.event)
 _ONE: Final = "allowed: an instance without partitions for it"
 
 
@@ -158,7 +158,7 @@ def _fault(definition: AnyDefinition) -> str:
         if wrong:
             return (
                 f"{type(wrong[0]).__name__!r} would set it off in each partition; allowed: expire, delete, deliver, "
-                f"publish, which are about one message; or {_ONE.removeprefix('allowed: ')}"
+                f"publish, which are about one message, and event; or {_ONE.removeprefix('allowed: ')}"
             )
     if not isinstance(definition, tuple(_KINDS.values())):
         return f"an instance with partitions has Topic, Queue, AddressSetting and Action, and ConflatedTopic; {_ONE}"

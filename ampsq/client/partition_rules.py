@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from ampsq.base.partitions import Partition
     from ampsq.client.session import Session
+    from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.explain import Explanation
     from ampsq.topics.retention import Trimmed
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 
@@ -42,10 +44,14 @@ __all__ = [
     "by_partition",
     "check_backlog",
     "check_readable",
+    "events_of_each",
     "managed_parts",
+    "merged_actions",
+    "merged_events",
     "merged_redriven",
     "merged_topics",
     "merged_trimmed",
+    "next_head",
     "not_merged",
     "not_of_each",
     "oldest_first",
@@ -319,6 +325,58 @@ def merged_trimmed(parts: Sequence[Trimmed]) -> Trimmed:
         kept=sum(each.kept for each in parts),
         bytes=sum(each.bytes for each in parts),
     )
+
+
+def merged_actions(parts: Sequence[Mapping[str, ActionState]]) -> dict[str, ActionState]:
+    """Put together how far each action has come in several partitions; the error is of one where something failed."""
+    merged: dict[str, ActionState] = {}
+    for name, first in parts[0].items():
+        states = [part[name] for part in parts if name in part]
+        sources: Counter[str] = Counter()
+        for each in states:
+            sources.update(each.sources)
+        failing = [each.error for each in states if each.failed] or [each.error for each in states if each.error]
+        merged[name] = replace(
+            first,
+            waiting=sum(each.waiting for each in states),
+            done=sum(each.done for each in states),
+            failed=sum(each.failed for each in states),
+            error=failing[0] if failing else "",
+            sources=dict(sources),
+        )
+    return merged
+
+
+def merged_events(parts: Sequence[Sequence[FailedEvent]]) -> list[FailedEvent]:
+    """Put together the failed events of all partitions, by the time at which each failed first.
+
+    Each partition numbers its own. Here an event has a number that no other one has, and that says its partition.
+    """
+    numbered = [
+        replace(event, number=event.number * len(parts) + partition)
+        for partition, events in enumerate(parts)
+        for event in events
+    ]
+    return sorted(numbered, key=lambda event: (event.failed, event.number))
+
+
+def events_of_each(partitions: int, events: Iterable[int] | int | None) -> list[list[int] | None]:
+    """Return which events of each partition such numbers name; None: all of them.
+
+    Raises:
+        DefinitionError: they are no list.
+    """
+    if events is None:
+        return [None] * partitions
+    own: list[list[int]] = [[] for _ in range(partitions)]
+    for number in [events] if isinstance(events, int) else list_of("events", events, "[1, 2]"):
+        own[number % partitions].append(number // partitions)
+    return [*own]
+
+
+def next_head(heads: Sequence[Explanation]) -> Explanation:
+    """Choose of the heads of a queue in several partitions the one that was recorded first."""
+    return min((each for each in heads if each.bookmark), key=lambda each: _time_of(each.bookmark), default=heads[0])
 
 
 def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:

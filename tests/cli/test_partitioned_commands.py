@@ -34,9 +34,7 @@ actions:
 BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Commands that work with one instance alone, each with what it needs to come as far as the server.
 REFUSED = {
-    "readers": [],
     "views": [],
-    "actions": [],
     "replication": [],
     "gateway": ["--config", "gateway.yaml"],
 }
@@ -55,6 +53,8 @@ MERGED = {
     "top",
     "trim",
     "publishers",
+    "readers",
+    "actions",
     "publish",
     "sow",
     "sow-delete",
@@ -273,7 +273,7 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert run("history", bookmarks[4], "--json").json[0]["bookmark"] == bookmarks[4]
     assert run("ack", "work", bookmarks[3], bookmarks[4]).out == "acknowledged 2\n"
     assert run("ack", "work", "--filter", "/id < 3", "--yes").out == "acknowledged 3\n"
-    assert "explain without a bookmark is not there" in run("explain", "work", code=1).err
+    assert run("explain", "work", "--json").json[0]["state"] == "available"
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
     assert run("groups", "work").out == ""
@@ -333,6 +333,32 @@ def test_records_of_all_partitions_are_printed_changed_deleted_and_followed(run)
     assert run("sow-delete", "states", "--filter", "/qty = 0", "--yes").out == "4\n"
     assert run("sow-delete", "states", "--data", '{"id": 7}').out == "1\n"
     assert run("sow", "states", "--count").out == "7\n"
+
+
+def test_failed_events_of_an_action_are_those_of_all_partitions(run):
+    with run.client() as client:
+        steps = [ampsq.Do.extract(value="TO=/to"), ampsq.Do.publish(topic="{{TO}}", data="{{AMPS_DATA}}")]
+        client.apply(ampsq.Action(name="route", on=ampsq.On.publish(topic="orders"), do=steps))
+    run.publish(*({"customer": f"c{number}", "id": number, "to": "no name"} for number in range(8)))
+
+    def route():
+        return next(each for each in run("actions", "--json").json if each["name"] == "route")
+
+    eventually(lambda: route()["failed"] == 8, within=20.0)
+    failed = run("actions", "failed", "route", "--json").json
+    assert sorted(json.loads(each["variables"]["AMPS_DATA"])["id"] for each in failed) == list(range(8))
+    assert len({each["event"] for each in failed}) == 8
+    assert [each["failed"] for each in failed] == sorted(each["failed"] for each in failed)
+    # A number names one event, in its partition.
+    third = str(failed[2]["event"])
+    assert run("actions", "drop", "route", "--event", third).out == "1 dropped\n"
+    left = [each["event"] for each in run("actions", "failed", "route", "--json").json]
+    assert {*left} == {each["event"] for each in failed} - {int(third)}
+    assert f"event {third} of route did not fail" in run("actions", "retry", "route", "--event", third, code=1).err
+    assert run("actions", "retry", "route").out == "7 retried\n"
+    assert run("actions", "drop", "route", "--all", "--yes").out == "7 dropped\n"
+    assert route()["failed"] == 0
+    assert "no subscriptions to topics report" in run("readers").err
 
 
 def test_topics_of_all_partitions_are_read(run):
