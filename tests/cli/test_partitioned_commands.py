@@ -273,7 +273,7 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert run("history", bookmarks[4], "--json").json[0]["bookmark"] == bookmarks[4]
     assert run("ack", "work", bookmarks[3], bookmarks[4]).out == "acknowledged 2\n"
     assert run("ack", "work", "--filter", "/id < 3", "--yes").out == "acknowledged 3\n"
-    assert run("explain", "work", "--json").json[0]["state"] == "available"
+    assert run("explain", "work", "--json").json[0]["bookmark"] in bookmarks
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
     assert run("groups", "work").out == ""
