@@ -51,10 +51,10 @@ __all__ = [
     "merged_redriven",
     "merged_topics",
     "merged_trimmed",
-    "next_head",
     "not_merged",
     "not_of_each",
     "oldest_first",
+    "oldest_next",
     "only_for_one",
     "part_of",
     "refuse_the_rest",
@@ -374,11 +374,6 @@ def events_of_each(partitions: int, events: Iterable[int] | int | None) -> list[
     return [*own]
 
 
-def next_head(heads: Sequence[Explanation]) -> Explanation:
-    """Choose of the heads of a queue in several partitions the one that was recorded first."""
-    return min((each for each in heads if each.bookmark), key=lambda each: _time_of(each.bookmark), default=heads[0])
-
-
 def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
     return tuple(map(int, bookmark.id.split("-"))) if bookmark is not None else ()
 
@@ -386,6 +381,12 @@ def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
     return sorted(letters, key=lambda letter: _time_of(letter.bookmark))
+
+
+def oldest_next(parts: Sequence[Explanation]) -> Explanation:
+    """Return that of the oldest message, of explanations of the next one of each partition; else the first one."""
+    known = [each for each in parts if each.bookmark is not None]
+    return min(known, key=lambda each: _time_of(each.bookmark), default=parts[0])
 
 
 def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:
