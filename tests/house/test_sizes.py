@@ -33,7 +33,6 @@ SHORT = {
     "ampsq.console.health": "the page that load balancers ask for, which knows none of the others",
     "ampsq.expressions.reading": "the budget of reading bodies, beside what is read",
     "ampsq.gateway.server_probe": "asks a server that may not answer, apart from those that serve",
-    "ampsq.operations.doctor.any_server": "opens servers that no client would work with",
     "ampsq.operations.upgrade.format_4": "a step of an upgrade, which the next one replaces",
     "ampsq.records.conflation": "turns changes of records into rows; following reads them",
     "ampsq.records.sow": "asks records and views; the files of records know no views",
