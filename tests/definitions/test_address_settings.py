@@ -28,6 +28,7 @@ RINGS = """\
 </address-setting>
 </address-settings>
 """
+ADDRESS = '<addresses>\n<address name="a"><anycast><queue name="a" {}/></anycast></address></addresses>'
 HINT = "define an action for each queue: dead_letter: {queue: ..., topic: ...}"
 BROKER = """\
 <?xml version='1.0'?>
@@ -306,6 +307,72 @@ def test_a_whole_broker_xml_is_read_and_what_is_not_acted_on_is_named_once(tmp_p
     ]
 
 
+@pytest.mark.parametrize(
+    ("queue", "settings", "has_groups"),
+    [
+        ('group-buckets="1024"', "", True),
+        ('group-rebalance="true" group-rebalance-pause-dispatch="true"', "", True),
+        ('group-first-key="JMSXGroupFirstForConsumer"', "", True),
+        # As by default, or none at all.
+        ('group-buckets="-1" group-rebalance="false"', "", False),
+        ('group-buckets="0" group-rebalance="true"', "", False),
+        ("", "<default-group-buckets>64</default-group-buckets>", True),
+        ("", "<default-group-rebalance>true</default-group-rebalance>", True),
+        ('group-buckets="0"', "<default-group-buckets>64</default-group-buckets>", False),
+        ('group-rebalance="true"', "<default-group-buckets>0</default-group-buckets>", False),
+    ],
+)
+@pytest.mark.parametrize("comes_first", ["addresses", "settings"])
+def test_a_queue_whose_groups_the_file_says_something_of_has_those_that_publishers_name(
+    queue, settings, has_groups, comes_first
+):
+    parts = [
+        f'<addresses><address name="a.b"><multicast><queue name="q" {queue}/></multicast></address></addresses>',
+        f'<address-settings><address-setting match="a.#">{settings}</address-setting></address-settings>',
+    ]
+    found = load(f"<core>{''.join(parts if comes_first == 'addresses' else parts[::-1])}</core>\n")
+    (made,) = [each for each in found if isinstance(each, Queue)]
+    expected = {"group_concurrency": 1} if has_groups else {}
+    assert made == Queue(name="q", underlying_topic="a.b", **expected)
+
+
+def test_of_settings_that_say_something_of_groups_the_most_specific_one_counts():
+    text = """<core><address-settings>
+      <address-setting match="#"><default-group-buckets>9</default-group-buckets></address-setting>
+      <address-setting match="a.*"><default-group-buckets>0</default-group-buckets></address-setting>
+      <address-setting match="a.b"><default-group-rebalance>true</default-group-rebalance></address-setting>
+      </address-settings><addresses>
+      <address name="x"><anycast><queue name="x"/></anycast></address>
+      <address name="a.b"><anycast><queue name="a.b"/></anycast></address>
+      <address name="y"><anycast><queue name="y"><group-buckets>0</group-buckets></queue></anycast></address>
+    </addresses></core>"""
+    queues = [each for each in load(text) if isinstance(each, Queue)]
+    assert [(each.name, each.is_grouped) for each in queues] == [("x", True), ("a.b", False), ("y", False)]
+
+
+def test_what_is_different_about_groups_is_said_once(warnings):
+    text = """<core>
+      <grouping-handler name="h"><type>LOCAL</type></grouping-handler>
+      <address-settings>
+      <address-setting match="b"><default-group-buckets>9</default-group-buckets></address-setting>
+      <address-setting match="c"><default-group-buckets>9</default-group-buckets></address-setting>
+      </address-settings>
+      <addresses>
+      <address name="a"><anycast><queue name="a" group-first-key="first" group-rebalance="true"/></anycast></address>
+      <address name="b"><anycast><queue name="b"/></anycast></address>
+      </addresses>
+    </core>"""
+    load(text)
+    expected = [
+        "<text>:2: core/grouping-handler is not acted on; ",
+        "<text>:4: defaults of groups count for the queues of this file alone: ",
+        "<text>:8: a group stays with one consumer in Artemis, ",
+        "<text>:8: group-first-key is not acted on: ",
+    ]
+    assert len(warnings()) == len(expected)
+    assert all(told.startswith(begin) for told, begin in zip(warnings(), expected, strict=True))
+
+
 def test_what_says_nothing_of_making_queues_takes_it_from_the_setting_around_it():
     text = """<address-settings>
       <address-setting match="a.#"><auto-create-queues>false</auto-create-queues></address-setting>
@@ -364,6 +431,18 @@ def test_a_match_that_no_name_has_is_named(warnings):
         (
             '<addresses>\n<address name="a"><anycast><queue name="a" ring-size="x"/></anycast></address></addresses>',
             "<text>:2: ring-size: 'x' is not known; allowed: a number",
+        ),
+        (
+            ADDRESS.format('group-buckets="-2"'),
+            "<text>:2: group-buckets: '-2' is not known; allowed: -1 for no limit, 0 for no groups",
+        ),
+        (
+            ADDRESS.format('ring-size="3" group-buckets="8"'),
+            "<text>:2: Queue 'a': ring_size: does not go with",
+        ),
+        (
+            setting("<default-group-rebalance>yes</default-group-rebalance>"),
+            "<text>:1: default-group-rebalance: 'yes' is not known; allowed: true or false",
         ),
         (
             setting("\n<auto-create-queues>yes</auto-create-queues>"),
