@@ -5,21 +5,6 @@ local loaded_queues = {}
 -- What definitions say, by their texts, and under `number` how many there are.
 local known_definitions = {} -- kept over calls
 
-local function read_definition(text)
-  local known = known_definitions[text]
-  if known then return known end
-  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format =
-    string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
-  known = {
-    tonumber(lease), tonumber(backlog), tonumber(deliveries), tonumber(cancels), tonumber(ratio), tonumber(turn), once == '1', strict == '1',
-    tonumber(room), tonumber(depth), topic, format,
-  }
-  local number = known_definitions.number or 0
-  if number == 200 then known_definitions, number = {}, 0 end
-  known_definitions[text], known_definitions.number = known, number + 1
-  return known
-end
-
 -- What few queues have: schema.POLICY.
 local function load_policy(queue, text)
   local life, model, redelivery, multiplier, longest, jitter = string.match(text, '^(%d+) (%d) (%d+) (%d+) (%d+) (%d+)$')
@@ -45,10 +30,18 @@ local function load_queue(name)
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
     F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated)
   if not fields[1] then return nil end
-  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = unpack(read_definition(fields[1]))
+  local known = known_definitions[fields[1]]
+  if not known then
+    known = {string.match(fields[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')}
+    for i = 1, 10 do known[i] = tonumber(known[i]) end
+    local number = known_definitions.number or 0
+    if number == 200 then known_definitions, number = {}, 0 end
+    known_definitions[fields[1]], known_definitions.number = known, number + 1
+  end
+  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = unpack(known)
   local queue = {
-    name = name, lease = lease, backlog = backlog, deliveries = deliveries, cancels = cancels, ratio = ratio, turn = turn, once = once,
-    strict = strict, room = room, depth = depth, topic = topic,
+    name = name, lease = lease, backlog = backlog, deliveries = deliveries, cancels = cancels, ratio = ratio, turn = turn, once = once == 1,
+    strict = strict == 1, room = room, depth = depth, topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
   }
