@@ -65,21 +65,16 @@ class ServerLibrary:
         return self.where[line - 1] if 0 < line <= len(self.where) else self.name
 
 
-def is_switched_on(variable: str, *, default: bool) -> bool:
-    """Return whether a variable of the environment says ``on``; `default` where it says nothing.
+def are_used() -> bool:
+    """Return whether this process uses functions: not with AMPSQ_FUNCTIONS=off.
 
     Raises:
-        DefinitionError: the variable says something else.
+        DefinitionError: the variable says something else than ``on`` or ``off``.
     """
-    text = os.environ.get(variable, "")
+    text = os.environ.get(SWITCH, "")
     if text and text not in _SWITCHED:
-        raise DefinitionError(f"{variable}={text!r}; allowed: on and off")
-    return _SWITCHED.get(text, default)
-
-
-def are_used() -> bool:
-    """Return whether this process uses functions: not with AMPSQ_FUNCTIONS=off; raises as `is_switched_on` does."""
-    return is_switched_on(SWITCH, default=True)
+        raise DefinitionError(f"{SWITCH}={text!r}; allowed: on and off")
+    return _SWITCHED.get(text, True)
 
 
 @cache

@@ -363,12 +363,7 @@ class AsyncSubscription:
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
         managed = self._managed
-        seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
-        core = managed.core
-        if core.inbox.buffer and not managed.is_given_back and not managed.elsewhere.bookmarks:
-            # Mostly: no lock, and no look at the clock. Nothing runs between the look and the taking.
-            return AsyncMessage(*core.inbox.buffer.popleft(), core.leases, managed)
-        until = time.monotonic() + seconds
+        until = math.inf if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
         while not managed.is_given_back:
             is_taken = managed.turnstile.locked() or managed.lock.locked()
             if is_taken and not await managed.is_free_before(until):
