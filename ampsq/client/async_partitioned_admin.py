@@ -21,8 +21,8 @@ from ampsq.client.partition_merging import (
     merged_redriven,
     merged_topics,
     merged_trimmed,
-    next_head,
     oldest_first,
+    oldest_next,
 )
 from ampsq.client.partition_rules import by_partition, only_for_one, refuse_the_rest
 from ampsq.operations.groups import QueueGroups
@@ -164,12 +164,12 @@ class AsyncPartitionedAdmin(AsyncAdmin):
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; see `AsyncAdmin.explain`. A bookmark says which partition has it.
 
-        Without one it is the head of one partition, of all of them the one that was recorded first.
+        Without one it is the oldest of the messages that are the next ones of their partitions.
         """
-        if bookmark is None:
-            heads = [await each.admin.explain(queue) for each in self._client.clients]
-            return next_head(heads)
-        return await self._having(bookmark).explain(queue, bookmark)
+        if bookmark is not None:
+            return await self._having(bookmark).explain(queue, bookmark)
+        parts = [await each.admin.explain(queue) for each in self._client.clients]
+        return oldest_next(parts)
 
     async def history(self, bookmark: Bookmark | str) -> History:
         """Tell a message's life as a timeline; see `AsyncAdmin.history`."""

@@ -27,8 +27,8 @@ __all__ = [
     "merged_redriven",
     "merged_topics",
     "merged_trimmed",
-    "next_head",
     "oldest_first",
+    "oldest_next",
 ]
 
 
@@ -150,9 +150,10 @@ def events_of_each(partitions: int, events: Iterable[int] | int | None) -> list[
     return [*own]
 
 
-def next_head(heads: Sequence[Explanation]) -> Explanation:
-    """Choose of the heads of a queue in several partitions the one that was recorded first."""
-    return min((each for each in heads if each.bookmark), key=lambda each: _time_of(each.bookmark), default=heads[0])
+def oldest_next(parts: Sequence[Explanation]) -> Explanation:
+    """Return that of the oldest message, of explanations of the next one of each partition; else the first one."""
+    known = [each for each in parts if each.bookmark is not None]
+    return min(known, key=lambda each: _time_of(each.bookmark), default=parts[0])
 
 
 def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
