@@ -11,9 +11,8 @@ from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text
 from ampsq.catalog.partitioned import check_definable, is_definable
 from ampsq.client.admin import Admin
-from ampsq.client.partition_rules import (
+from ampsq.client.partition_merging import (
     RedriveSum,
-    by_partition,
     events_of_each,
     merged_actions,
     merged_events,
@@ -22,9 +21,8 @@ from ampsq.client.partition_rules import (
     merged_trimmed,
     oldest_first,
     oldest_next,
-    only_for_one,
-    refuse_the_rest,
 )
+from ampsq.client.partition_rules import by_partition, only_for_one, refuse_the_rest
 from ampsq.operations.groups import QueueGroups
 from ampsq.operations.latencies import QueueLatencies
 from ampsq.protocol.calls.queue_stats import QueueStats

@@ -1,5 +1,7 @@
 """Every command where all partitions of an instance are asked for: it works with all, or refuses and says why."""
 
+# Long: one scene, an instance with partitions, with every command.
+
 from __future__ import annotations
 
 import json
