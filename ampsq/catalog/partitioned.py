@@ -152,6 +152,11 @@ def _fault(definition: AnyDefinition) -> str:
         return f"an instance with partitions shares no queues with others yet; {_ONE}, or Queue"
     if isinstance(definition, Queue) and definition.barrier_expression is not None:
         return f"a barrier would hold one partition and not the others; {_ONE}, or a queue without barrier_expression"
+    if isinstance(definition, Queue) and definition.group_affinity is not None:
+        return (
+            "a consumer has room in a partition only while it visits that, so that a group would go to whoever comes "
+            f"next; {_ONE}, or a queue without group_affinity"
+        )
     if isinstance(definition, Topic) and definition.key:
         return f"records of all partitions are not merged yet; {_ONE}, or a topic without key"
     if isinstance(definition, Action):
