@@ -81,8 +81,8 @@ CHANGES: Mapping[str, QueueChange] = {
     ),
     "group_affinity": QueueChange(
         "at-once",
-        "For the next delivery of each group. One that is bound to a subscription stays so no longer than the new value "
-        "allows from now on; without one, none is bound.",
+        "For the next delivery of each group. One that is bound to a subscription stays so no longer than the new "
+        "value allows from now on; without one, none is bound.",
     ),
     "group_choice": QueueChange(
         "at-once",

@@ -81,7 +81,7 @@ class QueueGroups:
 
     Attributes:
         groups: stopped and paused ones first, then those that failed messages hold, then by how many wait.
-        number: how many groups were looked at of which something is leased or waits, or that stand still.
+        number: how many groups were looked at of which something is leased or waits, that stand still or are bound.
         is_all: whether these are all of the queue's. What is unread is in no group yet.
     """
 

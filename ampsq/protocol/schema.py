@@ -504,8 +504,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "lines": Key(
             ":q:<queue>:lines", "zset",
-            "of a queue with affinity: subscriptions for which groups wait; score 0, 1 where something is leased of all "
-            "these groups",
+            "of a queue with affinity: subscriptions for which groups wait; score 0, 1 where something is leased of "
+            "all these groups",
             "dispatch, settle, sweep", "dispatch, settle, sweep, release_group", "`groups`",
         ),
         "bound": Key(
@@ -753,7 +753,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # deferral: ms, absent where it is V.deferred_period
         "owner": "owner", "domain": "domain", "deferral": "deferral",
         # of a grouped queue: how many of a group may be leased, for how long a delivery binds it, if it does, what a
-        # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see lua/queues/lib/group_turns
+        # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see
+        # lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
         # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",

@@ -415,8 +415,9 @@ class _Words:
         return "until nothing of it is leased"
 
     def group_moves(self) -> str:
-        if self._snapshot.number("group_leased"):
-            return f"{self._snapshot.number('group_leased'):,} of it leased, so that it goes to no other one"
+        leased = self._snapshot.number("group_leased")
+        if leased:
+            return f"{_are(leased, 'message')} leased of it, so that it goes to no other one"
         return "it goes to another one that finds nothing else to take"
 
     def group_before(self) -> str:

@@ -27,7 +27,7 @@ class Message:
 
     def __init__(self, place, group):
         self.ref, self.group, self.state = place, group, "waiting"
-        self.deliveries, self.is_failed, self.lease = 0, False, None
+        self.deliveries, self.is_failed, self.lease, self.holder = 0, False, None, None
         # Whether it waited and held its group when that was released: then it still goes before others of the group.
         self.stands_first = False
         self.is_read = self.is_scheduled = False
@@ -316,7 +316,7 @@ class GroupedHistory:
             elif is_exact:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
             self.note_binding(message, holder, leases[ref], follows=follows)
-            self.rooms[holder] -= 1
+            self.rooms[holder], message.holder = self.rooms[holder] - 1, holder
             message.state, message.lease, message.stands_first = "leased", str(token), False
             message.deliveries += 1
             self.pay(message.group)
@@ -326,7 +326,10 @@ class GroupedHistory:
         counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice, "batch": self.batch}
         check_groups(self.world, **counts, group_rate=self.group_rate, affinity=self.affinity)
         found = bindings(self.world)
-        assert {group: found[group] for group in {*self.bound} if self.bound_to(group)} == self.bound, (found, self.bound)
+        assert {group: found[group] for group in {*self.bound} if self.bound_to(group)} == self.bound, (
+            found,
+            self.bound,
+        )
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
         assert {*paused_groups(self.world)} == self.paused
 
@@ -493,7 +496,7 @@ class GroupedHistory:
                     self.present_since[message.ref] = self.served
         tokens = {message.ref: message.lease for message in lapsed}
         for message in lapsed:
-            if tokens[message.ref] not in uncollected:
+            if tokens[message.ref] not in uncollected and self.bound_to(message.group) == message.holder:
                 self.bound.pop(message.group, None)
         self.take_back(
             lapsed,
@@ -546,10 +549,7 @@ class GroupedHistory:
 
     def release(self):
         bound = sorted(group for group in {*self.bound} if self.bound_to(group))
-        if bound and self.affinities.random() < 0.3:
-            bound = [self.affinities.choice(bound)]
-        else:
-            bound = []
+        bound = [self.affinities.choice(bound)] if bound and self.affinities.random() < 0.3 else []
         for group in sorted({*self.stopped, *bound}):
             waits = self.tokens(group) == 0 and groups_of(self.world)[group][2] > 0
             _, stopped, waited, *unbound = self.world.run("release_group", self.world.now, "work", group)

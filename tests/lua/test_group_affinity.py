@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from grouped import bindings, check_groups, drop, grouping, groups_of, numbers, paused_groups, put
 
@@ -299,7 +301,7 @@ def test_a_large_body_that_is_pushed_says_that_its_group_begins(world):
     bound_queue(world)
     holder = world.subscribe("work", asked=2)
     for number in (1, 2):
-        world.publish("orders", '{"g": "a", "n": %d, "x": "%s"}' % (number, "x" * 100_000))
+        world.publish("orders", json.dumps({"g": "a", "n": number, "x": "x" * 100_000}))
     world.sweep_all()
     (got,) = world.take(holder)
     assert got.fields == {"ampsq:begins": "1", "ampsq:group": "a"}

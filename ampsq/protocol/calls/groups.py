@@ -65,11 +65,10 @@ def _read_page(reply: list[bytes]) -> GroupPage:
         leased, going, waiting, failed, stopped, weight = map(int, counts)
         group, place, who, binding = (text.decode(errors="replace") for text in (name, first, by, bound))
         to, until, client = binding.split(" ", 2) if binding else ("", "0", "")
-        found.append(
-            GroupCounts(
-                group, leased, going, waiting, failed, stopped, weight, place, int(paused), who, to, int(until), client,
-            )  # fmt: skip
-        )
+        counted = GroupCounts(
+            group, leased, going, waiting, failed, stopped, weight, place, int(paused), who, to, int(until), client,
+        )  # fmt: skip
+        found.append(counted)
     return GroupPage(int(reply[0]), found)
 
 

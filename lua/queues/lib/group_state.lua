@@ -269,8 +269,9 @@ local function unbind_lapsed(queue, leases)
   for _, lease in ipairs(leases) do names[#names + 1] = lease.group end
   if not names[1] then return end
   local states = load_groups(queue, names)
-  for _, state in pairs(states) do
-    if state.bound_to then unbind(state) end
+  for _, lease in ipairs(leases) do
+    local state = states[lease.group]
+    if state and state.bound_to == lease.holder then unbind(state) end
   end
   save_groups(queue, states)
 end
