@@ -258,6 +258,7 @@ class GroupedHistory:
         before = message.deliveries
         if counted and self.limit and before >= self.limit:
             self.give_up(message)
+            self.note_presence(message.group)
             return
         message.state = "delayed" if delayed else "waiting"
         self.note_presence(message.group, anew=True)
