@@ -156,7 +156,7 @@ def bound(client):
 
 
 def bindings(client, redis):
-    """What the queue keeps of bindings: keys of these, and of the lines."""
+    """Return what the queue keeps of bindings: its lines, who has some, until when each is bound, and its groups."""
     prefix = key(client.instance, "going", "work")
     lines = {name: redis.zrange(name, 0, -1, withscores=True) for name in sorted(redis.keys(f"{prefix}:*"))}
     noted = [redis.zrange(key(client.instance, name, "work"), 0, -1, withscores=True) for name in ("lines", "bound")]
