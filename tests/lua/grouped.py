@@ -230,7 +230,7 @@ def check_groups(
         check_turns(world, states, queue, choice)
     check_bindings(world, states, queue)
     found = going(world, queue)
-    assert {pair for pair in found if pair[1]} == allowed
+    assert {pair for pair in found if pair[1]} == allowed, {pair for pair in found if pair[1]} ^ allowed
     # What is placed is in its group, or in none and may go.
     assert set(placed) <= {ref[1:] for refs in waiting.values() for ref in refs} | {
         ref for ref, group in found if not group

@@ -34,9 +34,22 @@ local function end_bindings(queue)
   if first then add_due(first, 'affinity ' .. queue.name, 'LT') end
 end
 
+-- Those that are free and have lines: of the fewer ones all are looked at.
+local function free_ones_with_lines(queue, room)
+  local fewer, more, found = K.lines(queue.name), room.key, {}
+  if call('ZCARD', fewer) > call('ZCARD', more) then fewer, more = more, fewer end
+  local ids = call('ZRANGE', fewer, 0, -1)
+  for first = 1, #ids, 1000 do
+    for i, score in ipairs(call('ZMSCORE', more, unpack(ids, first, math.min(first + 999, #ids)))) do
+      if score then found[#found + 1] = ids[first + i - 1] end
+    end
+  end
+  return found
+end
+
 -- Those that have room and something in their lines, each of which is in the room from now on.
 local function subscriptions_with_lines(queue, room, own)
-  local found, seen, ids = {}, {}, call('ZINTER', 2, K.lines(queue.name), room.key)
+  local found, seen, ids = {}, {}, free_ones_with_lines(queue, room)
   if own and call('ZSCORE', K.lines(queue.name), own.id) then ids[#ids + 1] = own.id end
   for _, id in ipairs(ids) do
     local subscription = load_subscription(id)
