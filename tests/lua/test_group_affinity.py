@@ -322,6 +322,17 @@ def test_of_many_subscriptions_each_gets_what_is_its(world):
     check(world)
 
 
+def test_what_is_older_than_a_message_that_came_due_and_is_read_after_it_has_its_place_before_it(world):
+    _, second, other = behind_a_full_one(world, lease=0)
+    put(world, ("a", 6), due="+100")
+    world.now += 100
+    world.sweep_all()
+    (other,) = world.take(second, 1, [other])
+    assert numbers([other]) == [5]
+    check(world)
+    assert numbers(world.take(second, 1, [other])) == [4]
+
+
 def test_a_queue_that_is_removed_leaves_nothing_of_its_bindings(world):
     first, second, other = behind_a_full_one(world, lease=0)
     world.settle("acknowledged", [other])

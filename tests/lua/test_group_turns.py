@@ -227,13 +227,3 @@ def test_nothing_but_what_failed_goes_of_a_held_group_that_has_room(world):
     world.settle("cancelled", held)
     assert numbers(world.take(subscription, 5)) == [2]
     check_groups(world, concurrency=3, choice="round_robin")
-
-
-def test_what_is_older_than_a_message_that_came_due_and_is_read_after_it_has_its_place_before_it(world):
-    world.queue("work", "orders", grouping=grouping(choice="round_robin"))
-    put(world, *[("b", n) for n in range(250)], ("a", 250))
-    put(world, ("a", 251), due="+100")
-    world.now += 100
-    world.sweep_all()
-    check_groups(world, choice="round_robin")
-    assert numbers(world.take(world.subscribe("work", asked=9), 9)) in ([0, 250], [250, 0])
