@@ -48,6 +48,8 @@ local function define_grouping(name, grouping, are_rates_new, now)
   local former = call('HGET', K.queue(name), F.grouping)
   local numbers, choice, tree, weight = string.match(grouping, '^([%d/~]+ %l+) ([%l_]+) ([^\n]*)\n?(.*)$')
   loaded_queues[name] = nil
+  local was_bound = former and string.find(former, '~', 1, true)
+  if was_bound and not (numbers and string.find(numbers, '~', 1, true)) then call('ZREM', K.due(), 'affinity ' .. name) end
   if not numbers then
     if former then
       call('HDEL', K.queue(name), F.grouping, F.round)
