@@ -66,7 +66,7 @@ def tail(  # noqa: PLR0917  (click passes them by name)
     with (
         # Ctrl-C is how one leaves it.
         contextlib.suppress(KeyboardInterrupt),
-        settings.client() as client,
+        settings.client(merged=True) as client,
         _followed(client, name, text, bookmark) as subscription,
     ):
         show = topic_json if settings.json else _MessageText(name).line
@@ -82,11 +82,14 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
     """
     from ampsq.base.values import is_name
     from ampsq.catalog.suggestions import explain_missing_name
+    from ampsq.client.partitioned_client import PartitionedClient
     from ampsq.definitions.queue import Queue
     from ampsq.protocol.calls.catalog import catalog
     from ampsq.queues.query import parse_query_filter
 
-    found = client._store.call(catalog())  # noqa: SLF001  (it has no call for it)
+    # All partitions have the definitions that the first one has.
+    first = client.clients[0] if isinstance(client, PartitionedClient) else client
+    found = first._store.call(catalog())  # noqa: SLF001  (it has no call for it)
     if name in found.queues:
         if text is not None:
             # What is wrong is said of what was written, not of both.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.definitions.queue import Topic
     from ampsq.protocol.context import InstanceContext
-    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.query import Query, QueryResult
 
 __all__ = ["sow"]
 
@@ -31,7 +31,7 @@ async def sow(
     query: Query,
     keys: Iterable[object] | None = None,
     bookmark: Bookmark | str | datetime | None = None,
-) -> list[SowMessage]:
+) -> QueryResult:
     """Query what has this name; see `Client.sow`."""
     check_text("name of a topic, queue or view", name)
     topic: Topic | None = await read_topic(context.instance, name)
