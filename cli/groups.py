@@ -25,7 +25,8 @@ _EPILOG = """\b
 Of a group are shown how many messages are leased, how many were read and wait, how many
 failed and hold it, how long ago it was stopped, and when the first that waits was recorded.
 What the queue has not read yet is in no group: ampsq queues has it as waiting.
-Weights are shown where there are others than 1, and pauses where there are some.
+Weights are shown where there are others than 1, pauses where there are some, and to which
+subscription a group is bound and for how long yet, of a queue with group_affinity.
 
 \b
 Examples:
@@ -39,7 +40,7 @@ Examples:
 """
 _COLUMNS = ("group", "leased", "waiting", "failed", "stopped", "oldest")
 #: Columns for people that are there where some group has something to say in them.
-_SOMETIMES = ("weight", "paused", "paused_by")
+_SOMETIMES = ("weight", "paused", "paused_by", "bound_to", "bound_until")
 
 
 @click.command(epilog=_EPILOG)
@@ -49,7 +50,7 @@ _SOMETIMES = ("weight", "paused", "paused_by")
     "--release",
     metavar="GROUP",
     shell_complete=group_names(),
-    help="End what a failed message, or a dead letter, does to this group.",
+    help="End what a failed message, or a dead letter, does to this group, and its binding to a subscription.",
 )
 @click.option(
     "--pause",
@@ -82,9 +83,9 @@ def groups(  # noqa: PLR0917  (click passes them by name)
     """Show the groups of a queue, or let one go on, pause it, or empty it.
 
     Those that stand still come first, then those with the most messages that wait. --release ends the hold of a
-    group's failed messages, of one that was stopped, and its wait for its rate; what is leased stays leased. --drop
-    says how many messages there are and asks first; a dead-letter action publishes them. --dry-run, --yes and --reason
-    are for --drop alone.
+    group's failed messages, of one that was stopped, its wait for its rate, and its binding to a subscription; what is
+    leased stays leased. --drop says how many messages there are and asks first; a dead-letter action publishes them.
+    --dry-run, --yes and --reason are for --drop alone.
     """
     given = {"--release": release, "--pause": pause, "--resume": resume, "--drop": drop}
     chosen = [name for name, group in given.items() if group is not None]
@@ -97,7 +98,7 @@ def groups(  # noqa: PLR0917  (click passes them by name)
             _drop(client, queue, drop, reason, dry_run=dry_run, yes=yes)
         elif release is not None:
             done = client.admin.release_group(queue, release)
-            note(f"group {release} goes on" if done else f"group {release} was neither held nor stopped")
+            note(f"group {release} goes on" if done else f"group {release} was neither held nor stopped, nor bound")
         elif pause is not None:
             done = client.admin.pause_group(queue, pause)
             note(f"group {pause} is paused" if done else f"group {pause} was paused before")
@@ -134,7 +135,16 @@ def _row(state: GroupState) -> list[object]:
 def _sometimes(state: GroupState) -> dict[str, str]:
     """Return what the columns of `_SOMETIMES` have of a group; "" where there is nothing to say."""
     weight = str(state.weight) if state.weight > 1 else ""
-    return {"weight": weight, "paused": _ago(state.paused), "paused_by": printable(state.paused_by)}
+    paused = {"paused": _ago(state.paused), "paused_by": printable(state.paused_by)}
+    return {"weight": weight, **paused, "bound_to": printable(state.bound_to), "bound_until": _left(state)}
+
+
+def _left(state: GroupState) -> str:
+    """For how long a group is bound yet, for people."""
+    if state.bound_until is None:
+        return ""
+    left = round((state.bound_until - datetime.now(UTC)).total_seconds() * 1000)
+    return f"in {span_text(left)}" if left > 0 else "while leased"
 
 
 def _drop(client: Client, queue: str, group: str, reason: str | None, *, dry_run: bool, yes: bool) -> None:

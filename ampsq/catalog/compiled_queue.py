@@ -66,7 +66,8 @@ def _grouping(queue: Queue) -> str:
     tree = parse(queue.group_by, "group").json if queue.group_by is not None else ""
     weight = f"\n{parse(queue.group_weight, 'weight').json}" if queue.group_weight is not None else ""
     batch = f"/{queue.group_batch}" if queue.group_batch > 1 else ""
-    return f"{queue.group_concurrency}{batch} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
+    affinity = f"~{int(queue.group_affinity)}" if queue.group_affinity else ""
+    return f"{queue.group_concurrency}{batch}{affinity} {queue.on_group_failure} {queue.group_choice} {tree}{weight}"
 
 
 def _rated(queue: Queue) -> str:

@@ -147,12 +147,23 @@ def check_definable(definitions: Iterable[Definition]) -> None:
             raise DefinitionError(f"{each.titled}: {fault}")
 
 
+def _queue_fault(queue: Queue) -> str:
+    if queue.barrier_expression is not None:
+        return f"a barrier would hold one partition and not the others; {_ONE}, or a queue without barrier_expression"
+    if queue.group_affinity is not None:
+        return (
+            "a consumer has room in a partition only while it visits that, so that a group would go to whoever comes "
+            f"next; {_ONE}, or a queue without group_affinity"
+        )
+    return ""
+
+
 def _fault(definition: AnyDefinition) -> str:
     """Return what speaks against a definition; "" if nothing."""
     if isinstance(definition, GroupLocalQueue):
         return f"an instance with partitions shares no queues with others yet; {_ONE}, or Queue"
-    if isinstance(definition, Queue) and definition.barrier_expression is not None:
-        return f"a barrier would hold one partition and not the others; {_ONE}, or a queue without barrier_expression"
+    if isinstance(definition, Queue):
+        return _queue_fault(definition)
     if isinstance(definition, Action):
         wrong = [trigger for trigger in definition.on if not isinstance(trigger, _TRIGGERS)]
         if wrong:

@@ -79,6 +79,11 @@ CHANGES: Mapping[str, QueueChange] = {
         "at-once",
         "For the next delivery of each group. A batch that is leased stays one, and comes back as one.",
     ),
+    "group_affinity": QueueChange(
+        "at-once",
+        "For the next delivery of each group. One that is bound to a subscription stays so no longer than the new "
+        "value allows from now on; without one, none is bound.",
+    ),
     "group_choice": QueueChange(
         "at-once",
         "For the next delivery; what waits is put in its new order in bounded steps.",

@@ -358,14 +358,14 @@ class AsyncAdmin:
         """Let a group of a queue go on that a failed message holds, that was stopped, or that waits for its rate.
 
         What is leased of it stays so, and a failed message keeps its place. Of its `group_rate` it may have its whole
-        burst again.
+        burst again. A group that is bound to a subscription by `group_affinity` may go to any other one.
 
         Args:
             queue: its name.
             group: the group, as `groups` names it.
 
         Returns:
-            Whether anything held it.
+            Whether anything held it, or bound it.
 
         Raises:
             UnknownQueue: there is none of this name. DefinitionError: the group is no text. NotPermitted: this takes

@@ -149,7 +149,8 @@ def _unproxy(client: Client, given: Mapping[str, str]) -> str:
 
 def _release(client: Client, given: Mapping[str, str]) -> str:
     changed = client.admin.release_group(given["queue"], given["group"])
-    return f"group {given['group']} of {given['queue']} {'goes on' if changed else 'was neither held nor stopped'}"
+    became = "goes on" if changed else "was neither held nor stopped, nor bound"
+    return f"group {given['group']} of {given['queue']} {became}"
 
 
 def _pause_group(client: Client, given: Mapping[str, str]) -> str:
@@ -258,7 +259,8 @@ _ALL: Final = (
     ConsoleChange(
         "release-group", "Release", ("queue", "group"),
         lambda given: f"Group {given['group']} of {given['queue']} goes on: what failed, or was given up, holds it no "
-        "more, and neither does its rate. What is leased of it stays leased, and a failed message keeps its place.",
+        "more, and neither does its rate; it is bound to no subscription. What is leased of it stays leased, and a "
+        "failed message keeps its place.",
         _release, _grouped, counted="of it now, which may be delivered",
     ),
     ConsoleChange(

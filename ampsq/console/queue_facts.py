@@ -295,6 +295,8 @@ class GroupFacts(Facts):
         oldest: when the first one of those that wait was recorded; null where none waits.
         paused: since when it is paused; null: it is not.
         paused_by: the client that paused it; "" where nobody did.
+        bound_to: the subscription that it is bound to, and its client; "" where it is to none.
+        bound_until: until when it is, if nothing of it is leased then; null where it is not bound.
     """
 
     group: Text
@@ -306,6 +308,8 @@ class GroupFacts(Facts):
     oldest: Moment | None
     paused: Moment | None
     paused_by: Text
+    bound_to: Text
+    bound_until: Moment | None
 
 
 class GroupsFacts(Facts):
@@ -314,7 +318,7 @@ class GroupsFacts(Facts):
     Attributes:
         queue: its name.
         groups: those that stand still first, then those that failed messages hold, then by how many wait.
-        number: how many groups were looked at of which something is leased or waits, or that stand still.
+        number: how many groups were looked at of which something is leased or waits, that stand still or are bound.
         is_all: whether these are all of the queue's.
         unread: messages that the queue has not read, which are in no group yet.
         limit: groups in the answer at most.

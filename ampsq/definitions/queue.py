@@ -161,6 +161,12 @@ class Queue(Definition):
         group_rate: the same of the messages of one group; each group has it for itself, and one that waits for its rate
             keeps back no other group.
         group_rate_burst: as `rate_burst`, of each group.
+        group_affinity: for how long a group stays with the subscription that got a message of it: that long after its
+            last delivery there, and as long as a message of it is leased; 1ms or longer. Its next messages wait for
+            that subscription. While that is full, the group goes to another one that has nothing else to take, unless a
+            message of it is leased; a lease that lapsed and a subscription that is gone end it.
+            ``message.group_begins`` tells the handler that a group is new to its subscription. Refused where an
+            instance has partitions. Default: any message of a group may go to any subscription.
         expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
             if it was scheduled; 1ms or longer. A message that is not settled by then expires with the reason
             ``time_limit``, but never while it is leased. Default: no limit.
@@ -236,6 +242,7 @@ class Queue(Definition):
     rate_burst: Burst = _NOT_GIVEN
     group_rate: RatePerTime = _NOT_GIVEN
     group_rate_burst: Burst = _NOT_GIVEN
+    group_affinity: Life = _NOT_GIVEN
     expiration: Life = _NOT_GIVEN
     expiration_model: ExpirationModel = "default"
     redelivery_delay: Delay = _NONE
@@ -444,7 +451,14 @@ def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
 def _group_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
     """Refuse what would break the order of a group, or count for nothing."""
     if "group_concurrency" not in given:
-        for element in ("on_group_failure", "group_choice", "group_weight", "group_rate", "group_batch"):
+        for element in (
+            "on_group_failure",
+            "group_choice",
+            "group_weight",
+            "group_rate",
+            "group_batch",
+            "group_affinity",
+        ):
             if element in given:
                 yield Fault(element, "the queue has no groups; allowed: with group_by, or group_concurrency")
         return

@@ -15,6 +15,7 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import groups as group_calls
 from ampsq.protocol.limits import LONGEST_GROUP
+from ampsq.queues.explain_snapshot import client_of
 from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class GroupState:
         oldest: when the first one of those that wait was recorded; None where none waits.
         paused: since when `Admin.pause_group` keeps it back; None: it does not.
         paused_by: the client that paused it; "" where nobody did.
+        bound_to: the subscription that it is bound to, by `group_affinity`, and its client; "" where it is to none.
+        bound_until: until when it is, if nothing of it is leased then; None where it is not bound.
     """
 
     group: str
@@ -62,10 +65,14 @@ class GroupState:
     oldest: datetime | None
     paused: datetime | None
     paused_by: str
+    bound_to: str
+    bound_until: datetime | None
 
     def as_dict(self) -> dict[str, object]:
         """As JSON values; times are text."""
-        times = {"stopped": self.stopped, "oldest": self.oldest, "paused": self.paused}
+        times = {
+            "stopped": self.stopped, "oldest": self.oldest, "paused": self.paused, "bound_until": self.bound_until,
+        }  # fmt: skip
         texts = {name: time_text(round(time.timestamp() * 1000)) if time else None for name, time in times.items()}
         return {**asdict(self), **texts}
 
@@ -76,7 +83,7 @@ class QueueGroups:
 
     Attributes:
         groups: stopped and paused ones first, then those that failed messages hold, then by how many wait.
-        number: how many groups were looked at of which something is leased or waits, or that stand still.
+        number: how many groups were looked at of which something is leased or waits, that stand still or are bound.
         is_all: whether these are all of the queue's. What is unread is in no group yet.
     """
 
@@ -125,11 +132,15 @@ def _time(milliseconds: int) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
 
 
+def _bound_to(counts: GroupCounts) -> str:
+    return f"{counts.bound_to} of {client_of(counts.bound_client)}" if counts.bound_client else counts.bound_to
+
+
 def _state(counts: GroupCounts) -> GroupState:
     oldest = int(parse_ref(counts.first)[1].partition("-")[0]) if counts.first else 0
     return GroupState(
         counts.name, counts.leased, counts.waiting, counts.failed, _time(counts.stopped), counts.weight, _time(oldest),
-        _time(counts.paused), counts.paused_by,
+        _time(counts.paused), counts.paused_by, _bound_to(counts), _time(counts.bound_until),
     )  # fmt: skip
 
 
@@ -175,8 +186,7 @@ async def read_group(queue: str, group: str) -> GroupState | None:
 @with_suggestions("queue")
 async def release_group(queue: str, group: str) -> bool:
     """Let a group go on; see `Admin.release_group`."""
-    failed, stopped, waited = await group_calls.release_group(queue, _stored_name(group))
-    return failed + stopped > 0 or waited
+    return await group_calls.release_group(queue, _stored_name(group))
 
 
 @with_suggestions("queue")

@@ -30,6 +30,7 @@ __all__ = [
     "encode",
     "encode_batches",
     "encode_headers",
+    "group_begins",
     "group_of",
     "group_pair",
     "read_pairs",
@@ -43,6 +44,7 @@ _JSON_KINDS: Final = (b"b", b"f")
 #: The group of a message, as its queue and as its publisher says it.
 _TOLD_GROUP: Final = FIELDS["told_group"].encode()
 _TOLD_BATCH: Final = FIELDS["told_batch"].encode()
+_TOLD_BEGINS: Final = FIELDS["told_begins"].encode()
 _BATCH_SAID: Final = b"%d:%s" % (len(_TOLD_BATCH), _TOLD_BATCH)
 _IN_GROUP: Final = FIELDS["in_group"].encode()
 _DUE: Final = FIELDS["due"].encode()
@@ -135,26 +137,34 @@ def read_pairs(text: bytes) -> list[bytes]:
 
 def without_group(flat: Sequence[bytes]) -> Sequence[bytes]:
     """The fields of a delivered message that are its entry's, without what its queue says of its group and batch."""
-    if flat and flat[0] == _TOLD_BATCH:
-        flat = flat[2:]
-    return flat[2:] if flat and flat[0] == _TOLD_GROUP else flat
+    for name in (_TOLD_BATCH, _TOLD_BEGINS, _TOLD_GROUP):
+        if flat and flat[0] == name:
+            flat = flat[2:]
+    return flat
 
 
-def group_pair(group: str) -> bytes:
-    """Write what the head of a delivered message says of its group."""
-    name = group.encode()
-    return b"%d:%s%d:%s" % (len(_TOLD_GROUP), _TOLD_GROUP, len(name), name)
+def group_pair(group: str, *, begins: bool = False) -> bytes:
+    """Write what the head of a delivered message says of its group, and whether it begins."""
+    pairs = [*([(_TOLD_BEGINS, b"1")] if begins else []), (_TOLD_GROUP, group.encode())]
+    return b"".join(b"%d:%s%d:%s" % (len(name), name, len(value), value) for name, value in pairs)
 
 
 def group_of(parts: Sequence[bytes]) -> str | None:
     """Return the group of a delivered message: what its queue or its publisher says; None without one."""
     flat = read_pairs(parts[6]) if len(parts) > 6 else []  # noqa: PLR2004
-    if flat and flat[0] == _TOLD_BATCH:
-        flat = flat[2:]
+    for name in (_TOLD_BATCH, _TOLD_BEGINS):
+        if flat and flat[0] == name:
+            flat = flat[2:]
     if flat and flat[0] == _TOLD_GROUP:
         return flat[1].decode(errors="replace")
     said = dict(zip(flat[::2], flat[1::2], strict=True)).get(_IN_GROUP) if parts[4] != b"f" else None
     return said.decode(errors="replace") if said else None
+
+
+def group_begins(parts: Sequence[bytes]) -> bool:
+    """Return whether the group of a delivered message was not bound to its subscription before."""
+    flat = read_pairs(parts[6])[:4] if len(parts) > 6 else []  # noqa: PLR2004
+    return _TOLD_BEGINS in flat[: 4 if flat[:1] == [_TOLD_BATCH] else 2 : 2]
 
 
 def batch_of(parts: Sequence[bytes]) -> tuple[bytes, bytes] | None:

@@ -480,7 +480,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
             "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
-            "paused, and by whom; see lua/queues/lib/group_state",
+            "paused, and by whom; behind another one its subscription, and until when; see lua/queues/lib/group_state",
             "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
             "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
         ),
@@ -495,6 +495,24 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "of a grouped queue: what may go: the first of each group, as many as it has room for; ref, group; score "
             "0. Where groups take turns: one of each; the score is its share of what is leased, then its turn",
             "dispatch, settle, sweep", "dispatch, settle, sweep", "`groups` and `grouped`",
+        ),
+        "going_of": Key(
+            ":q:<queue>:going:<line>", "zset",
+            "of a queue with affinity: as `going`, of groups that are bound to a subscription; the line is its ID, and "
+            "`+` behind it of groups of which something is leased",
+            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group", "`groups` and `grouped`",
+        ),
+        "lines": Key(
+            ":q:<queue>:lines", "zset",
+            "of a queue with affinity: subscriptions for which groups wait; score 0, 1 where something is leased of "
+            "all these groups",
+            "dispatch, settle, sweep", "dispatch, settle, sweep, release_group", "`groups`",
+        ),
+        "bound": Key(
+            ":q:<queue>:bound", "zset",
+            "of a queue with affinity: group that is bound to a subscription -> ms until when, if nothing is leased "
+            "of it then; see lua/queues/lib/group_bindings",
+            "dispatch", "dispatch, settle, sweep, release_group", "`groups`; without these nothing: not durable",
         ),
         "batches": Key(
             ":q:<queue>:batches", "hash",
@@ -734,8 +752,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
         "owner": "owner", "domain": "domain", "deferral": "deferral",
-        # of a grouped queue: how many of a group may be leased, what a failure does to the others of it, and by what
-        # groups take turns, if they do. round: their turns, see lua/queues/lib/group_turns
+        # of a grouped queue: how many of a group may be leased, for how long a delivery binds it, if it does, what a
+        # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see
+        # lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
         # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",
@@ -756,6 +775,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "told_group": "ampsq:group",
         # with a delivered message of a batch of its group: the token of the first one
         "told_batch": "ampsq:batch",
+        # with a delivered message whose group was not bound to its subscription before: 1
+        "told_begins": "ampsq:begins",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance

@@ -265,6 +265,8 @@ def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
             }  # fmt: skip
         if snapshot.takes_turns:
             facts |= {f"group_{name}": snapshot.number(f"group_{name}") for name in ("line", "before", "weight")}
+    if bound := snapshot.group_bound:
+        facts |= {"group_bound_to": bound[0], "group_bound_until": bound[1]}
     facts |= {name: snapshot.number(name) for name in ("rate_wait", "group_rate_wait") if snapshot.number(name)}
     if snapshot.text("barrier"):
         facts["barrier"] = str(snapshot.bookmark_of(snapshot.text("barrier")))

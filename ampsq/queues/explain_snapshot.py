@@ -300,6 +300,15 @@ class Snapshot:
             found.append((f"{name} of {client_of(client)}" if client else f"{name}, which has ended", int(since)))
         return found
 
+    @property
+    def group_bound(self) -> tuple[str, int] | None:
+        """The subscription that its group is bound to, and until when, ms; None: it is bound to none."""
+        row = self.text("group_bound")
+        if not row:
+            return None
+        name, until, client = row.split(" ", 2)
+        return f"{name} of {client_of(client)}" if client else f"{name}, which has ended", int(until)
+
     # -- the reason
 
     def reason(self) -> str:
@@ -401,6 +410,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
     ("group_held", lambda snapshot: snapshot.number("group_failed") and not snapshot.flag("group_pinned")),
     ("group_rated", lambda snapshot: snapshot.number("group_rate_wait")),
     ("group_full", lambda snapshot: snapshot.text("group") and not snapshot.flag("group_has_place")),
+    ("group_bound", lambda snapshot: snapshot.flag("group_bound_full")),
     (
         "no_filter_matches",
         lambda snapshot: not snapshot.free_filters and not any(each.matches for each in snapshot.subscriptions),

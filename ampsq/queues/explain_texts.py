@@ -109,6 +109,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "group_full": (
             "{nameless} waits because its group {group} has {group_leased} leased{group_holders}; {group_before}{back}."
         ),
+        "group_bound": (
+            "{nameless} waits because its group {group} is bound to subscription {group_bound}, which has no room, "
+            "{group_bound_until}; {group_moves}{back}."
+        ),
         "group_rated": (
             "{nameless} waits because {group_rate} of its group {group} may be delivered; next in {group_rate_wait}; "
             "{group_before}{back}."
@@ -400,6 +404,21 @@ class _Words:
             holders = holders[:1]
         told = [f"{name} for {span_text(max(now - since, 0))}" for name, since in holders]
         return f", by {_listed(told)}" if told else ""
+
+    def group_bound(self) -> str:
+        return self._snapshot.group_bound[0] if self._snapshot.group_bound else ""
+
+    def group_bound_until(self) -> str:
+        until = self._snapshot.group_bound[1] if self._snapshot.group_bound else 0
+        if until > self._snapshot.now:
+            return f"for {span_text(until - self._snapshot.now)} more"
+        return "until nothing of it is leased"
+
+    def group_moves(self) -> str:
+        leased = self._snapshot.number("group_leased")
+        if leased:
+            return f"{_are(leased, 'message')} leased of it, so that it goes to no other one"
+        return "it goes to another one that finds nothing else to take"
 
     def group_before(self) -> str:
         others = max(self._snapshot.number("group_waiting") - (self._snapshot.where == "sorted"), 0)

@@ -12,6 +12,7 @@ from ampsq.protocol.encoding import (
     batch_of,
     decode_body,
     delivered_type,
+    group_begins,
     group_of,
     read_pairs,
     without_group,
@@ -72,6 +73,16 @@ class MessageView:
     def group(self) -> str | None:
         """Name of the group, of a queue that has groups (docs/groups.md); None of a message that is in none."""
         return group_of(self._parts)
+
+    @property
+    def group_begins(self) -> bool:
+        """Return whether its group comes to this subscription now, of a queue with `group_affinity`.
+
+        True of the first message of the group since it was bound to this subscription, and to no other one meanwhile:
+        what is kept of a group from message to message begins anew here. False of a message in no group, and in a queue
+        without affinity.
+        """
+        return group_begins(self._parts)
 
     @property
     def delivery(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import Bookmark, ref_of
-from ampsq.base.errors import AlreadyAcked
+from ampsq.base.errors import AlreadyAcked, DefinitionError
 from ampsq.base.message_types import JSON, MessageType
 from ampsq.base.values import Interval, parse_name
 from ampsq.protocol.encoding import group_pair
@@ -121,6 +121,7 @@ def message(
     delivery: int = 1,
     message_type: str = "json",
     group: str | None = None,
+    group_begins: bool = False,
 ) -> HandlerMessage:
     """Make a message for a handler's unit test: the handler is called with it, and it notes what became of it.
 
@@ -132,14 +133,17 @@ def message(
         delivery: 1 the first time, 2 when it came back once; 0: it is a barrier.
         message_type: of the body.
         group: its group, of a queue with groups.
+        group_begins: whether the group comes to the subscription now, of a queue with `group_affinity`.
 
     Raises:
-        DefinitionError: a name is no name, or the data is not of the type.
+        DefinitionError: a name is no name, the data is not of the type, or a group begins and none is given.
     """
     kind = MessageType.parse(message_type)
     place = ref_of(parse_name(topic if topic is not None else queue), _ID)
     word = b"b" if kind.name == JSON.name else kind.name.encode()
     parts = [parse_name(queue).encode(), b"test", b"%d" % delivery, b"0", word, place.encode()]
+    if group_begins and not group:
+        raise DefinitionError("group_begins=True: the message is in no group; allowed: with group, as in group='alice'")
     if group:
-        parts.append(group_pair(group))
+        parts.append(group_pair(group, begins=group_begins))
     return HandlerMessage(parts, kind.encode(data), headers or {})

@@ -4,7 +4,7 @@
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, group_names, group_state, index_places, timetable
--- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `turns`, `batches`; `rates`, also of a queue without groups. With
+-- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `lines`, `bound`, `turns`, `batches`; `rates`, also of a queue without groups. With
 -- repair 1 all of it is mended.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -49,11 +49,20 @@ end
 local function has_right_going(state)
   local refs = refs_in_group(queue, state.name, 0, state.going)
   for _, ref in ipairs(refs) do
-    local score = call('ZSCORE', K.going(queue_name), ref .. ' ' .. state.name)
+    local score = call('ZSCORE', going_key(queue, state), ref .. ' ' .. state.name)
     if not score or tonumber(score) ~= state.score then return false end
   end
   if queue.group_rate then return #refs == state.going and waits_rightly(state) end
   return #refs == state.going and state.going == number_allowed(queue, state)
+end
+
+-- Whether it is noted until when a group is bound, and for whom it waits.
+local function has_right_binding(state)
+  if not state.bound_to then return true end
+  local noted = tonumber(call('ZSCORE', K.bound(queue_name), state.name))
+  local may_lack = state.leased > 0 and state.bound_until <= ms
+  if noted ~= state.bound_until and not (may_lack and not noted) then return false end
+  return state.going == 0 or call('ZSCORE', K.lines(queue_name), state.bound_to) ~= false
 end
 
 -- The text of a batch of all that is leased of a group, in the order of its tokens.
@@ -86,13 +95,19 @@ local function check_state(state)
   local name, waiting = state.name, count_waiting(state.name)
   local is_right = state.leased == (leased[name] or 0) and state.held == (failed[name] or 0) and state.waiting == waiting
   local is_right_batch = has_right_batch(name)
-  if is_right and is_right_batch and has_right_going(state) then return end
+  if is_right and is_right_batch and has_right_going(state) and has_right_binding(state) then return end
   counts = counts + 1
   if repair ~= '1' then return end
   if not is_right_batch then call('HSET', K.batches(queue_name), name, batch_of_leases(name)) end
-  for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do call('ZREM', K.going(queue_name), ref .. ' ' .. name) end
+  for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do
+    call('ZREM', K.going(queue_name), ref .. ' ' .. name)
+    if state.line then call('ZREM', going_key(queue, state), ref .. ' ' .. name) end
+  end
+  state.is_bound_anew = state.bound_to ~= nil
+  local line = state.line
   state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, waiting, 0
   save_groups(queue, {[name] = state}, true)
+  if line then note_lines(queue, {[line] = true}) end
 end
 
 local function check_states(names)
@@ -118,15 +133,48 @@ local function check_place(ref)
   call('ZADD', K.ready(queue_name), 0, ref)
 end
 
-local function check_going(member)
+-- line: nil where what is bound to no subscription stands.
+local function check_going(member, line)
   local ref, name = string.match(member, '^(%S+) (.*)$')
-  if not ref or name == '' then return end
+  if not ref or name == '' and not line then return end
   local state = load_groups(queue, {name})[name]
-  for _, each in ipairs(refs_in_group(queue, name, 0, state.going)) do
+  for _, each in ipairs(state and state.line == line and refs_in_group(queue, name, 0, state.going) or {}) do
     if each == ref then return end
   end
   places = places + 1
-  if repair == '1' then call('ZREM', K.going(queue_name), member) end
+  if repair == '1' then call('ZREM', line and K.going_of(queue_name, line) or K.going(queue_name), member) end
+end
+
+-- The part of the lines behind `<rank of the subscription> <+ or nothing> <cursor>`. Gives the next one.
+local function check_lines(after)
+  local rank, busy, at = string.match(after, '^(%d+) (%+?) (%d+)$')
+  rank, busy, at = tonumber(rank or 0), busy or '', at or '0'
+  local id, score = unpack(call('ZRANGE', K.lines(queue_name), rank, rank, 'WITHSCORES'))
+  if not id then return '0' end
+  local is_idle = call('EXISTS', K.going_of(queue_name, id)) == 1
+  if is_idle ~= (tonumber(score) == 0) or not is_idle and call('EXISTS', K.going_of(queue_name, id .. '+')) == 0 then
+    places = places + 1
+    if repair == '1' then note_lines(queue, {[id] = true}) end
+  end
+  local scanned = call('ZSCAN', K.going_of(queue_name, id .. busy), at, 'COUNT', 25)
+  for i = 1, #scanned[2], 2 do check_going(scanned[2][i], id .. busy) end
+  if scanned[1] ~= '0' then return rank .. ' ' .. busy .. ' ' .. scanned[1] end
+  return busy == '' and rank .. ' + 0' or rank + 1 .. '  0'
+end
+
+-- Until when a group is bound is noted of those that are.
+local function check_bound(name, noted)
+  local state = load_groups(queue, {name})[name]
+  if state.bound_until == tonumber(noted) then return end
+  counts = counts + 1
+  if repair ~= '1' then return end
+  if state.bound_until then call('ZADD', K.bound(queue_name), state.bound_until, name) else call('ZREM', K.bound(queue_name), name) end
+end
+
+local function check_due_bindings()
+  if call('EXISTS', K.bound(queue_name)) == 0 or call('ZSCORE', K.due(), 'affinity ' .. queue_name) then return end
+  counts = counts + 1
+  if repair == '1' then add_due(ms, 'affinity ' .. queue_name, 'LT') end
 end
 
 -- A turn that is kept is of a group of which nothing is there, and none is higher than the last one.
@@ -171,12 +219,15 @@ if source == 'leases' then
       if call('HEXISTS', K.groups(queue_name), name) == 0 then unknown[name] = true end
     end
   end
+elseif source == 'lines' then
+  following = check_lines(cursor)
 else
   local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name),
-    turns = K.turns(queue_name), rates = K.rates(queue_name), batches = K.batches(queue_name)}
+    turns = K.turns(queue_name), rates = K.rates(queue_name), bound = K.bound(queue_name), batches = K.batches(queue_name)}
   local scanned = call((source == 'groups' or source == 'batches') and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', 25)
   following = scanned[1]
   if source == 'rates' and cursor == '0' then check_due_rates() end
+  if source == 'bound' and cursor == '0' then check_due_bindings() end
   if source == 'batches' and scanned[2][1] then count_leases() end
   for i = 1, #scanned[2], 2 do
     local member = scanned[2][i]
@@ -188,6 +239,8 @@ else
       check_turn(member, scanned[2][i + 1])
     elseif source == 'batches' then
       check_batch(member)
+    elseif source == 'bound' then
+      check_bound(member, scanned[2][i + 1])
     elseif source == 'rates' then
       check_bucket(member, scanned[2][i + 1])
     elseif source == 'groups' and #member <= V.longest_group then

@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED, QUEUE_IN_USE
 --- GIVES 1, or 0 when there was none
 --- FLAGS allow-oom
---- @include fail, catalog, route, lease_runs
+--- @include fail, catalog, route, lease_runs, group_lines
 check_catalog(version)
 if call('HEXISTS', K.queues(), name) == 0 then return 0 end
 local delayed, scheduled = unpack(call('HMGET', K.queue(name), F.delayed, F.scheduled))
@@ -36,13 +36,14 @@ local journals = 'journal ' .. name .. '@'
 for _, field in ipairs(call('HKEYS', K.received())) do
   if string.sub(field, 1, #journals) == journals then call('HDEL', K.received(), field) end
 end
+unlink_lines(name)
 call('UNLINK', K.queue(name), K.cursors(name), K.behind(name), K.ahead(name), K.ready(name), K.filters(name),
   K.places(name), K.lives(name), K.held(name), K.events(name), K.leases(name), K.attempts(name), K.remote(name),
   K.owners(name), K.asked(name), K.granted(name), K.journal(name), K.definitions(name), K.rebuilt(name), K.deliveries(name),
   K.progress(name), K.runs(name), K.run_refs(name), K.history(name), K.latencies(name),
   K.groups(name), K.grouped(name), K.going(name), K.pinned(name),
   K.turns(name), K.rates(name), K.later(name), K.batches(name))
-for _, kind in ipairs({'leases', 'dispatch', 'rates', 'expiry', 'read', 'watch'}) do
+for _, kind in ipairs({'leases', 'dispatch', 'rates', 'affinity', 'expiry', 'read', 'watch'}) do
   call('ZREM', K.due(), kind .. ' ' .. name)
 end
 call('HDEL', K.retention(), 'journal ' .. name)

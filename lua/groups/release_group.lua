@@ -1,7 +1,7 @@
---- release_group: let a group go on that a failed message holds, that was stopped, or that waits for its rate; what is leased of it stays so.
+--- release_group: let a group go on that a failed message holds, that was stopped, that waits for its rate, or that is bound to a subscription; what is leased of it stays so.
 --- ARGV now, queue_name, group
 --- FAIL UNKNOWN_QUEUE
---- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if messages of it waited and it had no token else 0}
+--- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if messages of it waited and it had no token else 0; 1 behind it if it was bound to a subscription}
 --- FLAGS allow-oom
 --- @include clock, fail, queue, group_state, timetable
 local ms = clock_ms(now)
@@ -10,7 +10,8 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.concurrency then return {0, 0, 0} end
 local state = load_groups(queue, {group})[group]
 local waits = queue.group_rate and state.waiting > 0 and tokens_of_group(queue, state) == 0
-if state.held + state.stopped == 0 and not waits then return {0, 0, 0} end
+local bound = state.bound_to ~= nil
+if state.held + state.stopped == 0 and not waits and not bound then return {0, 0, 0} end
 local cursor, freed = '0', {}
 repeat
   local scanned = call('HSCAN', K.pinned(queue_name), cursor, 'COUNT', 1000)
@@ -28,6 +29,7 @@ if waits then
   call('ZREM', K.rates(queue_name), group)
   call('ZREM', K.later(queue_name), group)
 end
+if bound then unbind(state) end
 save_groups(queue, {[group] = state})
 add_due(ms, 'dispatch ' .. queue_name, 'NX')
-return {held, stopped, waits and 1 or 0}
+return {held, stopped, waits and 1 or 0, bound and 1 or nil}

@@ -3,7 +3,7 @@
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, lease_pass, group_review, rates(), filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), deduplication(), timetable
+--- @include clock, fail, lease_pass, group_review, rates(), bound_release(), filter_indexes, watchers, due_messages, expiry_pass(), record_ends(), log_catch_up(), deferred_entries(), deduplication(), timetable
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
@@ -49,6 +49,11 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   elseif kind == 'rates' then
     dispatch_or_defer(name, ms, V.batch, nil, true)
     rates().forget_full_buckets(load_queue(name))
+    work = work + V.batch
+  elseif kind == 'affinity' then
+    -- Bindings that are over, or those to a subscription that left the queue.
+    if ref ~= '' then bound_release().release_line(load_queue(name), ref) end
+    dispatch_or_defer(name, ms, V.batch, nil, true)
     work = work + V.batch
   elseif kind == 'expiry' then
     expiry_pass().pass_expiry(name, ms)

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_SUBSCRIPTION, CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES, GROUPED_QUEUE
 --- GIVES {effective max_backlog, 1 while part of its inbox is left (call again) else 0, queue, last token, ...}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox, timetable
+--- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox, bound_release(), timetable
 -- number: of the subscription's wish; one that comes late, after a newer one, changes nothing. What is still in the inbox
 -- goes back uncounted. Tokens: what its client finds with these or lower ones was delivered under a former wish.
 local ms = clock_ms(now)
@@ -52,11 +52,21 @@ local function keep_barriers()
   if #kept > 0 then call('RPUSH', K.barriers(subscription_id), unpack(kept)) end
 end
 
+-- What waits for it in queues that it has left waits for nobody.
+local function release_lines()
+  local names = ' ' .. table.concat(queues, ' ') .. ' '
+  for name in string.gmatch(former, '%S+') do
+    local queue = load_queue(name)
+    if queue.affinity and not string.find(names, ' ' .. name .. ' ', 1, true) then bound_release().release_line(queue, subscription_id) end
+  end
+end
+
 local latest = tonumber(call('HGET', K.subscription(subscription_id), F.wish) or 0)
 if tonumber(number) < latest then return {subscription.max, 0} end
 if tonumber(number) > latest then
   save_wish()
   keep_barriers()
+  release_lines()
 end
 local _, left = give_back_inbox(subscription_id, ms, freed, still_wanted)
 subscription.leased = subscription.leased - (freed[subscription_id] or 0)

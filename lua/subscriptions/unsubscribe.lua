@@ -2,7 +2,7 @@
 --- ARGV now, subscription_id, held...
 --- GIVES 1 while part of its inbox is left (call again), else 0
 --- FLAGS allow-oom
---- @include clock, fail, membership, settlement_groups, settlement, plain_dispatch, inbox, action_events, timetable
+--- @include clock, fail, membership, settlement_groups, settlement, plain_dispatch, inbox, action_events, bound_release(), timetable
 -- held: groups of queue, number, refs, tokens that nobody began to process. Those and what is still in the inbox count as
 -- never delivered; the rest is found by a lease pass, which is due at once. The first call ends it, whatever follows.
 local ms = clock_ms(now)
@@ -41,6 +41,7 @@ end
 -- Also of queues that it has left, where it held something.
 local served = subscription and subscription.queues .. ' ' .. (left or '') or table.concat(queues, ' ')
 for name in string.gmatch(served, '%S+') do
+  if load_queue(name).affinity then bound_release().release_line(load_queue(name), subscription_id) end
   dispatch_soon(name, ms)
 end
 return call('EXISTS', K.inbox(subscription_id))

@@ -506,6 +506,26 @@ def group_batch_holds_for_the_next_delivery_and_what_is_leased_stays_a_batch(cli
         assert rest_of(messages) == []
 
 
+def group_affinity_binds_what_is_delivered_from_then_on_and_for_no_longer_than_it_says(client):
+    client.apply(base(group_concurrency=1))
+    for body in range(3):
+        client.publish("work", body, group="a")
+    with client.subscribe("work", max_backlog=1) as messages:
+        pick_up(messages, 1)[0].ack(wait=True)
+        client.apply(base(group_concurrency=1, group_affinity="1h"))
+        (following,) = pick_up(messages, 1)
+        following.ack(wait=True)
+        (last,) = pick_up(messages, 1)
+        assert last.data == 2
+        (state,) = client.admin.groups("work").groups
+        client.apply(base(group_concurrency=1, group_affinity="10m"))
+        (shorter,) = client.admin.groups("work").groups
+        assert state.bound_to == shorter.bound_to != ""
+        assert (state.bound_until - shorter.bound_until).total_seconds() > 2_900
+        client.apply(base(group_concurrency=1))
+        assert client.admin.groups("work").groups[0].bound_to == ""
+
+
 def group_weight_holds_for_groups_that_begin_to_wait(client):
     elements = {"group_by": "/g", "group_concurrency": 9, "group_choice": "fair"}
     client.apply(base(**elements))
@@ -561,6 +581,7 @@ SCENES = {
     "group_rate": group_rate_holds_for_the_next_delivery,
     "group_rate_burst": group_rate_burst_holds_for_the_next_delivery,
     "group_choice": group_choice_holds_for_the_next_delivery,
+    "group_affinity": group_affinity_binds_what_is_delivered_from_then_on_and_for_no_longer_than_it_says,
     "group_batch": group_batch_holds_for_the_next_delivery_and_what_is_leased_stays_a_batch,
     "group_weight": group_weight_holds_for_groups_that_begin_to_wait,
     "group_by": group_by_changes_only_while_nothing_waits,

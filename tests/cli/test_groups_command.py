@@ -105,6 +105,23 @@ def test_weights_are_shown_where_there_are_some(defined):
     assert {row.split()[0]: row.split()[-1] for row in rows} == {"a": "4", "b": "1"}
 
 
+def test_bindings_are_shown_where_there_are_some_and_end_with_a_release(defined):
+    with defined.client() as client:
+        client.apply(Queue(name="near", underlying_topic="letters", group_by="/g", group_affinity="1h"))
+        with client.subscribe("near", max_backlog=1) as messages:
+            client.publish("letters", {"g": "a"})
+            messages.get(10).ack(wait=True)
+            head, row = defined("groups", "near").out.splitlines()
+            assert head.split()[-2:] == ["bound_to", "bound_until"]
+            assert f" {messages.id} of " in row
+            assert row.endswith(" in 1h")
+            (said,) = defined("groups", "near", "--json").json
+            assert said["bound_to"].startswith(f"{messages.id} of ")
+            assert said["bound_until"].endswith("Z")
+            assert "group a goes on" in defined("groups", "near", "--release", "a").err
+            assert "was neither held nor stopped, nor bound" in defined("groups", "near", "--release", "a").err
+
+
 @pytest.mark.parametrize("lines", [False, True], ids=["one message", "lines of a file"])
 def test_a_message_is_published_in_a_group_that_its_body_does_not_say(defined, tmp_path, lines):
     with defined.client() as client:

@@ -356,6 +356,10 @@ def test_one_partition_alone_is_not_defined(client, server):
     ("definition", "told"),
     [
         (Queue(name="w", underlying_topic="t", barrier_expression="/end = 1"), "a barrier would hold one partition"),
+        (
+            Queue(name="w", underlying_topic="t", group_by="/g", group_affinity="30s"),
+            "a consumer has room in a partition only while it visits that",
+        ),
         (GroupLocalQueue(name="g", initial_owner="other"), "shares no queues with others yet"),
         (
             View(name="v", underlying_topic="t", projection=["COUNT(*) AS /n"]),

@@ -59,6 +59,7 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "rate_burst": None,
         "group_rate": None,
         "group_rate_burst": None,
+        "group_affinity": None,
     }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 
-from grouped import check_groups, cursor_of, drop, grouping, groups_of, paused_groups, put
+from grouped import bindings, check_groups, cursor_of, drop, grouping, groups_of, paused_groups, put
 from world import ref as ref_of
 
 from ampsq.protocol.schema import LEASES_ANCHOR
@@ -27,7 +27,7 @@ class Message:
 
     def __init__(self, place, group):
         self.ref, self.group, self.state = place, group, "waiting"
-        self.deliveries, self.is_failed, self.lease = 0, False, None
+        self.deliveries, self.is_failed, self.lease, self.holder = 0, False, None, None
         # Whether it waited and held its group when that was released: then it still goes before others of the group.
         self.stands_first = False
         self.is_read = self.is_scheduled = False
@@ -68,6 +68,14 @@ class GroupedHistory:
         self.batches = random.Random(f"batches {seed}")  # noqa: S311
         self.has_batches, self.batch = self.batches.random() < 0.5, None
         self.choose_batch()
+        # For how long, ms, a delivery binds its group to its subscription; None: it does not. Half of the histories do.
+        self.affinities = random.Random(f"affinity {seed}")  # noqa: S311
+        self.has_affinity, self.affinity = self.affinities.random() < 0.5, None
+        self.choose_affinity()
+        # Of each group to whom it is bound, and until when.
+        self.bound = {}
+        # Of each subscription how many more it may be leased.
+        self.rooms = {}
         # Of each bucket of tokens when it is full again, microseconds.
         self.full = {}
         # As the server has them: a group keeps its weight while something of it waits, also from another definition.
@@ -86,12 +94,15 @@ class GroupedHistory:
         is_allowed = self.has_batches and self.concurrency == 1 and self.failure != "pass"
         self.batch = self.batches.choice([None, 2, 3, 10]) if is_allowed else None
 
+    def choose_affinity(self):
+        self.affinity = self.affinities.choice([None, 40, 900, 3_000, 20_000]) if self.has_affinity else None
+
     def define(self):
         policy = {"redelivery": self.redelivery, "longest": 7_000} if self.redelivery else None
         self.world.queue(
             "work", "orders", grouping=grouping(
                 self.concurrency, self.failure, choice=self.choice, weight="/w" if self.choice == "fair" else None,
-                batch=self.batch,
+                batch=self.batch, affinity=self.affinity,
             ), lease=self.lease, policy=policy,
             deliveries=self.limit, rated=self.rated(),
         )  # fmt: skip
@@ -141,8 +152,34 @@ class GroupedHistory:
             in_order = sorted(messages, key=lambda message: not message.stands_first)
             first = [m for m in messages if m.is_failed] if failed else in_order
             most = min(self.concurrency - len(self.leased_of(group)), self.tokens(group))
-            found += first[: max(min(most, 1) if self.choice != "first" or self.batch else most, 0)]
+            found += first[: max(min(most, 1) if self.is_alone else most, 0)]
         return sorted(found, key=self.place)
+
+    @property
+    def is_alone(self):
+        """Return whether only the first message of each group may go."""
+        return self.choice != "first" or self.batch or self.affinity
+
+    def bound_to(self, group):
+        """Return the subscription that a group is bound to; None: to none."""
+        subscription, until = self.bound.get(group, (None, 0))
+        if subscription is not None and until <= self.world.now and not self.leased_of(group):
+            del self.bound[group]
+            return None
+        return subscription
+
+    def for_whom_has_room(self, messages):
+        """Of messages that may go those that somebody has room for, and those that may leave a full subscription."""
+        wanted = [m for m in messages if self.rooms.get(self.bound_to(m.group), 1) > 0]
+        return wanted, [m for m in messages if m not in wanted and not self.leased_of(m.group)]
+
+    def note_binding(self, message, holder, value, *, follows):
+        """A delivery binds its group, and says whether that was bound to its holder before."""
+        group, is_first = message.group, not follows
+        begins = bool(self.affinity) and group is not None and is_first and self.bound_to(group) != holder
+        assert ("b" in value[5:]) == begins, (message.ref, group, value, self.bound.get(group))
+        if self.affinity and group is not None:
+            self.bound[group] = holder, self.world.now + self.affinity
 
     def may_follow(self, message, before):
         """Return whether a message may be the next one of the batch of the one that was delivered before it."""
@@ -221,6 +258,7 @@ class GroupedHistory:
         before = message.deliveries
         if counted and self.limit and before >= self.limit:
             self.give_up(message)
+            self.note_presence(message.group)
             return
         message.state = "delayed" if delayed else "waiting"
         self.note_presence(message.group, anew=True)
@@ -254,6 +292,7 @@ class GroupedHistory:
         leases = self.leases()
         self.known_weights = {group: (*state, 1, 1)[6] for group, state in groups_of(self.world).items()}
         fresh = sorted((int(value[0]), ref) for ref, value in leases.items() if value[0] != self.messages[ref].lease)
+        self.rooms = self.rooms_before(leases, fresh)
         last = (0, "", None)
         for token, ref in fresh:
             message, allowed, holder = self.messages[ref], self.may_go(), leases[ref][1]
@@ -268,6 +307,7 @@ class GroupedHistory:
                     # What came due in the same steps came after it.
                     allowed = self.may_go(without=self.came_due)
                 assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
+                allowed = self.check_seat(message, allowed, holder, is_exact=is_exact)
             if follows:
                 pass
             elif self.is_changing:
@@ -276,6 +316,8 @@ class GroupedHistory:
                 self.check_turn(message, allowed)
             elif is_exact:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
+            self.note_binding(message, holder, leases[ref], follows=follows)
+            self.rooms[holder], message.holder = self.rooms[holder] - 1, holder
             message.state, message.lease, message.stands_first = "leased", str(token), False
             message.deliveries += 1
             self.pay(message.group)
@@ -283,9 +325,33 @@ class GroupedHistory:
             assert message.group is None or len(self.leased_of(message.group)) <= max(self.concurrency, self.batch or 0)
         assert {m.ref for m in self.messages.values() if m.state == "leased"} == set(leases)
         counts = {"concurrency": self.concurrency, "failure": self.failure, "choice": self.choice, "batch": self.batch}
-        check_groups(self.world, **counts, group_rate=self.group_rate)
+        check_groups(self.world, **counts, group_rate=self.group_rate, affinity=self.affinity)
+        found = bindings(self.world)
+        assert {group: found[group] for group in {*self.bound} if self.bound_to(group)} == self.bound, (
+            found,
+            self.bound,
+        )
         assert {g for g, state in groups_of(self.world).items() if state[4]} == self.stopped
         assert {*paused_groups(self.world)} == self.paused
+
+    def rooms_before(self, leases, fresh):
+        """Return how much room each subscription had before these deliveries."""
+        state = self.world.state()
+        rooms = {id_: int(state[f":s:{id_}"]["max"]) - int(state[f":s:{id_}"]["leased"]) for id_ in self.subscriptions}
+        for _, ref in fresh:
+            rooms[leases[ref][1]] = rooms.get(leases[ref][1], 0) + 1
+        return rooms
+
+    def check_seat(self, message, allowed, holder, *, is_exact):
+        """Check that a message went to whom its group is bound, if that has room; gives what might have gone."""
+        wanted, movable = self.for_whom_has_room(allowed)
+        if message in wanted or not is_exact:
+            assert self.bound_to(message.group) in (None, holder) or not is_exact, (message.ref, message.group, holder)
+            return wanted if message in wanted else allowed
+        # A full one gives up what it has nothing of, where there is nothing else.
+        assert not wanted, (message.ref, message.group, [(m.ref, m.group) for m in wanted], self.rooms, self.bound)
+        assert message in movable, (message.ref, message.group, self.bound)
+        return movable
 
     def note_read(self):
         state = self.world.state()
@@ -315,7 +381,9 @@ class GroupedHistory:
             self.note_read()
             self.world.take(taker, 50)
             self.observe()
-            left = self.may_go()
+            self.rooms = self.rooms_before({}, [])
+            wanted, movable = self.for_whom_has_room(self.may_go())
+            left = [*wanted, *movable]
             assert not left or taker not in self.has_room(), ("stuck", [(m.ref, m.group) for m in left])
 
     kinds = (
@@ -428,6 +496,9 @@ class GroupedHistory:
                     self.note_presence(message.group)
                     self.present_since[message.ref] = self.served
         tokens = {message.ref: message.lease for message in lapsed}
+        for message in lapsed:
+            if tokens[message.ref] not in uncollected and self.bound_to(message.group) == message.holder:
+                self.bound.pop(message.group, None)
         self.take_back(
             lapsed,
             counted=lambda message: tokens[message.ref] not in uncollected,
@@ -445,6 +516,7 @@ class GroupedHistory:
         self.take_back(back, counted=lambda _: False, delayed=lambda _: False)
         self.world.unsubscribe(gone)
         self.subscriptions.remove(gone)
+        self.bound = {group: binding for group, binding in self.bound.items() if binding[0] != gone}
         self.subscriptions.append(self.world.subscribe("work", asked=self.random.choice([1, 2, 5, 50])))
 
     def redefine(self):
@@ -460,6 +532,9 @@ class GroupedHistory:
         if not any(message.is_failed for message in self.messages.values()):
             self.failure = self.random.choice(["hold", "pass", "stop"])
         self.choose_batch()
+        self.choose_affinity()
+        most = self.world.now + (self.affinity or 0)
+        self.bound = {g: (who, min(until, most)) for g, (who, until) in self.bound.items() if self.affinity}
         former, self.choice = self.choice, self.random.choice(["first", "round_robin", "fair"])
         self.is_changing = former != self.choice
         self.define()
@@ -474,10 +549,14 @@ class GroupedHistory:
             self.present_since = dict.fromkeys(self.present_since, self.served)
 
     def release(self):
-        for group in sorted(self.stopped):
+        bound = sorted(group for group in {*self.bound} if self.bound_to(group))
+        bound = [self.affinities.choice(bound)] if bound and self.affinities.random() < 0.3 else []
+        for group in sorted({*self.stopped, *bound}):
             waits = self.tokens(group) == 0 and groups_of(self.world)[group][2] > 0
-            _, stopped, waited = self.world.run("release_group", self.world.now, "work", group)
-            assert (stopped > 0, waited) == (True, waits)
+            _, stopped, waited, *unbound = self.world.run("release_group", self.world.now, "work", group)
+            assert (stopped > 0, waited) == (group in self.stopped, waits)
+            assert unbound == ([1] if self.bound_to(group) else [])
+            self.bound.pop(group, None)
             self.stopped.discard(group)
             if waits:
                 # It may have its whole burst again.
@@ -530,6 +609,9 @@ class GroupedHistory:
             if all(m.state == "settled" for m in self.messages.values()):
                 break
         assert [m.ref for m in self.messages.values() if m.state != "settled"] == []
+        if self.affinity:
+            self.world.now += self.affinity + 1
+            self.world.sweep_all()
         state = self.world.state()
         assert groups_of(self.world) == {}
         assert not [
@@ -537,6 +619,8 @@ class GroupedHistory:
             for name in (":q:work:grouped", ":q:work:pinned", ":q:work:sorted:none", ":q:work:ready")
             if name in state
         ]
+        assert not [name for name in state if name.startswith((":q:work:going:", ":q:work:lines", ":q:work:bound"))]
+        assert "affinity work" not in state.get(":due", {})
         assert list(state[":q:work:going"]) == [LEASES_ANCHOR]
         assert self.rate or self.group_rate or ":q:work:turns" not in state
         # When all buckets are full again, nothing is left of them, and nobody is woken any more.

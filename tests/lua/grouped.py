@@ -15,9 +15,10 @@ from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 ANCHOR = "." * (LONGEST_GROUP + 1)
 
 
-def grouping(concurrency=1, failure="hold", by="/g", choice="first", *, weight=None, batch=None):
+def grouping(concurrency=1, failure="hold", by="/g", choice="first", *, weight=None, batch=None, affinity=None):
     """Arguments of define_queue."""
     concurrency = f"{concurrency}/{batch}" if batch else concurrency
+    concurrency = f"{concurrency}~{affinity}" if affinity else concurrency
     weights = f"\n{parse(weight, 'weight').json}" if weight else ""
     return f"{concurrency} {failure} {choice} {parse(by, 'group').json if by else ''}{weights}"
 
@@ -74,13 +75,54 @@ def cursor_of(world, queue="work"):
 
 def going(world, queue="work"):
     """Messages that may go, in their order: ref and group."""
-    found = world.state().get(f":q:{queue}:going", {})
-    return [tuple(member.split(" ", 1)) for member in sorted(found) if member != LEASES_ANCHOR]
+    return [tuple(member.split(" ", 1)) for member in sorted(all_going(world, queue)) if member != LEASES_ANCHOR]
+
+
+def all_going(world, queue="work"):
+    """Members of what may go, bound to subscriptions or not, each with its place."""
+    state, lines = world.state(), lines_of(world, queue)
+    found = [state.get(f":q:{queue}:going", {}), *(state[f":q:{queue}:going:{name}"] for name in lines)]
+    assert len({member for each in found for member in each}) == sum(map(len, found)), found
+    return {member: score for each in found for member, score in each.items()}
+
+
+def lines_of(world, queue="work"):
+    """Names of the lines of what is bound to subscriptions."""
+    begin = f":q:{queue}:going:"
+    return [name.removeprefix(begin) for name in world.state() if name.startswith(begin)]
+
+
+def bindings(world, queue="work"):
+    """Of each group that is bound to whom, and until when, ms."""
+    found = world.state().get(f":q:{queue}:groups", {})
+    said = {name: re.search(r"\ns(\S+) (\d+)", value) for name, value in found.items()}
+    return {name: (binding[1], int(binding[2])) for name, binding in said.items() if binding}
+
+
+def check_bindings(world, states, queue="work"):
+    """Check in which line each group stands, who has lines, and that it is noted until when each is bound."""
+    state, bound = world.state(), bindings(world, queue)
+    for group, (n, *_) in states.items():
+        line = "" if group not in bound else f":{bound[group][0]}{'+' if n else ''}"
+        for key, members in state.items():
+            if key.startswith(f":q:{queue}:going") and key != f":q:{queue}:going{line}":
+                assert not [member for member in members if member.split(" ", 1)[-1] == group], (group, key, line)
+    lines = {name: 0 for name in lines_of(world, queue) if not name.endswith("+")}
+    lines |= {name[:-1]: 1 for name in lines_of(world, queue) if name.endswith("+") and name[:-1] not in lines}
+    assert state.get(f":q:{queue}:lines", {}) == lines
+    noted = state.get(f":q:{queue}:bound", {})
+    assert {group: until for group, (_, until) in bound.items() if until > world.now} == {
+        group: until for group, until in noted.items() if until > world.now
+    }
+    # What is over by now ends with the next look, if nothing of it is leased.
+    assert all(states[group][0] or group in noted for group in bound), (bound, noted)
+    assert {*noted} <= {*bound}
+    assert not noted or f"affinity {queue}" in state.get(":due", {})
 
 
 def line(world, queue="work"):
     """Groups that may go where they take turns, in their order, each with its place; "" of a message without one."""
-    found = world.state().get(f":q:{queue}:going", {})
+    found = all_going(world, queue)
     ordered = sorted((score, member) for member, score in found.items() if member != LEASES_ANCHOR)
     return [(member.split(" ", 1)[1], score) for score, member in ordered]
 
@@ -145,7 +187,9 @@ def check_batches(world, queue, leased):
         assert [ref for ref in refs if ref in of_batch] == sorted(of_batch, key=tokens.get), (text, tokens)
 
 
-def check_groups(world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None):
+def check_groups(
+    world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None, affinity=None
+):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
     state = world.state()
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
@@ -166,14 +210,15 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
     states, paused = groups_of(world, queue), paused_groups(world, queue)
     allowed = set()
     for group in {*leased, *waiting, *failed, *states}:
-        assert any(states[group][index] for index in (0, 2, 3, 4)) or group in paused, (group, states[group])
+        is_kept = group in paused or group in bindings(world, queue)
+        assert any(states[group][index] for index in (0, 2, 3, 4)) or is_kept, (group, states[group])
         n, k, w, h, stopped = states[group][:5]
         assert n == leased.get(group, 0), (group, states[group], leased)
         assert w == len(waiting.get(group, ())), (group, states[group], waiting)
         assert h == failed.get(group, 0), (group, states[group], failed)
         refs = sorted(waiting.get(group, ()))
         most = 0 if stopped or group in paused else max(concurrency - n, 0)
-        if choice != "first" or batch:
+        if choice != "first" or batch or affinity:
             most = min(most, 1)
         if h and failure != "pass":
             refs = [ref for ref in refs if ref[0] == "0"]
@@ -183,8 +228,9 @@ def check_groups(world, queue="work", concurrency=1, failure="hold", choice="fir
         allowed |= {(ref[1:], group) for ref in refs[:most]}
     if choice != "first":
         check_turns(world, states, queue, choice)
+    check_bindings(world, states, queue)
     found = going(world, queue)
-    assert {pair for pair in found if pair[1]} == allowed
+    assert {pair for pair in found if pair[1]} == allowed, {pair for pair in found if pair[1]} ^ allowed
     # What is placed is in its group, or in none and may go.
     assert set(placed) <= {ref[1:] for refs in waiting.values() for ref in refs} | {
         ref for ref, group in found if not group

@@ -133,6 +133,68 @@ def test_batches_that_are_not_what_is_leased_are_found_and_mended(batched, redis
     assert client.admin.queue_stats("work").leased == 1
 
 
+@pytest.fixture
+def bound(client):
+    """Groups a and b are bound to a full subscription: of b one is leased and one waits, of a one waits; c is bound."""
+    client.apply(
+        Queue(
+            name="work", underlying_topic="orders", lease_period="1h", group_by="/g", group_affinity="1h",
+            group_concurrency=2, max_per_subscription_backlog=9,
+        )
+    )  # fmt: skip
+    subscription = client.subscribe("work", max_backlog=2)
+    for group in "ac":
+        client.publish("orders", {"g": group})
+        pick_up(subscription, 1)[0].ack(wait=True)
+    client.publish_many("orders", [{"g": group, "n": n} for n, group in enumerate("ddbba")])
+    client.bound = [subscription, *pick_up(subscription, 2)]
+    client.bound[1].ack(wait=True)
+    (client.held,) = pick_up(subscription, 1)
+    with client.subscribe("work", max_backlog=1) as other:
+        assert other.get(0.3)
+    return client
+
+
+def bindings(client, redis):
+    """Return what the queue keeps of bindings: its lines, who has some, until when each is bound, and its groups."""
+    prefix = key(client.instance, "going", "work")
+    lines = {name: redis.zrange(name, 0, -1, withscores=True) for name in sorted(redis.keys(f"{prefix}:*"))}
+    noted = [redis.zrange(key(client.instance, name, "work"), 0, -1, withscores=True) for name in ("lines", "bound")]
+    return lines, noted, redis.hgetall(key(client.instance, "groups", "work"))
+
+
+@pytest.mark.parametrize("damage", ["line", "stranger", "lines", "bound", "strange", "due"])
+def test_bindings_that_are_not_what_waits_are_found_and_mended(bound, redis, damage):
+    before, instance = bindings(bound, redis), bound.instance
+    assert names(bound) == {}
+    line = min(before[0])
+    if damage == "line":
+        redis.delete(line)
+    elif damage == "stranger":
+        redis.zadd(line, {b"d1 z": 0})
+    elif damage == "lines":
+        redis.delete(key(instance, "lines", "work"))
+    elif damage == "bound":
+        redis.delete(key(instance, "bound", "work"))
+    elif damage == "strange":
+        redis.zadd(key(instance, "bound", "work"), {b"z": 7})
+    else:
+        redis.zrem(key(instance, "due"), "affinity work")
+
+    assert set(names(bound)) <= {"group_count", "group_place"} != set()
+    assert names(bound, repair=True)
+
+    assert names(bound) == {}
+    assert bindings(bound, redis) == before
+
+
+def test_a_rebuild_leaves_bindings(bound, redis):
+    before = bindings(bound, redis)
+    bound.admin.rebuild("work")
+    assert bindings(bound, redis) == before
+    assert names(bound) == {}
+
+
 def test_a_rebuild_leaves_batches_that_are_leased(batched, redis):
     before = redis.hgetall(key(batched.instance, "batches", "work"))
     batched.admin.rebuild("work")

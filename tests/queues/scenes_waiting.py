@@ -506,6 +506,44 @@ def of_a_group_that_is_paused(stage):
     )
 
 
+def bound(stage, **elements):
+    """Two messages of a group that is bound to a full subscription wait; gives that one and their bookmarks."""
+    subscription, first, _ = grouped(stage, {"g": "a"}, group_affinity="1h", **elements)
+    first.ack(wait=True)
+    subscription.replace(max_backlog=1)
+    stage.publish({"g": "b"})
+    bookmarks = stage.publish({"g": "a"}, {"g": "a"})
+    pick_up(subscription, 1)
+    return subscription, bookmarks
+
+
+@scene("group_bound", "waiting")
+def bound_to_a_full_subscription(stage):
+    subscription, (bookmark, _) = bound(stage)
+    found = stage.explain(bookmark)
+    assert found.facts["group_bound_to"] == f"{subscription.id} of {stage.me}"
+    left = times_in(found.sentence, r"no room, for (\S+) more")
+    assert 3_500_000 < found.facts["group_bound_until"] - found.facts["now"] <= 3_600_000
+    return found, (
+        f"The message waits because its group 'a' is bound to subscription {subscription.id} of {stage.me}, which has "
+        f"no room, for {left} more; it goes to another one that finds nothing else to take."
+    )
+
+
+@scene("group_bound", "waiting")
+def bound_to_a_full_subscription_that_has_one_of_the_group(stage):
+    stage.queue(group_by="/g", group_affinity="1h", group_concurrency=3, max_per_subscription_backlog=10)
+    subscription = stage.client.subscribe("work", max_backlog=1)
+    _, bookmark = stage.publish({"g": "a"}, {"g": "a"})
+    pick_up(subscription, 1)
+    found = stage.explain(bookmark)
+    left = times_in(found.sentence, r"no room, for (\S+) more")
+    return found, (
+        f"The message waits because its group 'a' is bound to subscription {subscription.id} of {stage.me}, which has "
+        f"no room, for {left} more; 1 message is leased of it, so that it goes to no other one."
+    )
+
+
 @scene("rated", "waiting")
 def for_the_rate_of_the_queue(stage):
     stage.queue(rate="1/h", max_per_subscription_backlog=10)

@@ -171,6 +171,7 @@ def test_what_does_not_go_with_groups_is_refused(elements, refused):
 
 def test_a_failure_policy_without_groups_is_refused():
     given = {"on_group_failure": "hold", "group_choice": "fair", "group_weight": "/w", "group_batch": 5}
+    given["group_affinity"] = "1s"
     for element, value in given.items():
         with pytest.raises(DefinitionError, match=f"{element}: the queue has no groups"):
             Queue(name="work", **{element: value})
@@ -242,6 +243,74 @@ def test_large_bodies_of_a_batch_that_were_pushed_by_reference_say_their_batch(e
         subscription.get(1).cancel()
         (again,) = taken(subscription)
         assert (again.data["n"], again.delivery) == (0, 2)
+
+
+def test_a_group_stays_with_the_consumer_that_had_it_and_says_where_it_begins(either):
+    client = either
+    defined(client, group_affinity="10m")
+    with client.subscribe("work", max_backlog=1) as first, client.subscribe("work", max_backlog=1) as second:
+        assert (first.get(0.05), second.get(0.05)) == (None, None)
+        client.publish_many("orders", [order("a", 1), order("b", 2), order(None, 3)])
+        holders = {}
+        for subscription in (first, second):
+            message = subscription.get(5)
+            assert message.group_begins
+            holders[message.group] = subscription
+            message.ack(wait=True)
+        assert {*holders} == {"a", "b"}
+        (alone,) = [message for each in holders.values() if (message := each.get(0.5))]
+        assert (alone.group, alone.group_begins, alone.headers) == (None, False, {})
+        alone.ack(wait=True)
+        client.publish_many("orders", [order("b", 4), order("a", 5)])
+        for group in "ab":
+            again = holders[group].get(5)
+            assert (again.group, again.group_begins, again.headers) == (group, False, {})
+            again.ack(wait=True)
+
+
+def test_a_large_body_that_was_pushed_by_reference_says_that_its_group_begins(either):
+    client = either
+    defined(client, group_affinity="10m", group_batch=2)
+    with client.subscribe("work", max_backlog=10) as subscription:
+        assert subscription.get(0.05) is None
+        client.publish_many("orders", [order("a", n) | {"x": "y" * 40_000} for n in range(3)])
+        found = [subscription.get(5), subscription.get(5)]
+        assert [(message.data["n"], message.group_begins) for message in found] == [(0, True), (1, False)]
+        for message in found:
+            message.ack()
+        assert not subscription.get(5).group_begins
+
+
+def test_groups_are_shown_with_their_bindings_until_they_are_released(client):
+    defined(client, group_affinity="10m")
+    with client.subscribe("work", max_backlog=1) as subscription:
+        client.publish("orders", order("a", 1))
+        subscription.get(5).ack(wait=True)
+        (state,) = client.admin.groups("work").groups
+        assert (state.leased, state.waiting, state.bound_to.split(" ")[0]) == (0, 0, subscription.id)
+        assert state.bound_to.split(" ")[1] == "of"
+        assert state.as_dict()["bound_until"] is not None
+        assert client.admin.release_group("work", "a")
+        assert not client.admin.release_group("work", "a")
+        assert client.admin.groups("work").groups == []
+
+
+def test_a_message_of_the_test_kit_says_that_its_group_begins():
+    from ampsq.testing import message  # noqa: PLC0415
+
+    begun = message({"n": 1}, group="alice", group_begins=True)
+    assert (begun.group, begun.group_begins, begun.headers) == ("alice", True, {})
+    assert not message({"n": 1}, group="alice").group_begins
+    assert not message({"n": 1}).group_begins
+    with pytest.raises(DefinitionError, match="group_begins=True: the message is in no group"):
+        message({"n": 1}, group_begins=True)
+
+
+@pytest.mark.parametrize("given", ["0s", "soon", -1])
+def test_an_affinity_is_an_interval(given):
+    with pytest.raises(DefinitionError, match="group_affinity"):
+        Queue(name="work", group_by="/g", group_affinity=given)
+    assert Queue(name="work", group_by="/g", group_affinity="30s").group_affinity == 30_000
 
 
 def test_groups_take_turns_by_weight_through_clients(either):

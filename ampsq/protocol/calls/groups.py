@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 #: What a row of the reply has.
-_WIDTH = 10
+_WIDTH = 11
 
 
 class GroupCounts(NamedTuple):
@@ -40,6 +40,9 @@ class GroupCounts(NamedTuple):
         first: the ref of the first one that waits, where it was asked for; else "".
         paused: ms when it was paused; 0: it is not.
         paused_by: the client that paused it; "" where it is not.
+        bound_to: the subscription that it is bound to; "" where it is to none.
+        bound_until: until when, ms, if nothing of it is leased then; 0 where it is not bound.
+        bound_client: the client of that subscription, where groups are named; "" of one that has ended.
     """
 
     name: str
@@ -52,6 +55,9 @@ class GroupCounts(NamedTuple):
     first: str
     paused: int
     paused_by: str
+    bound_to: str
+    bound_until: int
+    bound_client: str
 
 
 class GroupPage(NamedTuple):
@@ -88,10 +94,14 @@ class GroupSums(NamedTuple):
 def _read_page(reply: list[bytes]) -> GroupPage:
     found = []
     for i in range(1, len(reply), _WIDTH):
-        name, *counts, first, paused, by = reply[i : i + _WIDTH]
+        name, *counts, first, paused, by, bound = reply[i : i + _WIDTH]
         leased, going, waiting, failed, stopped, weight = map(int, counts)
-        group, place, who = (text.decode(errors="replace") for text in (name, first, by))
-        found.append(GroupCounts(group, leased, going, waiting, failed, stopped, weight, place, int(paused), who))
+        group, place, who, binding = (text.decode(errors="replace") for text in (name, first, by, bound))
+        to, until, client = binding.split(" ", 2) if binding else ("", "0", "")
+        counted = GroupCounts(
+            group, leased, going, waiting, failed, stopped, weight, place, int(paused), who, to, int(until), client,
+        )  # fmt: skip
+        found.append(counted)
     return GroupPage(int(reply[0]), found)
 
 
@@ -109,11 +119,9 @@ def count_groups(queue: str, cursor: int, count: int) -> Call[GroupSums]:
     return script_call("count_groups", ["", queue, cursor, count], read, repeatable=True)
 
 
-def release_group(queue: str, group: str) -> Call[tuple[int, int, bool]]:
-    """Let a group go on; gives how many failed messages held it, when it was stopped, ms, or 0, and if a rate did."""
-    return script_call(
-        "release_group", ["", queue, group], lambda reply: (int(reply[0]), int(reply[1]), int(reply[2]) == 1)
-    )
+def release_group(queue: str, group: str) -> Call[bool]:
+    """Let a group go on, and be bound to no subscription; gives whether anything had kept it."""
+    return script_call("release_group", ["", queue, group], lambda reply: any(map(int, reply)))
 
 
 def pause_group(queue: str, group: str, *, paused: bool, by: str) -> Call[int]:

@@ -1,10 +1,11 @@
 --- queue_grouping: by what a queue's messages are in groups, how many of each may be leased, and how many are delivered in what time.
---- @include fail, queue_emptiness, group_state(), group_review, queue
+--- @include fail, queue_emptiness, group_state(), group_lines, group_review, queue
 -- grouping: `<concurrency> <hold, pass or stop> <first, round_robin or fair> <tree>`, without a tree where only publishers say the
--- group; behind a line feed, if there is one, the tree of its weight; behind the concurrency, if groups go in batches, `/<size>`. rated: as the queue's field has it, see queue.lua.
+-- group; behind a line feed, if there is one, the tree of its weight; behind the concurrency, if groups go in batches, `/<size>`, and if they
+-- are bound to subscriptions, `~<ms>`. rated: as the queue's field has it, see queue.lua.
 
 local function grouping_tree(grouping)
-  return string.match(grouping, '^[%d/]+ %l+ [%l_]+ ([^\n]*)')
+  return string.match(grouping, '^[%d/~]+ %l+ [%l_]+ ([^\n]*)')
 end
 
 -- With messages in it, some would have another group than they count for.
@@ -45,12 +46,15 @@ end
 -- are_rates_new: those of each group.
 local function define_grouping(name, grouping, are_rates_new, now)
   local former = call('HGET', K.queue(name), F.grouping)
-  local numbers, choice, tree, weight = string.match(grouping, '^([%d/]+ %l+) ([%l_]+) ([^\n]*)\n?(.*)$')
+  local numbers, choice, tree, weight = string.match(grouping, '^([%d/~]+ %l+) ([%l_]+) ([^\n]*)\n?(.*)$')
   loaded_queues[name] = nil
+  local was_bound = former and string.find(former, '~', 1, true)
+  if was_bound and not (numbers and string.find(numbers, '~', 1, true)) then call('ZREM', K.due(), 'affinity ' .. name) end
   if not numbers then
     if former then
       call('HDEL', K.queue(name), F.grouping, F.round)
       call('HDEL', K.filters(name), F.grouped_by, F.weighed_by)
+      unlink_lines(name)
       call('UNLINK', K.groups(name), K.grouped(name), K.going(name), K.pinned(name), K.turns(name), K.batches(name))
     end
     return

@@ -4,22 +4,23 @@
 -- Chosen messages have their subscriptions already, and their tokens follow `before`.
 local function empty_batches(before)
   local chosen = empty_choice()
-  chosen.subscriptions, chosen.before, chosen.batches = {}, before, {}
+  chosen.subscriptions, chosen.before, chosen.batches, chosen.begins = {}, before, {}, {}
   return chosen
 end
 
--- entries: of consecutive messages of a group, each {ref, fields, ends}; name: '' of one that is in none.
-local function choose_batch(queue, room, chosen, subscription, name, entries)
+-- entries: of consecutive messages of a group, each {ref, fields, ends}; name: '' of one that is in none; begins: see `with_group`.
+local function choose_batch(queue, room, chosen, subscription, name, entries, begins)
   local number, count = #chosen.refs, #entries
   if count == 0 then return end
   local first = string.format('%.0f', chosen.before + number + 1)
   local refs = {}
   for i, entry in ipairs(entries) do
     chosen.refs[number + i], chosen.ends[number + i], chosen.names[number + i] = entry[1], entry[3] or false, name
-    chosen.fields[number + i] = with_group(entry[2], name ~= '' and name, count > 1 and first)
+    chosen.fields[number + i] = with_group(entry[2], name ~= '' and name, count > 1 and first, begins and i == 1)
     chosen.subscriptions[number + i], refs[i] = subscription, entry[1]
     chosen.bytes = chosen.bytes + size_of_fields(entry[2])
   end
+  if begins then chosen.begins[number + 1] = true end
   if count > 1 then
     local last = string.format('%.0f', chosen.before + number + count)
     chosen.batches[#chosen.batches + 1], chosen.batches[#chosen.batches + 2] = name, first .. ' ' .. last .. ' ' .. table.concat(refs, ' ')

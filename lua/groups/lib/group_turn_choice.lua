@@ -54,7 +54,7 @@ local function following_item(queue, state, item, count, read)
   local following = state.following[state.followed]
   if not following then return nil end
   state.followed = state.followed + 1
-  following.score = place_in_line(queue, state.leased, state.weight, state.turn)
+  following.score = score_of(queue, state)
   return following
 end
 

@@ -1,5 +1,5 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, group_turn_choice, group_batch_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
+--- @include group_placing, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
@@ -117,7 +117,10 @@ local function give_chosen(queue, room, chosen, own, now)
     give_to_best(room, queue, subscription, run, last)
   end
   chosen.subscriptions, chosen.groups = subscriptions, {}
-  for i, name in ipairs(chosen.names) do chosen.groups[i] = name ~= '' and '\n' .. name or '' end
+  for i, name in ipairs(chosen.names) do
+    local mark = chosen.begins and chosen.begins[i] and ' b\n' or '\n'
+    chosen.groups[i] = name ~= '' and mark .. name or ''
+  end
   write_deliveries(queue, chosen, token, own, now, given)
   keep_batches(queue, chosen.batches or {})
   close_room(room, queue)
@@ -125,7 +128,16 @@ local function give_chosen(queue, room, chosen, own, now)
 end
 
 local function begin_choice(queue, now)
-  return queue.batch and empty_batches(token_before(queue, now)) or empty_choice()
+  return (queue.batch or queue.affinity) and empty_batches(token_before(queue, now)) or empty_choice()
+end
+
+local function something_may_go(queue)
+  return call('ZCARD', K.going(queue.name)) > 1 or queue.affinity and call('EXISTS', K.lines(queue.name)) == 1
+end
+
+-- What is unread may have to wait for others of its group: whoever comes for it finds that out.
+local function may_go(queue)
+  return something_may_go(queue) or something_waits(queue)
 end
 
 -- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.
@@ -136,7 +148,9 @@ local function dispatch_in_turns(queue, room, now, limit, own, duty)
   if not place_all(queue, plan, now) then return {}, true end
   if wanted <= 0 then return {}, end_round(queue) end
   local is_over
-  if queue.batch then
+  if queue.affinity then
+    is_over = choose_bound(queue, room, chosen, wanted, now, own) and choose_of_full(queue, room, chosen, wanted, now)
+  elseif queue.batch then
     is_over = choose_batches(queue, room, chosen, wanted, now)
   else
     is_over = choose_in_turns(queue, chosen, wanted, now)
@@ -146,16 +160,12 @@ local function dispatch_in_turns(queue, room, now, limit, own, duty)
   local is_left = end_round(queue)
   if is_over then return given, is_left end
   if count < wanted then return given, true end
-  return given, is_left or (count < room.total or room.more) and call('ZCARD', K.going(queue.name)) > 1
-end
-
--- What is unread may have to wait for others of its group: whoever comes for it finds that out.
-local function may_go(queue)
-  return call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue)
+  return given, is_left or (count < room.total or room.more) and something_may_go(queue)
 end
 
 local function dispatch_to_room(queue, room, now, limit, own, duty)
   if queue.group_rate and (room.list[1] or room.bells or duty) then end_waits_for_rates(queue) end
+  if queue.affinity and (room.list[1] or room.bells or duty) then end_bindings(queue) end
   if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
@@ -163,7 +173,10 @@ local function dispatch_to_room(queue, room, now, limit, own, duty)
   local plan, chosen = load_plan(queue), begin_choice(queue, now)
   if not place_ready(queue, plan, now) then return {}, true end
   local is_over
-  if queue.batch then
+  if queue.affinity then
+    is_over = choose_bound(queue, room, chosen, wanted, now, own) and choose_unread_bound(queue, plan, room, chosen, wanted, now)
+      and choose_of_full(queue, room, chosen, wanted, now)
+  elseif queue.batch then
     is_over = choose_batches(queue, room, chosen, wanted, now)
       and choose_unread_batches(queue, plan, room, chosen, wanted, now)
   else
@@ -173,7 +186,7 @@ local function dispatch_to_room(queue, room, now, limit, own, duty)
   local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
   if is_over then return given, false end
   if count < wanted then return given, true end
-  return given, (count < room.total or room.more) and (call('ZCARD', K.going(queue.name)) > 1 or something_waits(queue))
+  return given, (count < room.total or room.more) and may_go(queue)
 end
 
 -- As `dispatch_queue`. Nobody free is one look.

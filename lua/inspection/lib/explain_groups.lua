@@ -20,7 +20,7 @@ local function add_line_facts(look, ref, state)
   local first = state.going > 0 and refs_in_group(look.queue, name, 0, 1)[1]
   local is_pinned = call('HEXISTS', K.pinned(look.queue.name), ref) == 1
   local before = call('ZLEXCOUNT', key, '[' .. name .. '\000', '(' .. name .. (is_pinned and '\0000' or '\0001') .. ref)
-  add_fact(look, 'group_line', first and call('ZRANK', K.going(look.queue.name), first .. ' ' .. name) or nil)
+  add_fact(look, 'group_line', first and call('ZRANK', going_key(look.queue, state), first .. ' ' .. name) or nil)
   add_fact(look, 'group_before', before)
   add_fact(look, 'group_weight', state.weight)
 end
@@ -29,10 +29,18 @@ end
 local function time_until_rate(queue, state, ref, where)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
   if not rate or tokens >= places_of_group(queue, state) then return nil end
-  local has_token = where == 'sorted' and call('ZSCORE', K.going(queue.name), ref .. ' ' .. state.name)
+  local has_token = where == 'sorted' and call('ZSCORE', going_key(queue, state), ref .. ' ' .. state.name)
     or where ~= 'sorted' and state.waiting < tokens
   if has_token or tokens > 0 and stands_for_its_group(queue) then return nil end
   return math.max(math.ceil((time_of_tokens(rate, state.full, tokens + 1) - rate_clock()) / 1000), 1)
+end
+
+-- To whom its group is bound: subscription, ms until when, client; and whether that has no room.
+local function add_binding_facts(look, state)
+  if not look.queue.affinity or not state.bound_to then return end
+  local max, leased, client = unpack(call('HMGET', K.subscription(state.bound_to), F.max, F.leased, F.client))
+  add_fact(look, 'group_bound', state.bound_to .. ' ' .. string.format('%.0f', state.bound_until) .. ' ' .. (client or ''))
+  add_fact(look, 'group_bound_full', max and tonumber(leased) >= tonumber(max) and 1)
 end
 
 local function add_group_facts(look, ref, fields, where)
@@ -47,9 +55,10 @@ local function add_group_facts(look, ref, fields, where)
   add_fact(look, 'group_stopped', state.stopped)
   add_fact(look, 'group_paused', state.paused)
   add_fact(look, 'group_paused_by', state.paused_by)
+  add_binding_facts(look, state)
   local places = places_of_group(queue, state)
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
-    or where == 'ready' or call('ZSCORE', K.going(queue.name), ref .. ' ' .. name)
+    or where == 'ready' or call('ZSCORE', going_key(queue, state), ref .. ' ' .. name)
   if stands_for_its_group(queue) then has_place = places > 0 end
   if queue.choice and where == 'sorted' then add_line_facts(look, ref, state) end
   add_fact(look, 'group_has_place', has_place and 1 or 0)

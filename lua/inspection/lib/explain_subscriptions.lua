@@ -11,6 +11,10 @@ local function next_ref(look)
   local queue, first = look.queue, call('ZRANGE', K.ready(look.queue.name), 0, 0)[1]
   if not queue.sorted then return first or first_unread(look) or first_remote(look) end
   local going = queue.concurrency and not first and call('ZRANGE', K.going(queue.name), 0, 0)[1]
+  if going == V.anchor and queue.affinity then
+    local id = call('ZRANGE', K.lines(queue.name), 0, 0)[1]
+    going = id and (call('ZRANGE', K.going_of(queue.name, id), 0, 0)[1] or call('ZRANGE', K.going_of(queue.name, id .. '+'), 0, 0)[1]) or going
+  end
   if going and going ~= V.anchor then return string.match(going, '^%S+') end
   local barrier = call('ZRANGE', K.held(queue.name), 0, 0)[1]
   if barrier and first and barrier < first then first = nil end

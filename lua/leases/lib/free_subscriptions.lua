@@ -37,7 +37,7 @@ local function load_free_page(room)
     if not subscription then
       -- Somebody removed its hash; what it holds is returned by the lease pass.
       room.stale[#room.stale + 1] = page[i]
-    elseif subscription ~= room.own then
+    elseif not room.known[page[i]] then
       subscription.score = room.bound
       room.total = room.total + subscription.max - subscription.leased
       insert_subscription(room.list, subscription)
@@ -49,7 +49,8 @@ end
 -- are read as give `wanted` places.
 local function open_room(name, filter, wanted, own)
   local room = {
-    key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {}, own = own,
+    key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {},
+    known = {[own and own.id or ''] = true},
   }
   load_free_page(room)
   if own and own.leased < own.max then

@@ -102,6 +102,7 @@ end
 local function return_each(queue, cause, refs, leases, freed, now, due, consumer_reason, is_behind)
   if #refs == 0 then return end
   if cause == V.given_back and (queue.rate or queue.group_rate) then rates().refund_tokens(queue, leases) end
+  if cause == V.lapsed and queue.affinity then group_state().unbind_lapsed(queue, leases) end
   end_leases(queue, refs, leases, freed)
   if queue.recorded then record_returned(queue, cause, refs, leases, consumer_reason) end
   -- At most once nothing comes back, but what never was handed to anybody.

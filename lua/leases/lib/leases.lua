@@ -3,17 +3,18 @@
 --- @include subscription, journal, batch, watchers, lease_runs, clock, group_state()
 
 -- `<token> <holder> <delivery> <deadline> <length>`, then, if its life ends, `<ms when>`; numbers that never rise are last,
--- so a prefix identifies. Behind a line feed stands its group, if it has one.
+-- so a prefix identifies. ` b` says that its group was not bound to its holder before. Behind a line feed stands its group, if it has one.
 local function parse_lease(value)
-  local token, holder, delivery, deadline, length, ends, group =
-    string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*)\n?(.*)$')
+  local token, holder, delivery, deadline, length, ends, mark, group =
+    string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*) ?(b?)\n?(.*)$')
   return {holder = holder, deadline = tonumber(deadline), token = token, delivery = tonumber(delivery),
-    length = tonumber(length), ends = tonumber(ends), group = group ~= '' and group or nil}
+    length = tonumber(length), ends = tonumber(ends), begins = mark ~= '', group = group ~= '' and group or nil}
 end
 
 local function lease_value(lease, deadline, length)
   local value = lease.token .. ' ' .. lease.holder .. ' ' .. lease.delivery .. ' ' .. deadline .. ' ' .. length
   if lease.ends then value = value .. ' ' .. lease.ends end
+  if lease.begins then value = value .. ' b' end
   return lease.group and value .. '\n' .. lease.group or value
 end
 

@@ -2,9 +2,10 @@
 -- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
 -- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
---- @include batch, group_turns, rates
+--- @include batch, group_turns, rates, group_bindings
 
--- Behind a line feed stands of a paused group since when, ms, and who paused it.
+-- Behind a line feed stands of a paused group since when, ms, and who paused it, and behind another one to which subscription it is bound,
+-- and until when.
 local function state_of(name, value)
   if not value then
     return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
@@ -16,6 +17,7 @@ local function state_of(name, value)
   if rest ~= '' then
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
+    read_binding(state, rest)
   end
   return state
 end
@@ -54,9 +56,9 @@ local function room_of_group(queue, state)
   return math.min(places_of_group(queue, state), tokens_of_group(queue, state))
 end
 
--- Where groups take turns, and where they go in batches, only the first one of each stands among what may go.
+-- Where groups take turns, go in batches or are bound, only the first one of each stands among what may go.
 local function stands_for_its_group(queue)
-  return queue.choice or queue.batch
+  return queue.choice or queue.batch or queue.affinity
 end
 
 -- One more message of a group is leased.
@@ -116,7 +118,7 @@ local function remember_going(queue, state)
 end
 
 local function is_over(state)
-  return state.leased + state.waiting + state.held + state.stopped == 0 and not state.paused
+  return state.leased + state.waiting + state.held + state.stopped == 0 and not state.paused and not state.bound_to
 end
 
 -- Groups that were changed in the definition, or repaired, and never had a turn.
@@ -150,13 +152,34 @@ end
 -- What may go of the groups follows from their numbers; all of it is written. Where groups take turns, is_anew: each is put in its place.
 local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
-  local enters, leaves, kept, over, turns, buckets, later = {}, {}, {}, {}, {}, {}, {}
+  local enters, leaves, kept, over, turns, buckets, later, lines, bound, unbound = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+  -- What enters, or leaves, where the group stands.
+  local function list_of(state, kind, of_unbound)
+    if not state.line then return of_unbound end
+    lines[state.line] = lines[state.line] or {enters = {}, leaves = {}}
+    return lines[state.line][kind]
+  end
   local function enter(ref, state)
-    local score = score_of(queue, state)
-    enters[#enters + 1], enters[#enters + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
+    local score, list = score_of(queue, state), list_of(state, 'enters', enters)
+    list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
     state.score = score
   end
-  local function leave(ref, state) leaves[#leaves + 1] = ref .. ' ' .. state.name end
+  local function leave(ref, state)
+    local list = list_of(state, 'leaves', leaves)
+    list[#list + 1] = ref .. ' ' .. state.name
+  end
+
+  local function change_line(state)
+    review_binding(queue, state)
+    if state.is_unbound then unbound[#unbound + 1], state.is_unbound = state.name, nil end
+    if state.is_bound_anew then
+      bound[#bound + 1], bound[#bound + 2], state.is_bound_anew = string.format('%.0f', state.bound_until), state.name, nil
+    end
+    local line = line_of(state)
+    if line == state.line then return end
+    for _, ref in ipairs(state.before or refs_in_group(queue, state.name, 0, state.going)) do leave(ref, state) end
+    state.line, state.going, state.before = line, 0, nil
+  end
 
   local function rearrange(state, allowed)
     local refs, is_new = refs_in_group(queue, state.name, 0, allowed), {}
@@ -171,6 +194,7 @@ local function save_groups(queue, states, is_anew)
   end
 
   for name, state in pairs(states) do
+    if queue.affinity or state.line or state.is_unbound then change_line(state) end
     local allowed, going = number_allowed(queue, state), state.going
     local at = queue.group_rate and time_of_rate(queue, state, allowed)
     if at then later[#later + 1], later[#later + 2] = end_text(at), name end
@@ -196,6 +220,7 @@ local function save_groups(queue, states, is_anew)
       local text = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
       if queue.choice then text = string.format('%s %.0f %d', text, state.turn, state.weight) end
       if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
+      if state.bound_to then text = string.format('%s\ns%s %.0f', text, state.bound_to, state.bound_until) end
       kept[#kept + 1] = text
     end
   end
@@ -204,6 +229,7 @@ local function save_groups(queue, states, is_anew)
   call_in_batches('HSET', K.groups(queue.name), kept)
   call_in_batches('HDEL', K.groups(queue.name), over)
   call_in_batches('ZADD', K.turns(queue.name), turns)
+  if bound[1] or unbound[1] or next(lines) then save_bindings(queue, lines, bound, unbound) end
   if queue.group_rate then wait_for_rates(queue, buckets, later) end
 end
 
@@ -235,6 +261,19 @@ local function begin_turns(queue, states, refs, names)
   end
   assign_turns(queue, list)
   return seen
+end
+
+-- Their holder may be stuck: others may have what else there is of these groups.
+local function unbind_lapsed(queue, leases)
+  local names = {}
+  for _, lease in ipairs(leases) do names[#names + 1] = lease.group end
+  if not names[1] then return end
+  local states = load_groups(queue, names)
+  for _, lease in ipairs(leases) do
+    local state = states[lease.group]
+    if state and state.bound_to == lease.holder then unbind(state) end
+  end
+  save_groups(queue, states)
 end
 
 -- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
@@ -443,13 +482,15 @@ local function keep_group_tables(queue_name)
   call('ZADD', K.going(queue_name), '+inf', V.anchor)
 end
 
--- Fields with the batch of a message, and with its group, where they do not say it themselves. batch: the token of its first message; nil of none.
-local function with_group(fields, group, batch)
+-- Fields with the batch of a message, and with its group, where they do not say it themselves. batch: the token of its first message; nil of
+-- none. begins: whether its group was bound to another subscription before, or to none.
+local function with_group(fields, group, batch, begins)
   if not group then return fields end
   local named = batch and {F.told_batch, batch} or {}
+  if begins then named[#named + 1], named[#named + 2] = F.told_begins, '1' end
   local says_group = false
   for i = 3, fields[1] == F.body and #fields or 0, 2 do says_group = says_group or fields[i] == F.in_group end
-  if says_group and not batch then return fields end
+  if says_group and not named[1] then return fields end
   if not says_group then named[#named + 1], named[#named + 2] = F.told_group, group end
   for i = 1, #fields do named[#named + 1] = fields[i] end
   return named
@@ -457,9 +498,9 @@ end
 
 -- The same of a message that is leased, by the value of its lease.
 local function with_group_of_lease(queue, fields, value)
-  local token, group = string.match(value, '^(%d+)[^\n]*\n(.*)$')
+  local token, mark, group = string.match(value, '^(%d+) [^\n]-(b?)\n(.*)$')
   local text = group and has_batches(queue) and call('HGET', K.batches(queue.name), group)
   local first, last = string.match(text or '', '^(%d+) (%d+)')
   if first and (tonumber(token) < tonumber(first) or tonumber(token) > tonumber(last)) then first = nil end
-  return with_group(fields, group, first)
+  return with_group(fields, group, first, mark == 'b')
 end

@@ -61,7 +61,7 @@ end
 
 -- as_run: all that is read may become one lease. limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
 -- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`.
--- The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there until
+-- The first `returned` ones were ready. has_others: some were, or some that are beyond the cursor were taken before. Beyond the target depth nothing is read, so nothing more is there until
 -- something is settled.
 local function next_messages(queue, wanted, limits, as_run)
   local out, budget, reading = empty_messages(), {bytes = 0, weight = 1}, wanted
@@ -70,6 +70,7 @@ local function next_messages(queue, wanted, limits, as_run)
   local deep = queue.depth > 0 and math.max(places_below_target_depth(queue) - unwritten, 0) or reading
   -- Mostly there is neither: one look for both.
   local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
+  out.has_others = some
   for _ = 1, some and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)
     if not out.cut or #out.refs == wanted or budget.bytes >= V.bytes then break end

@@ -22,7 +22,8 @@ end
 -- rate, group_rate: nil where there is none, see rates.lua.
 -- concurrency: how many messages of one group may be leased, nil of a queue without groups; on_failure: what a failure does to
 -- the rest of its group; choice: by what groups take turns, nil where the oldest message goes first; batch: how many messages of
--- a group may be leased together, nil where each is leased by itself. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
+-- a group may be leased together, nil where each is leased by itself; affinity: for how many ms a delivery binds its group to its
+-- subscription, nil where it does not. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
 -- instance/lib/recovery.
 local function load_queue(name)
@@ -46,9 +47,10 @@ local function load_queue(name)
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
   }
   if fields[12] then
-    queue.concurrency, queue.batch, queue.on_failure, queue.choice = string.match(fields[12], '^(%d+)/?(%d*) (%l+) ?([%l_]*)$')
+    queue.concurrency, queue.batch, queue.affinity, queue.on_failure, queue.choice =
+      string.match(fields[12], '^(%d+)/?(%d*)~?(%d*) (%l+) ?([%l_]*)$')
     if queue.choice == '' then queue.choice = nil end
-    queue.concurrency, queue.batch = tonumber(queue.concurrency), tonumber(queue.batch)
+    queue.concurrency, queue.batch, queue.affinity = tonumber(queue.concurrency), tonumber(queue.batch), tonumber(queue.affinity)
   end
   if fields[13] then load_rates(queue, fields[13]) end
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
