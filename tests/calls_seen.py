@@ -19,7 +19,7 @@ import redis.asyncio.connection
 import redis.connection
 
 import ampsq
-from ampsq.protocol.functions import HOT, function
+from ampsq.protocol.functions import HOT, library
 from ampsq.protocol.scripts import names, script
 
 #: Where notes are kept; None: nowhere.
@@ -29,7 +29,7 @@ KINDS = ("scripts", "rooms", "verbs", "commands")
 
 _tests = Path(__file__).resolve().parent
 _scripts = {script(name).sha.encode(): name for name in names()}
-_scripts |= {function(verb).name.encode(): verb for verb in HOT}
+_scripts |= {library().functions[verb].encode(): verb for verb in HOT}
 _seen: dict[str, set[str]] = {kind: set() for kind in KINDS}
 
 

@@ -19,11 +19,11 @@ import redis.asyncio.connection
 import redis.connection
 
 from ampsq.operations.roles import ROLES
-from ampsq.protocol.functions import HOT, function
+from ampsq.protocol.functions import HOT, library
 from ampsq.protocol.scripts import names, script
 
 _WORDS = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n(?:\$\d+\r\n([^\r\n]*)\r\n)?")
-_SCRIPTS = {script(name).sha: name for name in names()} | {function(verb).name: verb for verb in HOT}
+_SCRIPTS = {script(name).sha: name for name in names()} | {library().functions[verb]: verb for verb in HOT}
 _PARTS = frozenset(name.partition("|")[0] for role in ROLES.values() for name in role.sent if "|" in name)
 
 #: What is asked for without a right to, and done without.

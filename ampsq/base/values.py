@@ -75,6 +75,7 @@ _SIZE_ALLOWED = "a whole number of bytes, or a number with one of the units kb m
 _COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
 _LONGEST_SHOWN = 300
 _MAX_INTERVAL = Decimal(36_500 * 86_400_000)
+_MOST_SECONDS = 36_500 * 86_400
 _MAX_COUNT = 1_000_000_000
 #: Microseconds between two messages: of the fastest rate, and of the slowest one.
 _SHORTEST_STEP, _LONGEST_STEP = 1, 86_400_000_000
@@ -243,6 +244,9 @@ class Interval(int):
         """
         if isinstance(value, cls):
             return value
+        if type(value) is int and 0 <= value <= _MOST_SECONDS:
+            # What a time limit of one call mostly is; decimals take ten times as long.
+            return cls(1000 * value)
         milliseconds = _milliseconds(value)
         if milliseconds is None or not 0 <= milliseconds <= _MAX_INTERVAL:
             raise DefinitionError(f"{shown(value)} is not an interval; allowed: {_INTERVAL_ALLOWED}")

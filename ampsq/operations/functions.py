@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.base.errors import AmpsqError, NotPermitted, ScriptBug
-from ampsq.protocol.functions import HOT, function
-from ampsq.protocol.reads.functions import delete_function, has_users, list_functions, load_function, may_list_users
+from ampsq.protocol.functions import HOT, library
+from ampsq.protocol.reads.functions import delete_library, has_users, list_libraries, load_library, may_list_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ class FunctionState(NamedTuple):
     """A function of ours at a server.
 
     Attributes:
-        name: of the function, and of its library.
-        verb: of the script that it is; "" of one of another release.
+        name: of the function; of those of another release that of their library.
+        verb: of the script that it is; "" of another release.
         state: ``here``, ``replaced``, ``missing`` or ``other``.
     """
 
@@ -43,36 +43,33 @@ async def functions_at() -> list[FunctionState]:
     Raises:
         NotPermitted: this user may not list functions. ScriptBug: the server has none.
     """
-    texts = dict(await list_functions())
-    found = []
-    for verb in HOT:
-        ours = function(verb)
-        text = texts.pop(ours.name, None)
-        state: _State = "missing" if text is None else "here" if text == ours.source.encode() else "replaced"
-        found.append(FunctionState(ours.name, verb, state))
+    texts, ours = dict(await list_libraries()), library()
+    text = texts.pop(ours.name, None)
+    state: _State = "missing" if text is None else "here" if text == ours.source.encode() else "replaced"
+    found = [FunctionState(ours.functions[verb], verb, state) for verb in HOT]
     return found + [FunctionState(name, "", "other") for name in sorted(texts)]
 
 
 async def load_functions(*, again: bool = True) -> list[FunctionState]:
-    """Load what of this release is missing or was replaced; gives the functions as they were before.
+    """Load this release's functions where they are missing or were replaced; gives them as they were before.
 
     Args:
-        again: False leaves another text under a name of ours, which somebody who may do so put there.
+        again: False leaves another text under our name, which somebody who may do so put there.
 
     Raises:
         NotPermitted: this user may not load functions.
     """
     before = await functions_at()
-    for each in before:
-        if each.state == "replaced" and again:
-            await load_function(function(each.verb), replace=True)
-        elif each.state == "missing":
-            try:
-                await load_function(function(each.verb), replace=False)
-            except ScriptBug as error:
-                # Somebody else loaded it meanwhile; whoever calls it reads whether it is ours.
-                if _EXISTS not in str(error):
-                    raise
+    states = {each.state for each in before if each.verb}
+    if "replaced" in states and again:
+        await load_library(library(), replace=True)
+    elif "missing" in states:
+        try:
+            await load_library(library(), replace=False)
+        except ScriptBug as error:
+            # Somebody else loaded them meanwhile; whoever calls one reads whether they are ours.
+            if _EXISTS not in str(error):
+                raise
     return before
 
 
@@ -84,7 +81,7 @@ async def remove_others() -> Sequence[str]:
     """
     others = [each.name for each in await functions_at() if each.state == "other"]
     for name in others:
-        await delete_function(name)
+        await delete_library(name)
     return others
 
 

@@ -17,11 +17,12 @@ after the includes, so that no include can read them by accident, and puts the c
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
-table of its file's functions. Making a closure costs, so a call that never comes there should not make them. As a
-server function (`ampsq.protocol.functions`) a nest is made by the first call that comes there, for all later ones.
+table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
 
-A variable ``local name = {} -- kept over calls`` of an include is what a server function need not forget: whatever it
-holds is right in every later call.
+Several scripts are also composed as one library (`compose_library`), for server functions: each function that any of
+them reaches stands there once, whatever nests it is in, and is made once. A variable
+``local name = {} -- kept over calls`` of an include is what such a library need not forget: whatever it holds is right
+in every later call.
 """
 # Long: heads, includes, nests and literals are one grammar, read in one pass.
 
@@ -40,18 +41,18 @@ from ampsq.protocol import schema
 from ampsq.protocol.script_rights import ADMINISTERING, rights_asked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from importlib.resources.abc import Traversable
 
 __all__ = [
     "ComposeError",
+    "Library",
+    "LibraryScript",
     "Script",
-    "ScriptPieces",
     "compose",
+    "compose_library",
     "compose_text",
-    "forgetting",
     "names",
-    "pieces",
     "script",
 ]
 
@@ -267,13 +268,13 @@ def _wanted(defined: _Defined, body: _Definition, around: frozenset[str]) -> set
     return wanted
 
 
-def _reached(defined: _Defined, body: _Definition, around: frozenset[str], *, are_kept: bool) -> list[_SourceLine]:
+def _reached(defined: _Defined, body: _Definition, around: frozenset[str]) -> list[_SourceLine]:
     """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
     wanted = _reached_names(defined, body, around)
     known, lines = around | wanted, []
     for name, found in defined.items():
         if name in wanted:
-            lines += found if isinstance(found, _Definition) else _nest(name, found, defined, known, are_kept=are_kept)
+            lines += found if isinstance(found, _Definition) else _nest(name, found, defined, known)
     return lines
 
 
@@ -284,21 +285,20 @@ def _reached_names(defined: _Defined, body: _Definition, around: frozenset[str])
     return wanted | {name for name, number in inner.items() if number > 1}
 
 
-def _variables(defined: _Defined, names: set[str]) -> list[str]:
-    """The variables of those names that a call makes anew, in the order of definition."""
-    return [
-        name
-        for name, found in defined.items()
-        if name in names
-        and isinstance(found, _Definition)
-        and (variable := _VARIABLE.match(found[0].text))
-        and not variable[2]
-    ]
-
-
-def forgetting(variables: Iterable[str]) -> list[str]:
-    """Return the lines that make variables anew; tables that were not touched stay."""
-    return [f"if next({name}) ~= nil then {name} = {{}} end" for name in variables]
+def _all_reached(defined: _Defined, body: _Definition) -> set[str]:
+    """The names that a body reaches, those within nests, too."""
+    found, open_definitions = set[str](), [body]
+    while open_definitions:
+        definition = open_definitions.pop()
+        for word in (definition.words & defined.keys()) - found:
+            inside = defined[word]
+            if isinstance(inside, _File):
+                if word not in definition.called:
+                    continue
+                inside = _Definition([_table(inside)])
+            found.add(word)
+            open_definitions.append(inside)
+    return found
 
 
 def _nests(defined: _Defined, names: Iterable[str]) -> list[_File]:
@@ -325,22 +325,14 @@ def _table(file: _File) -> _SourceLine:
     )
 
 
-def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str], *, are_kept: bool) -> list[_SourceLine]:
-    """A file as one function that returns a table of the file's functions; where nests are kept, once made.
-
-    How its variables are made anew stands in `nests` then, beside it.
-    """
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_SourceLine]:
+    """A file as one function that returns a table of the file's functions."""
     table = _table(file)
-    before, after = [], [table.text]
-    if are_kept:
-        variables = _variables(defined, _reached_names(defined, _Definition([table]), around))
-        before = [f"if nests.{name} then return nests.{name} end"]
-        after = ["nests[#nests + 1] = function()", *forgetting(variables), "end"] if variables else []
-        after += [table.text.replace("return ", f"nests.{name} = ", 1), f"return nests.{name}"]
     return [
-        *(_SourceLine(text, table.place) for text in (f"local function {name}()", *before)),
-        *_reached(defined, _Definition([table]), around, are_kept=are_kept),
-        *(_SourceLine(text, table.place) for text in (*after, "end")),
+        _SourceLine(f"local function {name}()", table.place),
+        *_reached(defined, _Definition([table]), around),
+        table,
+        _SourceLine("end", table.place),
     ]
 
 
@@ -436,34 +428,143 @@ def compose_text(name: str, text: str) -> Script:
         return _compose(_parse(name, text), shebang=True)
 
 
-class ScriptPieces(NamedTuple):
-    """The pieces of a script, as lines with their places, its names folded into literals.
+class LibraryScript(NamedTuple):
+    """One script of a library, as lines with their places, its names folded into literals.
 
     Attributes:
         flags: as the server knows them.
-        definitions: the functions and variables that it reaches.
-        variables: the names of those that a call makes anew, without those within nests.
-        checks: of rights, and of the instance's format.
-        body: of the script itself, below the names of its arguments.
+        names: gives the functions that it uses their names; stands in front of it.
+        forgetting: makes anew the variables that it reaches, as far as calls before it used them; but not those that
+            every script reaches through nests alone.
+        body: checks of rights and of the instance's format, the names of its arguments, and what it does.
     """
 
     flags: list[str]
-    definitions: list[tuple[str, str]]
-    variables: list[str]
-    checks: list[tuple[str, str]]
+    names: list[tuple[str, str]]
+    forgetting: list[str]
     body: list[tuple[str, str]]
 
 
-def pieces(name: str, *, are_nests_kept: bool = False) -> ScriptPieces:
-    """Compose the pieces of one script; raises as `compose`.
+class Library(NamedTuple):
+    """Scripts that share their includes.
+
+    Attributes:
+        includes: what they reach of each, as lines: its functions are in the table `libs` under its noun, and what is
+            called as a nest is in `nests`. Both tables are to stand in front of them, and `nested`, which a nest sets.
+        forgetting: makes anew what was used within nests; due where `nested` is set.
+        scripts: by their verbs.
+    """
+
+    includes: list[tuple[str, str]]
+    forgetting: list[str]
+    scripts: dict[str, LibraryScript]
+
+
+def compose_library(verbs: Iterable[str]) -> Library:
+    """Compose some scripts as one library, which has each function once; raises as `compose`."""
+    with _ONE_AT_A_TIME:
+        return _compose_library({verb: _read(_path(verb)) for verb in verbs})
+
+
+def _compose_library(mains: dict[str, _File]) -> Library:
+    alone = {verb: _defined_by(main) for verb, main in mains.items()}
+    checks = {verb: _format_check(main, alone[verb]) for verb, main in mains.items()}
+    bodies = {verb: _Definition([*checks[verb], *main.body]) for verb, main in mains.items()}
+    reached = {verb: _all_reached(alone[verb], body) for verb, body in bodies.items()}
+    all_reached = set[str]().union(*reached.values())
+    files = _included_by(*mains.values())
+    # Variables stand in front, each once: they are made anew between calls, so that nobody may have a copy of one.
+    variables = {
+        name: lines
+        for file in files
+        for name, lines in file.functions.items()
+        if name in all_reached and _VARIABLE.match(lines[0].text)
+    }
+    lines = _folded([line for found in variables.values() for line in found])
+    homes: dict[str, str] = {}
+    nouns = {name for verb in mains for name in reached[verb] if isinstance(alone[verb][name], _File)}
+    for file in files:
+        functions = {name: each for name, each in file.functions.items() if name in all_reached - variables.keys()}
+        noun, start = file.path.rpartition("/")[2], _start(file)
+        if not functions:
+            continue
+        whole = _Definition([line for each in functions.values() for line in each])
+        table = ", ".join(f"{name} = {name}" for name in functions)
+        lines += [("do", start), *_names_used(whole, homes, functions.keys(), all_reached, start), *_folded(whole)]
+        lines += [(f"libs.{noun} = {{{table}}}", start)]
+        if noun in nouns:
+            lines += [(f"nests.{noun} = function() nested = true return libs.{noun} end", start)]
+            homes[noun] = "nests"
+        lines += [("end", start)]
+        homes |= dict.fromkeys(functions, f"libs.{noun}")
+    forgotten = [name for name, found in variables.items() if not _is_kept(found)]
+    direct = {name for verb in mains for name in _wanted(alone[verb], bodies[verb], frozenset())}
+    scripts = {}
+    for verb, main in mains.items():
+        start, body = _start(main), _folded(main.body)
+        asked = _rights_asked(main, _folded(_reached(alone[verb], bodies[verb], frozenset())) + body)
+        scripts[verb] = LibraryScript(
+            _split(main.head.get("FLAGS", "")),
+            _names_used(bodies[verb], homes, (), all_reached, start),
+            _forgetting(name for name in forgotten if name in direct & reached[verb]),
+            [*asked, *_folded(checks[verb]), *_bind(main.head, start), *body],
+        )
+    return Library(lines, _forgetting(name for name in forgotten if name not in direct), scripts)
+
+
+def _forgetting(variables: Iterable[str]) -> list[str]:
+    """The lines that make variables anew; tables that were not touched stay."""
+    return [f"if next({name}) ~= nil then {name} = {{}} end" for name in variables]
+
+
+def _is_kept(variable: _Definition) -> bool:
+    found = _VARIABLE.match(variable[0].text)
+    return found is not None and bool(found[2])
+
+
+def _names_used(
+    definition: _Definition, homes: dict[str, str], own: Collection[str], reached: set[str], start: str
+) -> list[tuple[str, str]]:
+    """Lines that give what lines use of the files before their own names.
 
     Args:
-        name: its verb.
-        are_nests_kept: a nest is made once, and then stands in the table `nests` under its name; there is also, in a
-            list, one function for each nest that makes its variables anew.
+        definition: the lines.
+        homes: the table in which each name is.
+        own: names that the lines define themselves.
+        reached: names that anybody uses.
+        start: the place of these lines.
     """
-    with _ONE_AT_A_TIME:
-        return _pieces(_read(_path(name)), are_nests_kept=are_nests_kept)
+    used = sorted((definition.words & homes.keys() & reached) - set(own))
+    called = definition.called
+    return [
+        (f"local {name} = {homes[name]}.{name}", start) for name in used if homes[name] != "nests" or name in called
+    ]
+
+
+def _included_by(*mains: _File) -> list[_File]:
+    """All that some scripts include, each behind what it includes itself."""
+    done: dict[str, _File] = {}
+    defined: _Defined = {}
+    for main in mains:
+        _includes(main, (main.path,), done, defined)
+    return list(done.values())
+
+
+def _defined_by(*mains: _File) -> _Defined:
+    """All that some scripts include."""
+    done: dict[str, _File] = {}
+    defined: _Defined = {}
+    for main in mains:
+        _includes(main, (main.path,), done, defined)
+    return defined
+
+
+def _start(main: _File) -> str:
+    return f"lua/{main.path}.lua:1"
+
+
+def _folded(lines: Iterable[_SourceLine]) -> list[tuple[str, str]]:
+    return [(_fold(line), line.place) for line in lines]
 
 
 def _path(name: str) -> str:
@@ -473,40 +574,40 @@ def _path(name: str) -> str:
     return path
 
 
-def _pieces(main: _File, *, are_nests_kept: bool = False) -> ScriptPieces:
-    name = main.path.rpartition("/")[2]
-    start = f"lua/{main.path}.lua:1"
-    done: dict[str, _File] = {}
-    defined: _Defined = {}
-    _includes(main, (main.path,), done, defined)
-    is_checked = name not in _UNCHECKED and not main.path.startswith(_UPGRADE)
-    check_text = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
-    check = [_SourceLine(check_text, start)] if is_checked else []
-    whole = _Definition([*check, *main.body])
-    reached = _reached(defined, whole, frozenset(), are_kept=are_nests_kept)
-    folded = [(_fold(line), line.place) for line in reached]
-    last = [(_fold(line), line.place) for line in main.body]
-    # A script that writes nothing leaves nothing half done.
-    source = "\n".join(text for text, _ in folded + last)
-    is_asking = "no-writes" not in main.head.get("FLAGS", "") or name in ADMINISTERING
-    asked = [(text, start) for text in rights_asked(name, source)] if is_asking else []
-    asked += [(_fold(line), line.place) for line in check]
-    variables = _variables(defined, _reached_names(defined, whole, frozenset()))
-    return ScriptPieces(_split(main.head.get("FLAGS", "")), folded, variables, asked, [*_bind(main.head, start), *last])
+def _verb(main: _File) -> str:
+    return main.path.rpartition("/")[2]
+
+
+def _format_check(main: _File, defined: _Defined) -> list[_SourceLine]:
+    if _verb(main) in _UNCHECKED or main.path.startswith(_UPGRADE):
+        return []
+    return [_SourceLine(_FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK, _start(main))]
+
+
+def _rights_asked(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines that ask for the rights of what a script calls; one that writes nothing leaves nothing half done."""
+    if "no-writes" in main.head.get("FLAGS", "") and _verb(main) not in ADMINISTERING:
+        return []
+    source = "\n".join(text for text, _ in lines)
+    return [(text, _start(main)) for text in rights_asked(_verb(main), source)]
 
 
 def _compose(main: _File, *, shebang: bool) -> Script:
-    parts = _pieces(main)
-    start, flags = f"lua/{main.path}.lua:1", ",".join(parts.flags)
+    defined = _defined_by(main)
+    check = _format_check(main, defined)
+    reached = _folded(_reached(defined, _Definition([*check, *main.body]), frozenset()))
+    body = _folded(main.body)
+    asked = _rights_asked(main, reached + body)
+    flags, start = ",".join(_split(main.head.get("FLAGS", ""))), _start(main)
     head = [f"#!lua flags={flags}" if flags else "#!lua"] if shebang else []
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
     head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
-    lines = [(text, start) for text in head] + parts.definitions + parts.checks + parts.body
+    lines = [(text, start) for text in head] + reached + asked + _folded(check) + _bind(main.head, start) + body
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
     return Script(
-        name=main.path.rpartition("/")[2],
+        name=_verb(main),
         source=source,
         sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
         arguments=tuple(_split(main.head.get("ARGV", ""))),

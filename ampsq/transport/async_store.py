@@ -330,11 +330,10 @@ class AsyncConnection:
     owner: AsyncConnectionPool
     key: str
     functions: KnownFunctions | None = None
-    # Replies that were read, and that are to come. `asked`: verbs whose functions were asked for meanwhile, and behind
-    # how many replies.
+    # Replies that were read, and that are to come. `asked`: behind how many replies the text of functions is to come.
     answered: int = 0
     unanswered: int = 0
-    asked: deque[tuple[int, str]] = field(default_factory=deque)
+    asked: deque[int] = field(default_factory=deque)
 
     async def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -343,7 +342,7 @@ class AsyncConnection:
             DefinitionError: one of them cannot be packed; nothing was sent.
         """
         requests: list[bytes] = []
-        asked: list[tuple[int, str]] = []
+        asked: list[int] = []
         for number, call in enumerate(calls, self.answered + self.unanswered):
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
@@ -353,11 +352,11 @@ class AsyncConnection:
                     if name is None and self.functions.is_due(call.script.name):
                         if self.unanswered:
                             # Something is always in flight on some connections: the answer comes before the call's own.
-                            question = self.functions.question(call.script.name).arguments
+                            question = self.functions.question().arguments
                             requests.append(hiredis.pack_command(tuple(question)))  # type: ignore[arg-type]
-                            asked.append((number, call.script.name))
+                            asked.append(number)
                         else:
-                            await self._read_function(self.functions, call.script.name)
+                            await self._read_functions(self.functions)
                             name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
                 words = (*script, 1, call.key or self.key, *words)
@@ -376,21 +375,22 @@ class AsyncConnection:
         self.unanswered += len(calls)
         self.asked.extend(asked)
 
-    async def _read_function(self, functions: KnownFunctions, verb: str) -> None:
-        """Read the text of a server function, while nothing else is on its way."""
+    async def _read_functions(self, functions: KnownFunctions) -> None:
+        """Read the text of the server functions, while nothing else is on its way."""
         try:
-            await self.send(functions.question(verb))
+            await self.send(functions.question())
             reply = await self.read()
         except redis.ResponseError as error:
             reply = error
         except (redis.RedisError, OSError) as error:
             raise translate_connect_error(error, self.server.url) from error
-        functions.learn(verb, reply)
+        functions.learn(reply)
 
     async def read(self, blocks: float = 0.0) -> object:
         """Read the reply to a call, which the server may hold back for so many seconds."""
-        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
-            await self._read_asked(self.functions, self.asked.popleft()[1])
+        if self.functions is not None and self.asked and self.asked[0] == self.answered:
+            self.asked.popleft()
+            await self._read_asked(self.functions)
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         if blocks:
             self.owner.route.begin_wait(self)
@@ -406,14 +406,14 @@ class AsyncConnection:
             if blocks:
                 self.owner.route.end_wait(self)
 
-    async def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
-        """Read the text of a server function, which was asked for in front of a call."""
+    async def _read_asked(self, functions: KnownFunctions) -> None:
+        """Read the text of the server functions, which was asked for in front of a call."""
         try:
             async with asyncio.timeout(self.owner.route.heartbeat):
                 reply: object = await self.raw.read_response()
         except redis.ResponseError as error:
             reply = error
-        functions.learn(verb, reply)
+        functions.learn(reply)
 
     def cut(self) -> None:
         """Let who waits for a reply find the connection lost, from any thread."""

@@ -27,7 +27,7 @@ from ampsq.base.errors import (
     Unavailable,
     rejection,
 )
-from ampsq.protocol.functions import function
+from ampsq.protocol.functions import library
 from ampsq.protocol.script_rights import ADMINISTERING
 
 if TYPE_CHECKING:
@@ -265,5 +265,5 @@ def _blame(text: str, call: Call[object] | None) -> str:
     line = _LINE.search(text)
     if line is None:
         return f"{call.script.name}: {text}"
-    ran = function(call.script.name) if line[1] == "function" else call.script
+    ran = library() if line[1] == "function" else call.script
     return f"{ran.place(int(line[2]))}: {text}"

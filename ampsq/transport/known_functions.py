@@ -2,20 +2,22 @@
 
 SHA1 protects what EVALSHA runs; the name of a function protects nothing. Who may load functions could put a text of his
 own under a name of ours, and it would run with the rights of whoever calls it. So a connection reads the text once,
-before its tenth call of a verb, and calls a function only where that is the text that EVALSHA would run.
+before its tenth call of a hot script, and calls functions only where that is the text that EVALSHA would run.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.functions import HOT, are_used, function
-from ampsq.protocol.reads.functions import read_function, text_of
+from ampsq.protocol.functions import HOT, are_used, library
+from ampsq.protocol.reads.functions import read_library, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ampsq.protocol.request import Call
     from ampsq.transport.route import ServerAddress
 
@@ -25,9 +27,9 @@ _log = logging.getLogger("ampsq")
 #: What a server answers that does not have a function, and one whose user may call none.
 _UNKNOWN: Final = "Function not found"
 _FORBIDDEN: Final = "'fcall' command"
-#: Calls of a verb on a connection before its function is looked for: to read its 150 kB costs what a few calls gain.
+#: Calls of hot scripts on a connection before the functions are looked for: to read their 300 kB costs what a few gain.
 _FEW: Final = 9
-#: Seconds until a function that was not there, or was no longer, is looked for again.
+#: Seconds until functions that were not there, or were no longer, are looked for again.
 _AGAIN: Final = 60.0
 
 
@@ -42,46 +44,45 @@ class KnownFunctions:
     """
 
     def __init__(self, server: ServerAddress) -> None:
-        self.names: dict[str, str] = {}
+        self.names: Mapping[str, str] = {}
         self._server = server
-        self._calls: Counter[str] = Counter()
-        #: When a verb's function is looked for, by the monotonic clock.
-        self._look_at = dict.fromkeys(HOT, 0.0)
+        self._calls = 0
+        #: When they are looked for, by the monotonic clock; not any more where there are none.
+        self._look_at = 0.0
 
     def is_due(self, verb: str) -> bool:
-        """Count a call of a script, and return whether to ask for the text of its function before it: not for a few.
+        """Count a call of a script, and return whether to ask for the text of the functions before it: not for a few.
 
         The caller that gets True asks the server. All others get False for a while, so that no other one asks.
         """
-        at = self._look_at.get(verb)
-        if at is None:
+        if verb not in HOT:
             return False
-        self._calls[verb] += 1
-        if self._calls[verb] <= _FEW or time.monotonic() < at:
+        self._calls += 1
+        if self._calls <= _FEW or time.monotonic() < self._look_at:
             return False
-        self._look_at[verb] = time.monotonic() + _AGAIN
+        self._look_at = time.monotonic() + _AGAIN
         return True
 
     @staticmethod
-    def question(verb: str) -> Call[object]:
-        """Ask for the text of a verb's function."""
-        return read_function(function(verb).name)
+    def question() -> Call[object]:
+        """Ask for the text of the functions."""
+        return read_library(library().name)
 
-    def learn(self, verb: str, reply: object) -> None:
+    def learn(self, reply: object) -> None:
         """Take in the answer as it came, or the error that was raised in its stead."""
-        expected = function(verb)
+        expected = library()
         if isinstance(reply, Exception):
             # There are no functions here, or this user may not read them: that stays so.
-            self._look_at.pop(verb, None)
+            self._look_at = math.inf
             return
         text = text_of(reply)
         if text == expected.source.encode():
-            self.names[verb] = expected.name
+            self.names = expected.functions
             return
-        self._look_at[verb] = time.monotonic() + _AGAIN
+        self._look_at = time.monotonic() + _AGAIN
         if text is not None:
             _log.warning(
-                "%s: the function %s has another text than this release's and is not called: somebody replaced it; "
+                "%s: the functions %s have another text than this release's and are not called: somebody replaced it; "
                 "see who may load functions there (ACL LIST), and run `ampsq functions load`",
                 *(self._server, expected.name),
             )
@@ -93,9 +94,8 @@ class KnownFunctions:
         """
         if _UNKNOWN not in answer and _FORBIDDEN not in answer:
             return False
-        for verb in self.names:
-            self._look_at[verb] = time.monotonic() + _AGAIN
-        self.names.clear()
+        self._look_at = time.monotonic() + _AGAIN
+        self.names = {}
         return True
 
 

@@ -326,11 +326,10 @@ class Connection:
     owner: ConnectionPool
     key: str
     functions: KnownFunctions | None = None
-    # Replies that were read, and that are to come. `asked`: verbs whose functions were asked for meanwhile, and behind
-    # how many replies.
+    # Replies that were read, and that are to come. `asked`: behind how many replies the text of functions is to come.
     answered: int = 0
     unanswered: int = 0
-    asked: deque[tuple[int, str]] = field(default_factory=deque)
+    asked: deque[int] = field(default_factory=deque)
 
     def send(self, *calls: Call[object], whole: bool = False) -> None:
         """Send calls in one write; `whole`: with the text of their scripts, for a server that does not know them.
@@ -339,7 +338,7 @@ class Connection:
             DefinitionError: one of them cannot be packed; nothing was sent.
         """
         requests: list[bytes] = []
-        asked: list[tuple[int, str]] = []
+        asked: list[int] = []
         for number, call in enumerate(calls, self.answered + self.unanswered):
             words: tuple[EncodableT, ...] = tuple(call.arguments)
             if call.script is not None:
@@ -349,11 +348,11 @@ class Connection:
                     if name is None and self.functions.is_due(call.script.name):
                         if self.unanswered:
                             # Something is always in flight on some connections: the answer comes before the call's own.
-                            question = self.functions.question(call.script.name).arguments
+                            question = self.functions.question().arguments
                             requests.append(hiredis.pack_command(tuple(question)))  # type: ignore[arg-type]
-                            asked.append((number, call.script.name))
+                            asked.append(number)
                         else:
-                            self._read_function(self.functions, call.script.name)
+                            self._read_functions(self.functions)
                             name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
                 words = (*script, 1, call.key or self.key, *words)
@@ -371,21 +370,22 @@ class Connection:
         self.unanswered += len(calls)
         self.asked.extend(asked)
 
-    def _read_function(self, functions: KnownFunctions, verb: str) -> None:
-        """Read the text of a server function, while nothing else is on its way."""
+    def _read_functions(self, functions: KnownFunctions) -> None:
+        """Read the text of the server functions, while nothing else is on its way."""
         try:
-            self.send(functions.question(verb))
+            self.send(functions.question())
             reply = self.read()
         except redis.ResponseError as error:
             reply = error
         except (redis.RedisError, OSError) as error:
             raise translate_connect_error(error, self.server.url) from error
-        functions.learn(verb, reply)
+        functions.learn(reply)
 
     def read(self, blocks: float = 0.0) -> object:
         """Read the reply to a call, which the server may hold back for so many seconds."""
-        if self.functions is not None and self.asked and self.asked[0][0] == self.answered:
-            self._read_asked(self.functions, self.asked.popleft()[1])
+        if self.functions is not None and self.asked and self.asked[0] == self.answered:
+            self.asked.popleft()
+            self._read_asked(self.functions)
         seconds = self.owner.route.heartbeat + blocks
         self.answered, self.unanswered = self.answered + 1, self.unanswered - 1
         if blocks:
@@ -403,13 +403,13 @@ class Connection:
             if blocks:
                 self.owner.route.end_wait(self)
 
-    def _read_asked(self, functions: KnownFunctions, verb: str) -> None:
-        """Read the text of a server function, which was asked for in front of a call."""
+    def _read_asked(self, functions: KnownFunctions) -> None:
+        """Read the text of the server functions, which was asked for in front of a call."""
         try:
             reply: object = self.raw.read_response()
         except redis.ResponseError as error:
             reply = error
-        functions.learn(verb, reply)
+        functions.learn(reply)
 
     def ask(self, *words: str) -> None:
         """Send a command."""

@@ -9,8 +9,8 @@ import pytest
 from ampsq.operations.doctor import server_rules
 from ampsq.operations.doctor.server_facts import ServerFacts
 from ampsq.operations.functions import FunctionState, functions_at
-from ampsq.protocol.functions import HOT, function
-from ampsq.protocol.reads.functions import delete_function
+from ampsq.protocol.functions import HOT, library
+from ampsq.protocol.reads.functions import delete_library
 from ampsq.protocol.request import command
 
 OTHER = "ampsq_take_00000000000000000000"
@@ -29,9 +29,10 @@ def functions(defined):
     """The command, on a server that has no functions of ours before and after."""
 
     def clear(client):
-        for each in client._store.run(functions_at()):
-            if each.state != "missing":
-                client._store.call(delete_function(each.name))
+        found = client._store.run(functions_at())
+        ours = {library().name for each in found if each.verb and each.state != "missing"}
+        for name in ours | {each.name for each in found if not each.verb}:
+            client._store.call(delete_library(name))
 
     with defined.client() as client:
         clear(client)
@@ -64,11 +65,11 @@ def test_functions_are_loaded_listed_and_those_of_other_releases_removed(functio
     assert f"{OTHER} is removed" in functions("functions", "remove").out
     assert "no functions of other releases" in functions("functions", "remove").err
     assert states(functions, "list") == dict.fromkeys(HOT, "here")
-    assert function("take").name in functions("functions", "list").out
+    assert library().functions["take"] in functions("functions", "list").out
 
 
 def test_a_text_of_somebody_elses_is_told_by_the_doctor_and_replaced(functions):
-    name = function("settle").name
+    name = library().name
     functions("functions", "load")
     with functions.client() as client:
         load_text(client, name, replace=True)
@@ -77,7 +78,7 @@ def test_a_text_of_somebody_elses_is_told_by_the_doctor_and_replaced(functions):
         found = functions("doctor", "--interval", "0.1s", "--json", code=code).json
         return {each["text"]: each for each in found if each["check"] == "functions"}
 
-    wrong = told(1)[f"{name} has another text than this release's"]
+    wrong = told(1)[f"the library {name} has another text than this release's"]
     assert not wrong["well"]
     assert "ampsq functions load" in wrong["mend"]
     assert states(functions, "load")["settle"] == "loaded again"
@@ -89,7 +90,7 @@ def test_a_text_of_somebody_elses_is_told_by_the_doctor_and_replaced(functions):
 )
 def test_missing_functions_are_told_where_this_process_would_call_them(monkeypatch, switch, missing):
     monkeypatch.setenv("AMPSQ_FUNCTIONS", switch)
-    states = [FunctionState(function(verb).name, verb, "here" if verb != "take" else "missing") for verb in HOT]
+    states = [FunctionState(library().functions[verb], verb, "here" if verb != "take" else "missing") for verb in HOT]
     facts = ServerFacts(0, 0.0, 0.0, 0, {}, {}, (), "", tuple(states))
 
     found = list(server_rules.functions(facts))

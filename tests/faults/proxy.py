@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from ampsq.protocol import scripts
-from ampsq.protocol.functions import HOT, function
+from ampsq.protocol.functions import HOT, library
 
 
 class Frames:
@@ -47,7 +47,7 @@ def _name_of(frame):
     words = frame.split(b"\r\n", 5)
     command = words[2].decode().upper()
     if command == "FCALL":
-        return next(verb for verb in HOT if function(verb).name.encode() in frame[:120])
+        return next(verb for verb in HOT if library().functions[verb].encode() in frame[:120])
     if command in {"EVALSHA", "EVAL"}:
         for name in scripts.names():
             script = scripts.script(name)

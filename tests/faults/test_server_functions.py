@@ -32,7 +32,7 @@ from ampsq.base.errors import (
 from ampsq.cli.main import program
 from ampsq.operations.functions import functions_at, keep_functions, load_functions, remove_others
 from ampsq.operations.roles import ROLES, rules, server_rules
-from ampsq.protocol.functions import HOT, function
+from ampsq.protocol.functions import library
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import FORMAT, key
 from ampsq.transport import known_functions
@@ -268,15 +268,13 @@ def test_a_script_flush_and_a_function_flush_at_once_are_outlived(loaded, connec
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_with_another_text_is_never_called(kind, start_server, connect, caplog):
-    # Given somebody who has loaded his own text under each name of ours
-    server = bare(start_server, kind)
-    for verb in HOT:
-        name = function(verb).name
-        text = (
-            f"#!lua name={name}\nredis.register_function('{name}', "
-            "function() redis.call('SET', 'stolen', '1') return 'x' end)\n"
-        )
-        assert ask(server, "FUNCTION", "LOAD", text) == name.encode()
+    # Given somebody who has loaded his own text under all names of ours
+    server, ours = bare(start_server, kind), library()
+    text = f"#!lua name={ours.name}\n" + "".join(
+        f"redis.register_function('{name}', function() redis.call('SET', 'stolen', '1') return 'x' end)\n"
+        for name in ours.functions.values()
+    )
+    assert ask(server, "FUNCTION", "LOAD", text) == ours.name.encode()
 
     # When a client works there
     client = connect(server.url)
@@ -290,7 +288,7 @@ def test_a_function_with_another_text_is_never_called(kind, start_server, connec
     # Then his text never ran, and the log names it
     assert calls(server)[0] == 0
     assert ask(server, "EXISTS", "stolen") == 0
-    assert f"the function {function('publish').name} has another text than this release's" in caplog.text
+    assert f"the functions {ours.name} have another text than this release's" in caplog.text
 
     # And loading ours again mends it
     assert {each.state for each in load(server.url)} == {"replaced"}
@@ -313,7 +311,7 @@ def test_two_releases_stand_side_by_side_and_the_older_is_removed(loaded, connec
     with contextlib.closing(Store(loaded.url, "")) as store:
         assert {each.name: each.state for each in store.run(functions_at())} == {
             name: "other",
-            **{function(verb).name: "here" for verb in HOT},
+            **dict.fromkeys(library().functions.values(), "here"),
         }
         assert store.run(remove_others()) == [name]
         assert {each.state for each in store.run(functions_at())} == {"here"}

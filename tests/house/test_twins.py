@@ -363,7 +363,7 @@ TWINS = [
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
             *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
             *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
-            *("self._read_function(", "self._read_asked(", "self.send(", "self.read("),
+            *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
             *("self.drop()", "self.pool.release("),
         ),
         {

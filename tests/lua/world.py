@@ -13,7 +13,6 @@ from lease_runs import expanded, without_runs
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
-from ampsq.protocol.calls.queues import asks_for_runs
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import LEASES_ANCHOR, POLICY
 
@@ -94,7 +93,7 @@ class World:
         self.store.redis.hset(self.key(":instance"), "catalog", _VERSION)
         self.before, self.requests = {}, 0
         # Whether messages are taken in runs.
-        self.runs = asks_for_runs()
+        self.runs = True
         self._seen = None
 
     def key(self, suffix):

@@ -1,4 +1,4 @@
-"""Hot scripts as server functions: the same text, whose variables are made anew in each call, and its nests once."""
+"""Hot scripts as server functions: the same text in one library, whose variables are made anew in each call."""
 
 from __future__ import annotations
 
@@ -10,92 +10,142 @@ import pytest
 
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol import functions, scripts
-from ampsq.protocol.functions import HOT, PREFIX, are_used, function
+from ampsq.protocol.functions import HOT, PREFIX, are_used, library
 
 LUA = Path(__file__).parents[2] / "lua"
 #: A variable of an include, which keeps what a call has read.
 VARIABLE = re.compile(r"^local (\w+) = \{\}$", re.MULTILINE)
 KEPT = re.compile(r"^local (\w+) = \{\} -- kept over calls$", re.MULTILINE)
-FORGOTTEN = r"if next\((\w+)\) ~= nil then \1 = \{\} end"
-#: What the text of a function has beyond that of its script, within each nest: it is made once.
-ONCE = (
-    (r"^if nests\.(\w+) then return nests\.\1 end\n", ""),
-    (r"^nests\[#nests \+ 1\] = function\(\)\n(?:if next\(\w+\) ~= nil then \w+ = \{\} end\n)+end\n", ""),
-    (r"^nests\.(\w+) = (\{.*\})\nreturn nests\.\1$", r"return \2"),
-)
+FORGOTTEN = re.compile(r"if next\((\w+)\) ~= nil then \1 = \{\} end")
+DEFINED = re.compile(r"^local function (\w+)\(", re.MULTILINE)
+
+
+def kept_names():
+    return {name for file in LUA.rglob("*.lua") for name in KEPT.findall(file.read_text())}
+
+
+def lines_by_place(text, where):
+    """The lines of files, by where they stand there; a file's first line stands for what is composed for it."""
+    lines = text.splitlines()
+    return {place: line for line, place in zip(lines, where, strict=True) if not place.endswith(":1") and ":" in place}
 
 
 @pytest.mark.parametrize("verb", HOT)
-def test_a_function_has_the_text_of_its_script_and_makes_what_it_needs_seldom_once(verb):
-    source, script = function(verb).source, scripts.script(verb).source
-    parts = scripts.pieces(verb, are_nests_kept=True)
+def test_the_library_has_each_line_of_each_script(verb):
+    ours, script = library(), scripts.script(verb)
+    lines = lines_by_place(ours.source, ours.where)
 
-    # All lines of the script but its frame are in the function.
-    frame = script.splitlines()
-    inside = "\n".join(frame[frame.index("local function main()") + 1 : -2])
-    written = definitions = "\n".join(text for text, _ in parts.definitions)
-    for pattern, without in ONCE:
-        definitions = re.sub(pattern, without, definitions, flags=re.MULTILINE)
-    assert "nests" not in definitions
-    assert inside.startswith(definitions)
-    assert written in source
-    assert inside.removeprefix(definitions) in source
+    expected = lines_by_place(script.source, script.where)
+    assert len(expected) > 1000
+    assert expected.items() <= lines.items()
+    # In the order of its file
+    numbers = {}
+    for place in lines:
+        path, _, number = place.partition(":")
+        numbers.setdefault(path, []).append(int(number))
+    variables = {
+        f"lua/{path.relative_to(LUA)}"
+        for path in LUA.rglob("*.lua")
+        if re.search(r"^local \w+ = \{\}", path.read_text(), re.MULTILINE)
+    }
+    for path in numbers.keys() - variables:
+        assert numbers[path] == sorted(numbers[path])
+
+
+def test_each_function_stands_in_the_library_once_whatever_scripts_and_nests_it_is_in():
+    defined = DEFINED.findall(library().source)
+
+    assert len(defined) == len(set(defined))
+    assert len(defined) > 400
 
 
 @pytest.mark.parametrize("verb", HOT)
 def test_a_function_forgets_what_it_kept_before_each_call_but_what_its_include_says_is_right_in_all(verb):
-    source = function(verb).source
-    definitions = "\n".join(text for text, _ in scripts.pieces(verb, are_nests_kept=True).definitions)
-    kept = {name for file in LUA.rglob("*.lua") for name in KEPT.findall(file.read_text())}
+    source = library().source
+    forgotten_with_nests = source[
+        source.index("local function forget_nested()") : source.index("redis.register_function")
+    ]
+    block = source[source.index(f"function_name = '{library().functions[verb]}'") :]
+    begin = block[: block.index("local stored = ")]
 
-    # Those within a nest are forgotten by a function beside it, which is called at the beginning, too
-    begin = source[source.index("local function begin(") : source.index("redis.register_function")]
-    assert "for i = 1, #nests do nests[i]() end" in begin
-    forgotten = re.findall(FORGOTTEN, definitions) + re.findall(FORGOTTEN, begin)
-    # Two nests may each have one of the same name.
-    assert sorted(forgotten) == sorted(name for name in VARIABLE.findall(definitions) if name not in kept)
-    assert len(forgotten) > 5
+    # What nests keep is forgotten once one was used, in whatever function
+    assert "if nested then forget_nested() end" in begin
+    forgotten = set(FORGOTTEN.findall(begin)) | set(FORGOTTEN.findall(forgotten_with_nests))
+    script = scripts.script(verb)
+    lines = zip(script.source.splitlines(), script.where, strict=True)
+    variables = {found[1] for line, place in lines if "/lib/" in place and (found := VARIABLE.match(line))}
+    assert variables - kept_names() <= forgotten
+    assert not forgotten & kept_names()
+    assert len(variables) > 5
+
+
+def test_each_nest_tells_that_it_was_used():
+    nests = re.findall(r"^nests\.\w+ = .*$", library().source, re.MULTILINE)
+
+    assert len(nests) > 10
+    for line in nests:
+        assert re.fullmatch(r"nests\.(\w+) = function\(\) nested = true return libs\.\1 end", line)
 
 
 def test_an_include_keeps_over_calls_only_what_was_looked_at():
-    # Functions and automata are made of the text that they stand under, and of nothing else
-    assert {name for file in LUA.rglob("*.lua") for name in KEPT.findall(file.read_text())} == {
+    # Functions, automata and definitions are made of the text that they stand under, and of nothing else
+    assert kept_names() == {
         "exact_operations",
         "json_decoder",
+        "known_definitions",
         "known_functions",
         "known_trees",
         "unsure",
     }
 
 
-@pytest.mark.parametrize("verb", HOT)
-def test_the_name_of_a_function_ends_in_a_hash_of_its_text(verb):
-    found = function(verb)
+def test_names_end_in_a_hash_of_the_text():
+    found = library()
 
-    hashed = hashlib.sha256(found.source.replace(found.name, "\x00").encode()).hexdigest()[:20]
-    assert found.name == f"{PREFIX}{verb}_{hashed}"
+    assert found.functions.keys() == set(HOT)
+    hashed = found.name.removeprefix(PREFIX)
+    assert hashed == hashlib.sha256(found.source.replace(hashed, "\x00").encode()).hexdigest()[:20]
     assert found.source.startswith(f"#!lua name={found.name}\n")
-    assert f"function_name = '{found.name}'" in found.source
+    for verb, name in found.functions.items():
+        assert name == f"{PREFIX}{verb}_{hashed}"
+        assert f"function_name = '{name}'" in found.source
 
 
-def test_another_text_has_another_name(monkeypatch):
-    plainly, before = scripts.pieces, function("settle").name
+def test_another_text_has_other_names(monkeypatch):
+    plainly, before = scripts.compose_library, library()
     more = [("-- another release", "lua/delivery/settle.lua:1")]
-    monkeypatch.setattr(functions.scripts, "pieces", lambda verb, **kept: plainly(verb, **kept)._replace(checks=more))
+    monkeypatch.setattr(functions.scripts, "compose_library", lambda verbs: plainly(verbs)._replace(includes=more))
 
-    assert function.__wrapped__("settle").name != before
+    after = library.__wrapped__()
+
+    assert after.name != before.name
+    assert not set(after.functions.values()) & set(before.functions.values())
 
 
 @pytest.mark.parametrize("verb", HOT)
 def test_a_line_of_a_function_is_named_by_its_file(verb):
-    found = function(verb)
+    found = library()
 
     lines = found.source.splitlines()
     assert len(lines) == len(found.where)
-    last = next(number for number, line in enumerate(lines, 1) if line == "end}")
+    begin = next(number for number, line in enumerate(lines) if f"function_name = '{found.functions[verb]}'" in line)
+    last = next(number for number, line in enumerate(lines[begin:], begin + 1) if line == "end}")
     assert found.place(last - 1).startswith("lua/")
     assert found.place(last - 1).partition(":")[0].endswith(f"/{verb}.lua")
-    assert found.place(len(lines) + 1) == f"{verb}.lua"
+    assert found.place(len(lines) + 1) == found.name
+
+
+def test_a_name_of_an_include_is_that_of_its_file():
+    # Given the line that defines a function of an include
+    found = library()
+    lines = found.source.splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.startswith("local function read_run("))
+
+    path, _, at = found.place(number).partition(":")
+
+    assert path == "lua/queues/lib/lease_runs.lua"
+    text = (LUA.parent / path).read_text().splitlines()[int(at) - 1]
+    assert text.startswith("local function read_run(")
 
 
 @pytest.mark.parametrize(("text", "used"), [(None, True), ("", True), ("off", False), ("on", True)])

@@ -9,15 +9,9 @@ from cases import seeds
 from observing import eventually
 
 from ampsq import Client, Queue
-from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.schema import key
 
 NUMBER = 300
-
-
-@pytest.fixture(autouse=True)
-def in_runs(monkeypatch):
-    monkeypatch.setattr(calls, "asks_for_runs", lambda: True)
 
 
 #: Elements of queues of which a batch may be one lease, by what they do.

@@ -6,11 +6,9 @@ Every module here has such typed calls, one a script: arguments in, a `Call` out
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.protocol import schema
-from ampsq.protocol.functions import is_switched_on
 from ampsq.protocol.request import Call, command, script_call
 from ampsq.protocol.scripts import script
 
@@ -30,7 +28,6 @@ __all__ = [
     "VisitReply",
     "acknowledge_group",
     "acknowledgement_groups",
-    "asks_for_runs",
     "redrive",
     "resume",
     "settle",
@@ -50,16 +47,6 @@ Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
 Parts: TypeAlias = list[bytes]
 #: Delivered messages by queue.
 MessagesByQueue: TypeAlias = dict[bytes, list[Parts]]
-
-
-@cache
-def asks_for_runs() -> bool:
-    """Return whether this process asks for runs: not with AMPSQ_LEASE_RUNS=off; read once.
-
-    Raises:
-        DefinitionError: the variable says something else.
-    """
-    return is_switched_on("AMPSQ_LEASE_RUNS", default=True)
 
 
 class LeaseRun:
@@ -162,7 +149,7 @@ def take(
     arguments: list[EncodableT] = [
         "",
         subscription,
-        f"{wanted} run" if in_runs is not None and asks_for_runs() else wanted,
+        f"{wanted} run" if in_runs is not None else wanted,
     ]
     if in_runs:
         for group in acknowledgement_groups(acks, in_runs):
@@ -199,7 +186,7 @@ def visit(
             next visit is made under another number, also after one that was not answered.
     """
     now, name, _, *acknowledged = take(subscription, wanted, acks, in_runs).arguments
-    form = f"{wanted} {'run' if asks_for_runs() else 'single'} {credits} {number}"
+    form = f"{wanted} run {credits} {number}"
 
     def read(reply: tuple[list[bytes], list[bytes], int, int, int]) -> VisitReply:
         elements, refused, unfinished, leased, is_done = reply

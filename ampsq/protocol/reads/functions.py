@@ -9,27 +9,27 @@ from ampsq.protocol.replies import plain
 from ampsq.protocol.request import Call, command
 
 if TYPE_CHECKING:
-    from ampsq.protocol.functions import ServerFunction
+    from ampsq.protocol.functions import ServerLibrary
 
 __all__ = [
-    "LoadedFunction",
-    "delete_function",
+    "LoadedLibrary",
+    "delete_library",
     "has_users",
-    "list_functions",
-    "load_function",
+    "list_libraries",
+    "load_library",
     "may_list_users",
-    "read_function",
+    "read_library",
     "text_of",
 ]
 
 _MAY_LIST_USERS: Final = "return redis.acl_check_cmd('ACL', 'LIST') and 1 or 0"
 
 
-class LoadedFunction(NamedTuple):
+class LoadedLibrary(NamedTuple):
     """A library of ours at a server.
 
     Attributes:
-        name: of the library, and of its function.
+        name: of the library.
         text: what was loaded.
     """
 
@@ -37,7 +37,7 @@ class LoadedFunction(NamedTuple):
     text: bytes
 
 
-def read_function(name: str) -> Call[object]:
+def read_library(name: str) -> Call[object]:
     """Read a library with its text; `text_of` gives it."""
     return command(_question(name), plain)
 
@@ -52,19 +52,19 @@ def text_of(reply: object) -> bytes | None:
     return found[0].text if found else None
 
 
-def list_functions() -> Call[list[LoadedFunction]]:
+def list_libraries() -> Call[list[LoadedLibrary]]:
     """List our libraries, of whatever release, with their texts."""
     return command(_question(f"{PREFIX}*"), _libraries)
 
 
-def load_function(function: ServerFunction, *, replace: bool) -> Call[bool]:
+def load_library(library: ServerLibrary, *, replace: bool) -> Call[bool]:
     """Load a library; with `replace` in the place of one that has its name, without it that is an error."""
-    words = ["FUNCTION", "LOAD", *(["REPLACE"] if replace else []), function.source]
+    words = ["FUNCTION", "LOAD", *(["REPLACE"] if replace else []), library.source]
     # Once more, it would be there already.
     return Call(None, words, bool, repeatable=replace)
 
 
-def delete_function(name: str) -> Call[bool]:
+def delete_library(name: str) -> Call[bool]:
     """Take a library away."""
     return Call(None, ["FUNCTION", "DELETE", name], bool)
 
@@ -87,8 +87,8 @@ def _has_users(reply: list[bytes]) -> bool:
     return any(words[1] != b"default" or b"+@all" not in words or b"~*" not in words for words in rules)
 
 
-def _libraries(reply: object) -> list[LoadedFunction]:
+def _libraries(reply: object) -> list[LoadedLibrary]:
     if not isinstance(reply, list):
         return []
     libraries = [dict(zip(each[::2], each[1::2], strict=True)) for each in reply if isinstance(each, list)]
-    return [LoadedFunction(each[b"library_name"].decode(), each[b"library_code"]) for each in libraries]
+    return [LoadedLibrary(each[b"library_name"].decode(), each[b"library_code"]) for each in libraries]

@@ -2,6 +2,9 @@
 -- The numbers of schema.COMPILED, then its topic if it has one alone, then, where its messages are not JSON, a colon and their type, as body_formats.lua takes it.
 local loaded_queues = {}
 
+-- What definitions say, by their texts, and under `number` how many there are.
+local known_definitions = {} -- kept over calls
+
 -- What few queues have: schema.POLICY.
 local function load_policy(queue, text)
   local life, model, redelivery, multiplier, longest, jitter = string.match(text, '^(%d+) (%d) (%d+) (%d+) (%d+) (%d+)$')
@@ -27,12 +30,18 @@ local function load_queue(name)
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
     F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated)
   if not fields[1] then return nil end
-  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
+  local known = known_definitions[fields[1]]
+  if not known then
+    known = {string.match(fields[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')}
+    for i = 1, 10 do known[i] = tonumber(known[i]) end
+    local number = known_definitions.number or 0
+    if number == 200 then known_definitions, number = {}, 0 end
+    known_definitions[fields[1]], known_definitions.number = known, number + 1
+  end
+  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = unpack(known)
   local queue = {
-    name = name, lease = tonumber(lease), backlog = tonumber(backlog), deliveries = tonumber(deliveries),
-    cancels = tonumber(cancels), ratio = tonumber(ratio), turn = tonumber(turn), once = once == '1',
-    strict = strict == '1', room = tonumber(room), depth = tonumber(depth), topic = topic,
+    name = name, lease = lease, backlog = backlog, deliveries = deliveries, cancels = cancels, ratio = ratio, turn = turn, once = once == 1,
+    strict = strict == 1, room = room, depth = depth, topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
   }
