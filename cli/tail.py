@@ -82,7 +82,7 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
     """
     from ampsq.base.values import is_name
     from ampsq.catalog.suggestions import explain_missing_name
-    from ampsq.definitions.queue import Queue
+    from ampsq.definitions.stored import read_stored_queue
     from ampsq.protocol.calls.catalog import catalog
     from ampsq.queues.query import parse_query_filter
 
@@ -91,7 +91,7 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
         if text is not None:
             # What is wrong is said of what was written, not of both.
             parse_query_filter(text)
-        own = Queue.from_json(found.queues[name]).filter
+        own = read_stored_queue(found.queues[name]).filter
         both = f"({own}) AND ({text})" if own is not None and text is not None else text or own
         return client.subscribe_topic(name, bookmark=bookmark or "now", filter=both)
     if is_name(name) and not any(name in each for each in (found.topics, found.views, found.conflated)):

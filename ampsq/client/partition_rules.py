@@ -11,7 +11,7 @@ from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.values import list_of, shown
 from ampsq.queues.redrive import Redriven, RedriveProgress
 from ampsq.queues.subscription_core import SubscriptionCore
-from ampsq.topics.retention import TopicState
+from ampsq.topics.topic_state import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
     from ampsq.queues.redrive import Redriven, RedriveProgress
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
     _Define = Callable[[Sequence[Definition], Sequence[Definition]], list[tuple[Definition, Outcome]]]
 
