@@ -3,8 +3,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that share the tests: two more than cores, since most tests wait; JOBS=0 for none beside pytest's own.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Processes that share the tests: four more than cores, since most tests wait (of a second, a quarter is work); JOBS=0 for
+# none beside pytest's own.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 # What the many processes of the tests import is compiled once, also where others keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed

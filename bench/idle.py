@@ -88,6 +88,8 @@ class IdleBenchmark:
         with ExitStack() as stack:
             url = stack.enter_context(private_server())
             server = stack.enter_context(redis.Redis.from_url(url, protocol=2))
+            # Of the same program with the same settings, which nobody uses: what is beyond it is ours.
+            empty = stack.enter_context(redis.Redis.from_url(stack.enter_context(private_server()), protocol=2))
             server.config_set("maxclients", 8 * number + 1_000)
             self._progress(f"define {number:,} instances")
             began = time.monotonic()
@@ -102,7 +104,7 @@ class IdleBenchmark:
                 self._settle(url, names, coordinator)
                 processes = [coordinator.pid, *(each.pid for each in clients)]
                 self._progress(f"{number:,} idle instances, {self._settings.idle_seconds} s")
-                cpu, calls = self._idle(server, processes)
+                cpu, calls = self._idle(server, empty, processes)
                 size, latency = _size(coordinator.pid), latencies.run()
             if linked_pairs(names):
                 # Peers of a shared queue see what is durable: a hand-off within a second needs it at once. Links learn
@@ -140,17 +142,27 @@ class IdleBenchmark:
                 return
             before = now
 
-    def _idle(self, server: redis.Redis, processes: Sequence[int]) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the cost of one second: ms of the processor, and calls by command."""
-        first = _used(server, processes)
+    def _idle(
+        self, server: redis.Redis, empty: redis.Redis, processes: Sequence[int]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the cost of one second: ms of the processor, and calls by command.
+
+        Args:
+            server: that of the instances.
+            empty: one that nobody uses, measured at the same time.
+            processes: the coordinator, and the clients.
+        """
+        first, empty_first = _used(server, processes), _seconds(info(empty, "cpu"))
         time.sleep(self._settings.idle_seconds)
-        last = _used(server, processes)
+        last, empty_last = _used(server, processes), _seconds(info(empty, "cpu"))
         passed = last.at - first.at
 
         def each(name: str) -> float:
             return round(float(getattr(last, name) - getattr(first, name)) / passed * 1000, 3)
 
         cpu = {f"{name}_ms": each(name) for name in ("coordinator", "server", "server_main", "clients")}
+        cpu["server_empty_ms"] = round((empty_last - empty_first) / passed * 1000, 3)
+        cpu["server_net_ms"] = round(max(cpu["server_ms"] - cpu["server_empty_ms"], 0.0), 3)
         calls = {name: (calls - first.calls.get(name, 0)) / passed for name, calls in last.calls.items()}
         # INFO is ours.
         often = sorted(((number, name) for name, number in calls.items() if number and name != "info"), reverse=True)
@@ -166,10 +178,14 @@ def _used(server: redis.Redis, processes: Sequence[int]) -> _Used:
         at=time.monotonic(),
         coordinator=coordinator,
         clients=sum(clients),
-        server=float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+        server=_seconds(cpu),
         server_main=float(cpu[f"used_cpu_user{main}"]) + float(cpu[f"used_cpu_sys{main}"]),
         calls={name.removeprefix("cmdstat_").replace("|", " "): each["calls"] for name, each in stats.items()},
     )
+
+
+def _seconds(cpu: dict[str, float]) -> float:
+    return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
 
 def _worked(pid: int) -> float:

@@ -174,8 +174,8 @@ def _print_idle(figures: _Figures) -> None:
         cpu, size = row.group("cpu"), row.group("coordinator")
         click.echo(
             f"Idle instances: {number} (defined in {row['definition_s']} s). Processor, ms/s: coordinator "
-            f"{cpu['coordinator_ms']}, server {cpu['server_ms']} (its main thread {cpu['server_main_ms']}), clients "
-            f"{cpu['clients_ms']}"
+            f"{cpu['coordinator_ms']}, server {cpu['server_ms']} (its main thread {cpu['server_main_ms']}; an empty "
+            f"one {cpu['server_empty_ms']}, so {cpu['server_net_ms']} for the instances), clients {cpu['clients_ms']}"
         )
         click.echo(
             f"Coordinator: {size['threads']:,} threads, {size['descriptors']:,} descriptors, "

@@ -33,7 +33,7 @@ Examples:
   ampsq doctor --interval 10s                      # what grows slowly shows in a longer look
   ampsq doctor --json | jq -c 'select(.well | not) | {check, subject, mend}'
 """
-_COLUMNS = ("check", "subject", "well", "text", "why", "mend")
+_COLUMNS = ("check", "subject", "well", "text", "why", "mend", "partitions")
 
 
 @contextlib.contextmanager
@@ -55,23 +55,36 @@ def doctor(settings: CommandSettings, interval: Interval) -> None:
     that grow with nobody subscribed, or that give a worker one message at a time where it asks for more; dead letters
     of the last hour that wait; links; logs that are kept beyond their retention, and by whom; whether defined topics
     alone are taken; actions. Nothing is changed. Every server that answers is looked at, also one that other commands
-    refuse.
+    refuse. With partitions= in the address all partitions are looked at: what is wrong names its partition, also one
+    whose server is away, and one that has or gets many more messages than the others is told (skew).
     """
     from ampsq.base.values import parse_name
     from ampsq.cli.open_instance import DEFAULT
-    from ampsq.operations.doctor import examine, open_any_server
 
-    with (
-        settings.address() as url,
-        contextlib.closing(open_any_server(url, parse_name(settings.instance or DEFAULT))) as store,
-        store.pipeline() as pipeline,
-    ):
-        found = store.run(examine(store.instance, pipeline, float(interval) / 1000))
+    name, seconds = parse_name(settings.instance or DEFAULT), float(interval) / 1000
+    with settings.address(merged=True) as url:
+        total = settings.partitions
+        found = _examine_all(url, name, total, seconds) if total else _examine(url, name, seconds)
     if not print_records(settings, (finding.as_dict() for finding in found)):
         for finding in found:
             _show(finding)
     if not all(finding.well for finding in found):
         click.get_current_context().exit(1)
+
+
+def _examine(url: str, instance: str, seconds: float) -> list[Finding]:
+    from ampsq.operations.doctor import examine, open_any_server
+
+    with contextlib.closing(open_any_server(url, instance)) as store, store.pipeline() as pipeline:
+        return store.run(examine(store.instance, pipeline, seconds))
+
+
+def _examine_all(url: str, instance: str, total: int, seconds: float) -> list[Finding]:
+    """Look at all partitions."""
+    from ampsq.base.partitions import partitions_of
+    from ampsq.operations.doctor.partitions import examine_partitions
+
+    return examine_partitions(url, partitions_of(instance, total), seconds)
 
 
 def _show(finding: Finding) -> None:

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "config": "Check, compare and export configuration files, and give their schema.",
     "topics": "List the topics, or show one with all that is known of it.",
     "readers": "List the subscriptions to topics with their use of the limits of slow clients.",
+    "keys": "Show which keys and which partitions get the most of the newest messages.",
     "trim": "Remove messages beyond a topic's retention that nobody needs.",
     "queues": "List the queues with their figures, or show one.",
     "groups": "Show the groups of a queue, or let one go on, pause it, or empty it.",

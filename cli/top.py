@@ -9,7 +9,7 @@ import select
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["top"]
 
+T = TypeVar("T")
+
 _EPILOG = """\b
 Queues:
   ready    may be delivered, or wait behind what may; leased: delivered; delayed: come later
@@ -56,7 +58,7 @@ Examples:
   ampsq top work --once --json | jq -r .next.sentence
 """
 #: Reads what is shown once.
-Refresh: TypeAlias = "Callable[[Pipeline], Flow[None]]"
+Refresh: TypeAlias = "Callable[[], None]"
 #: Columns of an output that is no terminal.
 _COLUMNS: Final = 80
 #: Seconds for which a server that is away is waited for before that is shown.
@@ -106,16 +108,23 @@ def top(  # noqa: PLR0917  (click passes them by name)
     With QUEUE: messages a second in and out, what is in it, its oldest message, its dead letters, how long messages
     take, why the next one waits, its subscriptions, its groups, and how far handlers are. Without: all queues; a
     refresh is two round trips, however many there are. Ends with q or Ctrl-C. With --json, and where the output is no
-    terminal, each refresh is printed below the last one.
+    terminal, each refresh is printed below the last one. With partitions= in the address the figures are sums over all
+    partitions, the oldest message and the next one are those of any, and a subscription to all is one row.
     """
     if queue is not None:
         _refuse_choices()
     seconds, filter_ = float(interval) / 1000, _compiled(pattern)
-    with settings.client(retry_timeout=_RETRY_TIMEOUT) as client:
-        view, refreshed = (
-            _watching(client, queue, rows) if queue is not None else _listing(client, TopView(sort, rows, filter_))
+    with (
+        settings.client(merged=True, retry_timeout=_RETRY_TIMEOUT) as client,
+        contextlib.ExitStack() as pipelines,
+    ):
+        instances = [_Instance.opened(each, pipelines) for each in getattr(client, "clients", [client])]
+        view, refresh = (
+            _watching(instances, queue, rows)
+            if queue is not None
+            else _listing(instances, TopView(sort, rows, filter_))
         )
-        with contextlib.closing(_refreshing(client, refreshed)) as refreshes:
+        with contextlib.closing(_refreshing(refresh)) as refreshes:
             if once or settings.json or not sys.stdout.isatty():
                 _print_on(settings, view, refreshes, seconds, once=once)
             else:
@@ -137,48 +146,70 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--filter {pattern!r} is no regular expression: {error}") from error
 
 
-def _listing(client: Client, view: TopView) -> tuple[_View, Refresh]:
-    """Make what takes a survey of the instance."""
-    from ampsq.operations.survey import Surveyor
+class _Instance(NamedTuple):
+    """An instance that is watched, or a partition of one."""
 
-    surveyor = Surveyor(client.instance)
+    client: Client
+    pipeline: Pipeline
 
-    async def refresh(pipeline: Pipeline) -> None:
-        view.take(await surveyor.read(pipeline, view.chosen))
+    @classmethod
+    def opened(cls, client: Client, pipelines: contextlib.ExitStack) -> _Instance:
+        """Open what calls on their way together need."""
+        return cls(client, pipelines.enter_context(client._store.pipeline()))  # noqa: SLF001  (our own)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end."""
+        return self.client._store.run(flow)  # noqa: SLF001  (our own)
+
+
+def _listing(instances: Sequence[_Instance], view: TopView) -> tuple[_View, Refresh]:
+    """Make what takes a survey of the instance, or of all its partitions."""
+    from ampsq.operations.survey import Survey, Surveyor, merge_by_name
+    from ampsq.protocol.calls.queue_stats import QueueStats
+
+    watched = [(each, Surveyor(each.client.instance)) for each in instances]
+
+    def refresh() -> None:
+        read = [each.run(surveyor.read_queues(each.pipeline)) for each, surveyor in watched]
+        chosen = view.chosen(merge_by_name([each.queues for each in read], QueueStats.merged))
+        parts = [
+            each.run(surveyor.read_rest(each.pipeline, half, chosen))
+            for (each, surveyor), half in zip(watched, read, strict=True)
+        ]
+        view.take(Survey.merged(parts))
 
     return view, refresh
 
 
-def _watching(client: Client, queue: str, rows: int) -> tuple[_View, Refresh]:
-    """Make what takes a survey of one queue."""
+def _watching(instances: Sequence[_Instance], queue: str, rows: int) -> tuple[_View, Refresh]:
+    """Make what takes a survey of one queue, of all partitions."""
     from ampsq.cli.top_queue_view import QueueView
-    from ampsq.operations.queue_survey import QueueSurveyor
+    from ampsq.operations.queue_survey import QueueSurvey, QueueSurveyor
 
-    surveyor, view = QueueSurveyor(client, queue), QueueView(queue, rows)
+    watched = [(each, QueueSurveyor(each.client, queue)) for each in instances]
+    view = QueueView(queue, rows)
 
-    async def refresh(pipeline: Pipeline) -> None:
-        view.take(await surveyor.read(pipeline))
+    def refresh() -> None:
+        view.take(QueueSurvey.merged([each.run(surveyor.read(each.pipeline)) for each, surveyor in watched]))
 
     return view, refresh
 
 
-def _refreshing(client: Client, refresh: Refresh) -> Generator[str, None, None]:
+def _refreshing(refresh: Refresh) -> Generator[str, None, None]:
     """Take a survey each time; gives why there was none, or nothing.
 
     Raises:
         UnknownQueue: the queue that is watched is not there, or no longer.
     """
-    store = client._store  # noqa: SLF001  (calls ahead need its channel)
-    with store.pipeline() as pipeline:
-        while True:
-            try:
-                store.run(refresh(pipeline))
-            except UnknownQueue:
-                raise
-            except AmpsqError as error:
-                yield str(error)
-            else:
-                yield ""
+    while True:
+        try:
+            refresh()
+        except UnknownQueue:
+            raise
+        except AmpsqError as error:
+            yield str(error)
+        else:
+            yield ""
 
 
 def _print_on(settings: CommandSettings, view: _View, refreshes: Iterator[str], seconds: float, *, once: bool) -> None:

@@ -36,8 +36,11 @@ Examples:
 @bulk
 @connection_options
 def trim(settings: CommandSettings, topic: str, age: Interval | None, *, dry_run: bool, yes: bool) -> None:
-    """Remove messages beyond a topic's retention that nobody needs."""
-    with settings.client() as client:
+    """Remove messages beyond a topic's retention that nobody needs.
+
+    With partitions= in the address in all partitions, each of which has the limits of the retention for itself.
+    """
+    with settings.client(merged=True) as client:
         if not (dry_run or yes):
             planned = client.admin.trim(topic, age=age, dry_run=True)
             go_on(planned.removed, "would be removed", yes=yes, of="message")

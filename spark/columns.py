@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.entry_columns import EntryColumns
     from ampsq.spark.logs import InstanceLog
+    from ampsq.spark.queue_offsets import LeasedMessage
 
 __all__ = [
     "LeasedColumns",
@@ -47,8 +48,8 @@ __all__ = [
 #: Up to so many digits a number of milliseconds is one of microseconds that 64 bits hold.
 _DIGITS: Final = 15
 _LAST_MOMENT: Final = 2**63 - 1
-#: Of a queue's messages: how often each was delivered, 1 the first time.
-_DELIVERY: Final = StructField("delivery", IntegerType(), nullable=False)
+#: Of a queue's messages: how often each was delivered, 1 the first time, and its group.
+_OF_QUEUES: Final = (StructField("delivery", IntegerType(), nullable=False), StructField("group", StringType()))
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
@@ -92,7 +93,7 @@ def topic_columns(*, include_headers: bool) -> StructType:
 
 def queue_columns(*, include_headers: bool) -> StructType:
     """The columns of a queue's messages."""
-    return StructType([*topic_columns(include_headers=include_headers).fields, _DELIVERY])
+    return StructType([*topic_columns(include_headers=include_headers).fields, *_OF_QUEUES])
 
 
 class PageColumns:
@@ -160,13 +161,15 @@ class LeasedColumns(PageColumns):
     """Makes record batches of messages that a queue has leased, what is for it alone included."""
 
     def __init__(self, schema: StructType, log: InstanceLog) -> None:
-        super().__init__(StructType(schema.fields[:-1]), log, None)
+        super().__init__(StructType(schema.fields[: -len(_OF_QUEUES)]), log, None)
         self._whole = to_arrow_schema(schema, timezone="UTC")
 
-    def leased(self, entries: Sequence[RawEntry], deliveries: Sequence[int]) -> pa.RecordBatch:
-        """Return entries, all of them messages, as columns, with the number of deliveries of each."""
+    def leased(self, entries: Sequence[RawEntry], messages: Sequence[LeasedMessage]) -> pa.RecordBatch:
+        """Return entries, all of them messages, as columns, with the number of deliveries and the group of each."""
         plain = self._made([entry[0] for entry in entries], own_columns(entries) or read_columns(entries))
-        return pa.RecordBatch.from_arrays([*plain.columns, pa.array(deliveries, pa.int32())], schema=self._whole)
+        deliveries = pa.array([each.delivery for each in messages], pa.int32())
+        groups = pa.array([each.group for each in messages], pa.string())
+        return pa.RecordBatch.from_arrays([*plain.columns, deliveries, groups], schema=self._whole)
 
 
 def _bodies(found: EntryColumns) -> Sequence[bytes | None]:

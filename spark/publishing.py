@@ -23,6 +23,7 @@ def publish(
     topic: str | None = None,
     *,
     key: str | Column | None = None,
+    group: str | Column | None = None,
     order_by: str | Column | Sequence[str | Column] = (),
     partitions: int | None = None,
     **options: object,
@@ -37,6 +38,9 @@ def publish(
         topic: where they go; None where a column `topic` says so.
         key: a column, or an expression, whose text becomes the routing key: rows of one key go through one partition to
             one instance. Default: rows stay in their partitions.
+        group: a column, or an expression, whose text becomes the group of the message, for queues with groups. What is
+            of one group keeps its order where it is of one key, too. Default: a column `group` beside `value`, else
+            what the queue's `group_by` says.
         order_by: what the rows of a partition, and so those of a key, are sorted by; default: no order, where there is
             a key, since it moves rows, else the one they have.
         partitions: with a key: how many, rounded up to a multiple of the instances, so that each task writes to one;
@@ -56,12 +60,14 @@ def publish(
         if value := os.environ.get(variable):
             named.setdefault(name, value)
     instances = len(BatchWriteOptions.of(named).addresses)
-    faults = list(_faults(frame, topic, key, partitions))
+    faults = list(_faults(frame, topic, {"key": key, "group": group}, partitions))
     if faults:
         raise DefinitionError(report("publish", faults))
     columns = {name: F.col(name) for name in frame.columns}
     if "value" not in frame.columns:
         columns = {"value": F.to_json(F.struct("*"))}
+    if group is not None:
+        columns["group"] = (F.col(group) if isinstance(group, str) else group).cast("string")
     ready = frame
     if key is not None:
         columns["key"] = (F.col(key) if isinstance(key, str) else key).cast("string")
@@ -78,16 +84,25 @@ def publish(
     ready.write.format("ampsq").options(**named).mode("append").save()
 
 
-def _faults(frame: DataFrame, topic: str | None, key: str | Column | None, partitions: int | None) -> list[Fault]:
+def _faults(
+    frame: DataFrame, topic: str | None, chosen: dict[str, str | Column | None], partitions: int | None
+) -> list[Fault]:
     faults = []
     if "value" not in frame.columns and not topic:
         faults.append(Fault("topic", "missing; allowed: a topic, or a frame with the columns value and topic"))
-    if isinstance(key, str) and key not in frame.columns:
-        faults.append(Fault("key", f"no column {key!r}; allowed: one of {', '.join(frame.columns)}, or an expression"))
-    if "value" in frame.columns and "key" in frame.columns and key not in (None, "key"):
-        faults.append(Fault("key", "is a column, too; allowed: key='key', or drop that column"))
-    if partitions is not None and key is None:
+    for name, column in chosen.items():
+        if isinstance(column, str) and column not in frame.columns:
+            told = f"no column {column!r}; allowed: one of {', '.join(frame.columns)}, or an expression"
+            faults.append(Fault(name, told))
+        if "value" in frame.columns and name in frame.columns and not _is_same(column, name):
+            faults.append(Fault(name, f"is a column, too; allowed: {name}={name!r}, or drop that column"))
+    if partitions is not None and chosen["key"] is None:
         faults.append(Fault("partitions", "without a key; allowed: with one, else frame.repartition before"))
     if partitions is not None and partitions < 1:
         faults.append(Fault("partitions", f"{partitions}; allowed: 1 or more"))
     return faults
+
+
+def _is_same(column: str | Column | None, name: str) -> bool:
+    # Compared with a text, an expression of Spark gives another expression.
+    return column is None or (isinstance(column, str) and column == name)

@@ -81,7 +81,10 @@ class QueueLeases:
                 return None
             self._batches[number] = messages
             self._left -= len(messages)
-        leased = [LeasedMessage(*parse_ref(head_of(each)[5].decode()), each.delivery) for each in self._batches[number]]
+        leased = [
+            LeasedMessage(*parse_ref(head_of(each)[5].decode()), each.delivery, each.group)
+            for each in self._batches[number]
+        ]
         return QueueOffset(number, self._queue, tuple(leased))
 
     def finish(self, offset: QueueOffset) -> None:

@@ -2,7 +2,8 @@
 
     {"batch": 3, "queue": "work", "runs": [["orders", "1700000000000-0 1700000000000-1", "1 2"]]}
 
-So a batch that is run again after a crash has the same messages, whoever holds their leases by then.
+So a batch that is run again after a crash has the same messages, whoever holds their leases by then. At the end of a
+run stand the groups of its messages, if any has one: ``{"alice": "0 1"}`` of those at these places of the run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import id_text, parse_id
 from ampsq.base.values import shown
+from ampsq.protocol.limits import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +29,13 @@ class LeasedMessage(NamedTuple):
         topic: its topic.
         id: its ID there.
         delivery: how often it was delivered, 1 the first time.
+        group: its group; None of a message that is in none.
     """
 
     topic: str
     id: str
     delivery: int
+    group: str | None = None
 
 
 class QueueOffset(NamedTuple):
@@ -64,9 +68,10 @@ class QueueOffset(NamedTuple):
             )
         try:
             messages = [
-                LeasedMessage(topic, id_text(parse_id(stream_id)), int(delivery))
-                for topic, ids, deliveries in offset.get("runs", ())
-                for stream_id, delivery in zip(ids.split(), deliveries.split(), strict=True)
+                LeasedMessage(topic, id_text(parse_id(stream_id)), int(delivery), groups.get(place))
+                for topic, ids, deliveries, *rest in offset.get("runs", ())
+                for groups in [_groups_of(*rest)]
+                for place, (stream_id, delivery) in enumerate(zip(ids.split(), deliveries.split(), strict=True))
             ]
             return cls(int(offset["batch"]), queue, tuple(messages))
         except (AttributeError, TypeError, ValueError) as error:
@@ -77,17 +82,46 @@ class QueueOffset(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """As Spark keeps it."""
         runs = []
-        for topic, group in groupby(self.messages, key=lambda message: message.topic):
-            own = list(group)
+        for topic, run in groupby(self.messages, key=lambda message: message.topic):
+            own = list(run)
             ids, deliveries = " ".join(each.id for each in own), " ".join(str(each.delivery) for each in own)
-            runs.append([topic, ids, deliveries])
+            groups = _places_of(own)
+            runs.append([topic, ids, deliveries, *([groups] if groups else [])])
         return {"batch": self.batch, "queue": self.queue, "runs": runs}
 
     def parts(self, number: int, most: int) -> list[Sequence[LeasedMessage]]:
-        """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic."""
+        """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic.
+
+        Neighbours of a group stay together, so that one task has a batch of a group, in its order: a part may have as
+        many more as are in a batch at most, and there may be fewer parts.
+        """
         size = max(min(-(-len(self.messages) // number), most), 1)
         parts: list[Sequence[LeasedMessage]] = []
-        for _, group in groupby(self.messages, key=lambda message: message.topic):
-            own = list(group)
-            parts += [own[i : i + size] for i in range(0, len(own), size)]
+        for _, run in groupby(self.messages, key=lambda message: message.topic):
+            own, first = list(run), 0
+            while first < len(own):
+                end = first + size
+                most_ends = min(len(own), end + BATCH)
+                while end < most_ends and own[end].group is not None and own[end].group == own[end - 1].group:
+                    end += 1
+                parts.append(own[first:end])
+                first = end
         return parts
+
+
+def _places_of(messages: Sequence[LeasedMessage]) -> dict[str, str]:
+    """Return group -> the places of its messages among these."""
+    places: dict[str, list[str]] = {}
+    for place, message in enumerate(messages):
+        if message.group is not None:
+            places.setdefault(message.group, []).append(str(place))
+    return {group: " ".join(own) for group, own in places.items()}
+
+
+def _groups_of(places: object = None) -> dict[int, str]:
+    """Return place -> group."""
+    if places is None:
+        return {}
+    if not isinstance(places, dict):
+        raise TypeError("groups of a run are an object")
+    return {int(place): group for group, own in places.items() for place in own.split()}

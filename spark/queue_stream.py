@@ -181,16 +181,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         store = store_of(partition.log.address, self._options.seconds)
         columns = LeasedColumns(self._schema, partition.log)
-        deliveries = {each.id.encode(): each.delivery for each in partition.messages}
-        found = {entry[0]: entry for entry in _entries(store, partition.log, sorted(deliveries, key=_number))}
-        if len(found) < len(deliveries):
-            missing = [each.decode() for each in deliveries if each not in found]
+        leased = {each.id.encode(): each for each in partition.messages}
+        found = {entry[0]: entry for entry in _entries(store, partition.log, sorted(leased, key=_number))}
+        if len(found) < len(leased):
+            missing = [each.decode() for each in leased if each not in found]
             text = f"{len(missing)} messages of a batch are not in the log any more, the first {missing[0]}"
             self._tell_loss(f"{partition.log}: {text}")
-        entries = [found[each] for each in deliveries if each in found]
+        entries = [found[each] for each in leased if each in found]
         for first in range(0, len(entries), _PAGE):
             page = entries[first : first + _PAGE]
-            yield columns.leased(page, [deliveries[entry[0]] for entry in page])
+            yield columns.leased(page, [leased[entry[0]] for entry in page])
 
     def _tell_loss(self, text: str) -> None:
         if self._options.fail_on_data_loss:

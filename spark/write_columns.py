@@ -16,6 +16,7 @@ from ampsq.base.suggestions import nearest
 from ampsq.base.values import Interval, parse_name
 from ampsq.definitions.definition import Fault, report
 from ampsq.protocol.encoding import encode_headers
+from ampsq.publishing.envelope import encode_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,6 +29,7 @@ ALLOWED: Final = {
     "key": "binary or string",
     "topic": "string",
     "headers": "map<string,string>",
+    "group": "string",
     "expiration": "a number of seconds, a string as '30s', or an interval day to second",
     "delay": "a number of seconds, a string as '30s', or an interval day to second",
     "at": "timestamp",
@@ -35,7 +37,16 @@ ALLOWED: Final = {
 _TEXT: Final = (types.BinaryType, types.StringType)
 _PERIOD: Final = (types.NumericType, types.StringType, types.DayTimeIntervalType)
 #: In the order of a row's values; the topic is the last.
-_LETTERS: Final = {"value": "b", "headers": "h", "expiration": "e", "delay": "d", "at": "d", "key": "k", "topic": "t"}
+_LETTERS: Final = {
+    "value": "b",
+    "headers": "h",
+    "group": "g",
+    "expiration": "e",
+    "delay": "d",
+    "at": "d",
+    "key": "k",
+    "topic": "t",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,10 @@ class WriteColumns:
             return columns[0], keys
         return [value for row in zip(*columns, strict=True) for value in row], keys
 
+    def groups(self, values: list[bytes]) -> list[bytes] | None:
+        """Return the groups of rows, empty of those that name none; None where the frame has no such column."""
+        return values[self.names.index("group") :: len(self.names)] if "group" in self.names else None
+
 
 def _unknown_columns(name: str, fields: Collection[str]) -> Fault:
     if name == "deduplication_id":
@@ -143,6 +158,15 @@ def _keys(column: pa.Array, name: str) -> list[bytes]:  # noqa: ARG001
     return [value or b"" for value in column.cast(pa.binary()).to_pylist()]
 
 
+def _groups(column: pa.Array, name: str) -> list[bytes]:
+    for group in pc.unique(column).to_pylist():
+        try:
+            encode_group(group or "")
+        except DefinitionError as error:
+            raise DefinitionError(f"column {name!r}: {error}") from None
+    return [value or b"" for value in _bytes(column)]
+
+
 def _topics(column: pa.Array, name: str) -> list[bytes]:
     for topic in pc.unique(_filled(column, name)).to_pylist():
         parse_name(topic)
@@ -185,6 +209,7 @@ def _moments(column: pa.Array, name: str) -> list[bytes]:  # noqa: ARG001
 _READERS: Final[dict[str, Callable[[pa.Array, str], list[bytes]]]] = {
     "value": _values,
     "headers": _headers,
+    "group": _groups,
     "expiration": _periods,
     "delay": _periods,
     "at": _moments,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import uuid
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyspark import TaskContext
@@ -101,7 +102,7 @@ class _Writing:
     ) -> None:
         """Give each instance its rows, in order."""
         addresses, width = self.options.addresses, len(self.columns.shape)
-        keys = self._with_topic_keys(values, keys)
+        keys = self._with_groups(values, self._with_topic_keys(values, keys))
         if keys is None:
             lanes[choose(None, partition, addresses)].write(values)
             return
@@ -128,6 +129,14 @@ class _Writing:
             if row_key is None:
                 found[i] = known[topic].text(row[0], row[0])
         return found if any(each is not None for each in found) or keys is not None else None
+
+    def _with_groups(self, values: list[bytes], keys: list[bytes | None] | None) -> list[bytes | None] | None:
+        """Return the keys of rows, with the groups of those that have none: a group keeps its order in one instance."""
+        groups = self.columns.groups(values)
+        if groups is None:
+            return keys
+        own = keys or repeat(None, len(groups))
+        return [row_key or group or None for row_key, group in zip(own, groups, strict=True)]
 
     def _job(self, name: str, epoch: int) -> Job:
         options = self.options

@@ -361,6 +361,13 @@ def plain_client(valkey):
 
 
 @pytest.fixture
+def plain(server):
+    """A plain client of the server, once on Valkey and once on Redis."""
+    with contextlib.closing(server.client()) as client:
+        yield client
+
+
+@pytest.fixture
 def journal(redis, client):
     return Journal(redis, client.instance, client.origin)
 

@@ -6,6 +6,13 @@ import time
 
 from observing import journal_of
 
+from ampsq import Queue
+
+
+def define_work(client, **elements):
+    """Define the queue `work`, of which a subscription may hold 100 messages."""
+    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
+
 
 def pick_up(subscription, number, within=30.0):
     """The next `number` messages; fails when they do not come in time."""

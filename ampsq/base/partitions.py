@@ -26,10 +26,12 @@ __all__ = [
     "Partition",
     "asked_partitions",
     "check_key_function",
+    "name_request",
     "partition_of_key",
     "partition_of_text",
     "partitions_of",
     "refuse_partitions",
+    "request_of_all",
 ]
 
 #: Version of the rule by which partitions are named and keys find theirs; stored with each partition.
@@ -210,3 +212,13 @@ def check_key_function(function: object) -> None:
     """
     if function is not None and not callable(function):
         raise DefinitionError(f"key={shown(function)}: allowed is a function that gives the key of a message, a text")
+
+
+def name_request(request: str, of_all: str) -> str:
+    """Name a request to one partition that is a part of one to all: what tells its parts from those of others."""
+    return f"{request}.{of_all}"
+
+
+def request_of_all(request: str) -> str:
+    """Return what all parts of a request to all partitions have in common; "" of a request to one instance."""
+    return request.rpartition("/")[2].partition(".")[2]

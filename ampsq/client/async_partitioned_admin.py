@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
-from ampsq.base.errors import UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text
 from ampsq.catalog.partitioned import check_definable, is_definable
 from ampsq.client.async_admin import AsyncAdmin
@@ -18,16 +18,19 @@ from ampsq.client.partition_rules import (
     by_partition,
     merged_redriven,
     merged_topics,
+    merged_trimmed,
     not_merged,
     oldest_first,
     only_for_one,
     refuse_the_rest,
 )
+from ampsq.operations.groups import QueueGroups
 from ampsq.operations.latencies import QueueLatencies
 from ampsq.protocol.calls.queue_stats import QueueStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from datetime import timedelta
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.partitions import Partition
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
     from ampsq.queues.redrive import Redriven, RedriveProgress
+    from ampsq.topics.retention import Trimmed
     from ampsq.topics.topic_state import TopicState
 
     _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]
@@ -169,6 +173,28 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         """Return those of the partition that has a message."""
         ((number, _),) = by_partition(self._all, [bookmark])
         return self._client.clients[number].admin
+
+    async def groups(self, queue: str, *, limit: int = 20) -> QueueGroups:
+        """Read the groups of a queue of all partitions; one that is in several counts once; see `AsyncAdmin.groups`."""
+        parts = [await each.admin.groups(queue, limit=limit) for each in self._client.clients]
+        return QueueGroups.merged(parts, limit)
+
+    async def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:
+        """Remove now what a topic's retention gives up, in all partitions, one after the other; see `AsyncAdmin.trim`.
+
+        What it tells of the first message that is kept is of the oldest one in any partition.
+        """
+        parts: list[Trimmed] = []
+        missing: list[DefinitionError] = []
+        for each in self._client.clients:
+            try:
+                parts += [await each.admin.trim(topic, age=age, dry_run=dry_run)]
+            except DefinitionError as error:
+                # One that is made by publishing to it is in the partitions that were published to.
+                missing.append(error)
+        if not parts:
+            raise missing[0]
+        return merged_trimmed(parts)
 
     async def release_group(self, queue: str, group: str) -> bool:
         """Let a group go on, in whichever partition it is; see `AsyncAdmin.release_group`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self
 
@@ -406,6 +407,7 @@ class AsyncPartitionedClient(AsyncClient):
         renew: bool,
     ) -> AsyncSubscription:
         parts: list[AsyncSubscription] = []
+        of_all = secrets.token_hex(4)
         try:
             for client in self.clients:
                 connection = client._connection  # noqa: SLF001  (our own)
@@ -413,6 +415,7 @@ class AsyncPartitionedClient(AsyncClient):
                     *(connection.session, name, max_backlog, text),
                     renew=renew,
                     longest_wait=connection.parts.route.heartbeat,
+                    of_all=of_all,
                 )
                 parts.append(await connection.subscribe(core, None, None))
         except BaseException:

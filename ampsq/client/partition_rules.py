@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.partitions import name_request
 from ampsq.base.values import list_of, shown
 from ampsq.queues.redrive import Redriven, RedriveProgress
 from ampsq.queues.subscription_core import SubscriptionCore
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.topics.retention import Trimmed
 
 __all__ = [
     "ATTEMPTS",
@@ -36,6 +39,7 @@ __all__ = [
     "managed_parts",
     "merged_redriven",
     "merged_topics",
+    "merged_trimmed",
     "not_merged",
     "oldest_first",
     "only_for_one",
@@ -125,7 +129,7 @@ def check_backlog(max_backlog: object, partitions: int) -> None:
 
 
 def part_of(
-    session: Session, name: str, max_backlog: int, text: str | None, *, renew: bool, longest_wait: float
+    session: Session, name: str, max_backlog: int, text: str | None, *, renew: bool, longest_wait: float, of_all: str
 ) -> SubscriptionCore:
     """Return the part at one partition of a subscription to all, not registered yet.
 
@@ -136,9 +140,10 @@ def part_of(
         text: its filter; None: everything.
         renew: leases are extended as long as the client lives.
         longest_wait: seconds of one blocked read at most.
+        of_all: what its parts have in common, and no other subscription has.
     """
     return SubscriptionCore(
-        *(session.instance, name, max_backlog, session.request()),
+        *(session.instance, name, max_backlog, name_request(session.request(), of_all)),
         origin=session.origin,
         text=text,
         renewed=renew,
@@ -228,6 +233,17 @@ def _merged_topic(states: Sequence[TopicState]) -> TopicState:
         pinned_by=pinned.pinned_by,
         pinned=pinned.pinned,
         state=pinned.state,
+    )
+
+
+def merged_trimmed(parts: Sequence[Trimmed]) -> Trimmed:
+    """Put together what was removed from a topic in several partitions; what is pinned is the oldest of all."""
+    pinned = min((each for each in parts if each.pinned), key=lambda each: _time_of(each.pinned), default=parts[0])
+    return replace(
+        pinned,
+        removed=sum(each.removed for each in parts),
+        kept=sum(each.kept for each in parts),
+        bytes=sum(each.bytes for each in parts),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Never
 
@@ -397,6 +398,7 @@ class PartitionedClient(Client):
         renew: bool,
     ) -> Subscription:
         parts: list[Subscription] = []
+        of_all = secrets.token_hex(4)
         try:
             for client in self.clients:
                 connection = client._connection  # noqa: SLF001  (our own)
@@ -404,6 +406,7 @@ class PartitionedClient(Client):
                     *(connection.session, name, max_backlog, text),
                     renew=renew,
                     longest_wait=connection.parts.route.heartbeat,
+                    of_all=of_all,
                 )
                 parts.append(connection.subscribe(core, None, None))
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
@@ -58,8 +59,11 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
     """Tell the figures of a queue, ages in seconds, and messages a second; None while these are not known."""
     stats = {name: getattr(queue.stats, name) for name in type(queue.stats).__slots__ if name != "name"}
     each_second = {"in_per_second": rates[0] if rates else None, "out_per_second": rates[1] if rates else None}
-    ages = {"oldest": queue.ages.message, "oldest_lease": queue.ages.lease, "behind": queue.ages.behind}
-    return {"name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused}
+    ages = {"oldest": queue.ages.message, "oldest_lease": queue.ages.lease, "behind": queue.behind}
+    groups = asdict(queue.groups) if queue.groups else None
+    return {
+        "name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused, "groups": groups
+    }  # fmt: skip
 
 
 def latency_facts(range_: str, past: QueuePast) -> dict[str, object]:

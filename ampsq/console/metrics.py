@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ampsq.console.observer import Reading
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
+    from ampsq.operations.group_counting import GroupFigures
     from ampsq.protocol.calls.queue_latencies import Latencies
     from ampsq.replication.report import LinkStatus
 
@@ -93,6 +94,11 @@ def _queue(name: str, kind: str, text: str, read: Callable[[QueueFigures], float
     return Family(f"ampsq_queue_{name}", "queue", kind, text, samples)
 
 
+def _groups(name: str, text: str, read: Callable[[GroupFigures], float | None]) -> Family:
+    """Of queues with groups alone: numbers of groups, never a sample of a single one."""
+    return _queue_gauge(name, text, lambda queue: read(queue.groups) if queue.groups else None)
+
+
 def _inactive(queue: QueueFigures) -> float | None:
     return queue.stats.waiting if queue.definition.target_queue_depth else None
 
@@ -145,7 +151,7 @@ FAMILIES: Final[Sequence[Family]] = (
         "oldest_lease_age_seconds", "Age of the oldest lease that may lapse, since it was made or last extended.",
         lambda q: q.ages.lease or 0,
     ),
-    _queue_gauge("seconds_behind", "Age of the oldest message that is not settled.", lambda q: q.ages.behind),
+    _queue_gauge("seconds_behind", "Age of the oldest message that is not settled.", lambda q: q.behind),
     _queue_gauge("owned_here", "Read, waiting, and owned by this instance.", _shared(_stat("ready"))),
     _queue_gauge("owned_elsewhere", "Read, and owned by another instance.", _shared(_stat("remote"))),
     _queue_gauge(
@@ -156,6 +162,19 @@ FAMILIES: Final[Sequence[Family]] = (
         "proxied_transfer", "1 while this instance may act for owners out of reach.",
         _shared(lambda q: int(q.ages.proxied)),
     ),
+    _groups(
+        "groups", "Groups with messages that are leased or have their place, or that stand still.", lambda g: g.number
+    ),
+    _groups("groups_leased", "Groups of which something is leased.", lambda g: g.leased),
+    _groups("groups_on_hold", "Groups that failed messages hold.", lambda g: g.on_hold),
+    _groups("groups_stopped", "Groups that stand still since a message was given up.", lambda g: g.stopped),
+    _groups("groups_paused", "Groups that somebody paused.", lambda g: g.paused),
+    _groups(
+        "groups_oldest_message_age_seconds",
+        "Age of the oldest message that has its place, whether its group goes on or not.",
+        lambda g: g.oldest,
+    ),
+    _groups("groups_age_seconds", "How long ago the counting of groups began.", lambda g: g.age),
     _queue_counter("delivered", "Deliveries."),
     _queue_counter("acknowledged", "Acknowledged messages."),
     _queue_counter("expired", "Messages that expired, for whatever reason."),

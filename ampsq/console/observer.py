@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
 from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
+from ampsq.operations.group_counting import GroupCounter
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.coordinators import STALE, read_coordinators
 from ampsq.protocol.reads.instance import is_opened
@@ -100,6 +101,7 @@ class _Observed:
         self.moments: dict[str, deque[FigureSample]] = {}
         #: Of topics that pages have shown.
         self.topics: dict[str, deque[FigureSample]] = {}
+        self._groups = GroupCounter()
         #: Of all queues together.
         self.totals: deque[FigureSample] = deque(maxlen=MOMENTS)
 
@@ -155,7 +157,7 @@ class _Observed:
     def _run_on(self, client: Client) -> InstanceFigures:
         store = client._store  # noqa: SLF001  (calls ahead need its channel)
         with store.pipeline() as pipeline:
-            return store.run(read_figures(self._instance, pipeline))
+            return store.run(read_figures(self._instance, pipeline, self._groups))
 
     def _remember(self, queues: dict[str, QueueFigures], now: float) -> None:
         for name, queue in queues.items():

@@ -182,7 +182,7 @@ def _instance(observer: Observer, examiner: Examiner, name: str, carers: tuple[s
     faults = tuple(_fault(each, name) for each in own if not each.well)
     health = "unknown" if found is None or found.fault else "wrong" if faults else "well"
     each_second = rates(observer.totals(name))
-    behind = {queue: each.ages.behind for queue, each in figures.queues.items() if each.stats.depth}
+    behind = {queue: each.behind for queue, each in figures.queues.items() if each.stats.depth}
     oldest = max(behind, key=behind.__getitem__, default="")
     return InstanceOverview(
         name, "", health, faults, sum(each.well for each in own), each_second[0] if each_second else None,

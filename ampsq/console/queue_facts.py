@@ -7,6 +7,7 @@ from ampsq.console.facts import Body, DefinitionField, Facts, Moment, Text, Valu
 __all__ = [
     "BrowseFacts",
     "ExplanationFacts",
+    "GroupCountsFacts",
     "GroupFacts",
     "GroupsFacts",
     "HistoryFacts",
@@ -19,6 +20,28 @@ __all__ = [
     "SampleFacts",
     "SubscriberFacts",
 ]
+
+
+class GroupCountsFacts(Facts):
+    """Figures of the groups of a queue; null while the first look at all of very many goes on.
+
+    Attributes:
+        number: groups of which something is leased or has its place, or that stand still.
+        leased: those of which something is leased.
+        on_hold: those that failed messages hold.
+        stopped: those that stand still since a message was given up.
+        paused: those that somebody paused.
+        oldest: age of the oldest message that has its place, seconds, also of a group that stands still; 0 of none.
+        age: seconds since the counting of all but `number` and `oldest` began.
+    """
+
+    number: int
+    leased: int | None
+    on_hold: int | None
+    stopped: int | None
+    paused: int | None
+    oldest: float
+    age: float | None
 
 
 class QueueFacts(Facts):
@@ -51,6 +74,7 @@ class QueueFacts(Facts):
         in_per_second: messages a second that came in; null while that is not known.
         out_per_second: messages a second that were settled.
         paused: whether it delivers nothing.
+        groups: of a queue with groups, how many it has and how they are; else null.
     """
 
     name: Text
@@ -79,6 +103,7 @@ class QueueFacts(Facts):
     in_per_second: float | None
     out_per_second: float | None
     paused: bool
+    groups: GroupCountsFacts | None
 
 
 class QueuesFacts(Facts):

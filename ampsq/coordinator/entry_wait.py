@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["EntryWait"]
 
 _log = logging.getLogger("ampsq.coordinator")
-#: Seconds of one blocked read: an instance that is to be waited for is from the next one on.
+#: Seconds of one blocked read: an instance that is to be waited for is from the next one on. Where the instances were
+#: the same ones as before, the next read lasts twice as long, up to the most.
 _WAIT: Final = 10.0
+_LONGEST_WAIT: Final = 60.0
 #: Least seconds from the beginning of a read to that of the next one.
 _NOT_SOONER: Final = 0.9
 #: Seconds until it is tried again after a failure.
@@ -53,6 +55,7 @@ class EntryWait:
     ) -> None:
         self._store, self._wanted, self._found = store, wanted, found
         self.covered: frozenset[str] = frozenset()
+        self._seconds = _WAIT
         self._asking = KeptPipeline()
         self._closed, self._is_wanted = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -91,8 +94,9 @@ class EntryWait:
                 return None
             names = {key: name for name, places in logs.items() for key in places}
             places = {key: place for some in logs.values() for key, place in some.items()}
-            self.covered = frozenset(logs)
-            with contextlib.closing(self._asking.ask(self._store, [wait_for_any(places, _WAIT)])) as replies:
+            is_same, self.covered = self.covered == logs.keys(), frozenset(logs)
+            self._seconds = min(2 * self._seconds, _LONGEST_WAIT) if is_same else _WAIT
+            with contextlib.closing(self._asking.ask(self._store, [wait_for_any(places, self._seconds)])) as replies:
                 keys = cast("list[str]", next(replies))
         except AmpsqError as error:
             self.covered = frozenset()

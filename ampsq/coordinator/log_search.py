@@ -18,8 +18,10 @@ __all__ = ["LogSearch"]
 #: Keys of one step, and steps a look while the number of keys changes.
 _KEYS: Final = 1_000
 _STEPS: Final = 5
-#: Looks from one search to the next while the number of keys is the same: a log may have come as another key went.
+#: Looks from the beginning of one search to that of the next while the number of keys is the same, at least, and for
+#: each step of the search: a log may have come as another key went.
 _LOOKS: Final = 5
+_LOOKS_A_STEP: Final = 3
 
 
 class LogSearch:
@@ -35,12 +37,14 @@ class LogSearch:
         self._cursor = "0"
         # Keys of the server as they were counted last, and when the search began that is under way; -1: not counted.
         self._keys = self._keys_searched = -1
-        self._looks = 0
+        # Since the search began that is under way, or was the last one.
+        self._looks = self._steps = 0
 
     def begin(self) -> list[Call[AllLogsScan]]:
         """Return what a look asks; empty where it leaves the keys alone. The reply is for `go_on`."""
         self._looks += 1
-        if self._cursor == "0" and self._keys == self._keys_searched >= 0 and self._looks % _LOOKS:
+        is_soon = self._looks < max(_LOOKS, _LOOKS_A_STEP * self._steps)
+        if self._cursor == "0" and self._keys == self._keys_searched >= 0 and is_soon:
             return []
         return [self._step()]
 
@@ -57,6 +61,7 @@ class LogSearch:
         for _ in range(_STEPS if has_changed else 1):
             step = self._store.call(self._step()) if step is None else step
             self._cursor = step.next
+            self._steps += 1
             self._found(step.logs)
             if self._cursor == "0":
                 return
@@ -64,5 +69,5 @@ class LogSearch:
 
     def _step(self) -> Call[AllLogsScan]:
         if self._cursor == "0":
-            self._keys_searched = self._keys
+            self._keys_searched, self._looks, self._steps = self._keys, 0, 0
         return scan_all_logs(self._cursor, _KEYS)

@@ -21,7 +21,7 @@ from ampsq.protocol.reads.coordinators import (
     read_coordinators,
     unlist_coordinators,
 )
-from ampsq.protocol.reads.instances import list_instances
+from ampsq.protocol.reads.instances import count_instances, list_instances
 from ampsq.transport.kept_pipeline import KeptPipeline
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ __all__ = ["PERIOD", "Membership"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two signs of life. One that is killed is without instances `STALE` and one of these later.
 PERIOD: Final = 0.9
+#: Instances of the server from which on a sign of life counts them, and they are only read where their number is
+#: another one; and signs of life of which one reads them all the same.
+_COUNTED: Final = 100
+_READ_EVERY: Final = 8
 #: Seconds after a sign of life in which there is no other one.
 _NOT_SOONER: Final = 0.6
 #: Milliseconds after which one that died is taken out of the list.
@@ -73,6 +77,8 @@ class Membership:
         self._is_alone = self._is_listed = self._has_left = False
         self._ahead: float | None = None
         self._forgotten: list[str] = []
+        # Signs of life that were given, and whether the last one only counts the instances.
+        self._given, self._counts = 0, False
         # Held while what was read is taken in.
         self._judging = threading.Lock()
         # Of the thread that calls `meet`.
@@ -112,7 +118,10 @@ class Membership:
 
     def _calls(self) -> list[Call[object]]:
         calls = self._signs()
-        calls += [] if self._own.named else [list_instances()]
+        self._given += 1
+        self._counts = self.listed is not None and len(self.listed) >= _COUNTED and self._given % _READ_EVERY != 0
+        if not self._own.named:
+            calls.append(count_instances() if self._counts else list_instances())
         return [*calls, unlist_coordinators(self._forgotten)] if self._forgotten else calls
 
     def _signs(self) -> list[Call[object]]:
@@ -140,7 +149,7 @@ class Membership:
             self._judge(cast("list[CoordinatorEntry]", next(replies)), now)
             try:
                 if has_instances and not self._own.named:
-                    listed = cast("Sequence[str]", next(replies))
+                    listed = self._read_listed(next(replies))
                 for _ in replies:
                     pass
             except NotPermitted:
@@ -161,6 +170,12 @@ class Membership:
         if listed != self.listed:
             self.listed = listed
             self.changed.set()
+
+    def _read_listed(self, reply: object) -> Sequence[str] | None:
+        """Return the instances of the server; None: there are others than those known, so that they are to be read."""
+        if not self._counts:
+            return cast("Sequence[str]", reply)
+        return self.listed if self.listed is not None and len(self.listed) == reply else None
 
     def _keep_time(self, now: float) -> None:
         """Note how far the server's clock, ms, is ahead of the own one."""

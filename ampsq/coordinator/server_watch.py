@@ -5,7 +5,7 @@ else, and the coordinator one packet, in which it also says that it is alive. Wh
 wake the coordinator (lua/lib/timetable.lua). The look each second finds what nobody tells: plain XADDs, clients of
 older releases, and what was lost with a connection.
 
-An instance where nothing happened for a while rests long: it is looked at each few seconds only. What is due before
+An instance where nothing happened for a while rests long: it is looked at each twenty seconds only. What is due before
 then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py).
 """
 # Long: the loop and all that it looks at are one state under one lock.
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
+from ampsq.coordinator.listener_counts import ListenerCounts
 from ampsq.coordinator.log_search import LogSearch
 from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.functions import are_used
-from ampsq.protocol.reads.subscribers import count_channel_listeners
 from ampsq.publishing.server_clock import Moment, clock_of
 from ampsq.transport.kept_pipeline import KeptPipeline
 from ampsq.transport.wakeups import Wakeups
@@ -63,13 +63,14 @@ _FUNCTIONS: Final = 30.0
 _STUCK: Final = 5.0
 #: Least seconds between two rounds of an instance that is busy.
 _BETWEEN_ROUNDS: Final = 0.01
-#: Instances of one look, and channels of one count.
+#: Instances of one look.
 _INSTANCES: Final = 200
-_CHANNELS: Final = 500
 #: Seconds without anything that happens after which an instance rests long, looks of which each has one then, and
-#: seconds for which one is looked at each time where a look found what nobody had told.
+#: seconds for which one is looked at each time where a look found what nobody had told. All turns together take less
+#: than what is told ahead (`LONG_REST_HORIZON`), and than a subscription's time is ahead that gives its signs of life:
+#: so no look is needed between two turns while all is well.
 _QUIET_AFTER: Final = 10.0
-_TURNS: Final = 8
+_TURNS: Final = 24
 _UNTOLD: Final = 600.0
 #: What scripts tell of when it happens, so that a look has nothing to find.
 _TOLD: Final = frozenset({"catalog", "names", "clients"})
@@ -107,7 +108,7 @@ class _Watched:
 
     @property
     def rests_long(self) -> bool:
-        """Return whether it is looked at each few seconds only."""
+        """Return whether it is looked at each twenty seconds only."""
         return self.duties.watched.rests_long
 
     def stir(self, until: float = 0.0) -> None:
@@ -145,7 +146,8 @@ class ServerWatch:
         # Those that are to be looked at beside the looks at everything.
         self._looked_at_soon: set[_Watched] = set()
         # The channels that clients have to listen to, and whose they are; None: a round may have changed them.
-        self._channels_known: list[list[tuple[str, _Watched]]] | None = None
+        self._channels_known: list[tuple[str, _Watched]] | None = None
+        self._listeners: ListenerCounts[_Watched] = ListenerCounts()
         # The last look at everything was answered whole.
         self._is_answered = False
         # How far the server's clock is ahead of the own one, seconds, as all instances were told last.
@@ -505,12 +507,11 @@ class ServerWatch:
         if not parts:
             self._give_no_sign()
             return
-        channels = self._channels() if remote else []
         calls: list[Call[object]] = [
             read_news([each.duties.watched for each in part], rare=rare or part[0].rests_long, remote=remote)
             for part in parts
         ]
-        calls += [count_channel_listeners([channel for channel, _ in some]) for some in channels]
+        calls += self._listeners.begin(self._channels()) if remote else []
         signs: list[Call[object]] = []
         steps: list[Call[AllLogsScan]] = []
         if remote:
@@ -529,14 +530,17 @@ class ServerWatch:
                 self._take_in(part, reply, unsure, is_moved=is_moved)
             if is_moved:
                 self._tell_clock(set(self._instances.values()).difference(instances), reply.now)
-            for some in channels:
-                self._take_in_counts(some, next(replies))  # type: ignore[arg-type]  # see above
+            absent, is_doubtful = self._listeners.take_in(replies) if remote else (set(), False)
             found = [next(replies) for _ in steps]
             if signs and self._membership is not None:
                 self._membership.take_in(replies, reply.now * 1000)
             if remote:
                 self._search.go_on(found[0] if found else None, reply.keys)  # type: ignore[arg-type]  # see above
                 self._is_answered = True
+        if is_doubtful:
+            with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
+                absent = self._listeners.absent(replies)
+        self._look_for_lost_clients(absent)
 
     def _give_no_sign(self) -> None:
         """Let the other thread say that this coordinator is alive, since no look does now."""
@@ -576,9 +580,11 @@ class ServerWatch:
         with self._changed:
             for name, news in reply.news.items():
                 each = known[name]
-                if news.what or news.streams or news.wait == 0.0:
+                is_due = news.wait == 0.0
+                if news.what or news.streams or is_due:
                     # Nobody told of that, or the coordinator was woken meanwhile.
-                    each.stir(now + _UNTOLD if each.rests_long and news.what & _TOLD else 0.0)
+                    is_untold = each.rests_long and bool(is_due or news.what & _TOLD)
+                    each.stir(now + _UNTOLD if is_untold else 0.0)
                 if news.again is not None:
                     self._look_again(each, now + news.again)
                 if news.what & {"lost", "refused"}:
@@ -591,25 +597,20 @@ class ServerWatch:
                 elif at < each.timer_at:
                     self._set_timer(each, at)
 
-    def _channels(self) -> list[list[tuple[str, _Watched]]]:
-        """The channels that clients have to listen to, and whose they are, in parts."""
+    def _channels(self) -> list[tuple[str, _Watched]]:
+        """The channels that clients have to listen to, and whose they are."""
         with self._changed:
             if self._channels_known is None:
                 watched = list(self._instances.values())
-                channels = [(channel, each) for each in watched for channel in each.duties.channels]
-                firsts = range(0, len(channels), _CHANNELS)
-                self._channels_known = [channels[first : first + _CHANNELS] for first in firsts]
+                self._channels_known = [(channel, each) for each in watched for channel in each.duties.channels]
             return self._channels_known
 
-    def _take_in_counts(self, channels: Sequence[tuple[str, _Watched]], counts: Sequence[int]) -> None:
-        """Let an instance look for lost clients where one of its channels has no listener."""
-        if all(counts):
-            return
+    def _look_for_lost_clients(self, absent: Iterable[_Watched]) -> None:
+        """Let instances look for them where one of their channels has no listener."""
         with self._changed:
-            for (_, each), number in zip(channels, counts, strict=True):
-                if not number:
-                    each.duties.wake(("clients",))
-                    self._want_round(each)
+            for each in absent:
+                each.duties.wake(("clients",))
+                self._want_round(each)
 
     def _ask_how_it_flushes(self) -> None:
         """Let every instance note it, where it is another way than before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState
+    from ampsq.operations.group_counting import GroupCounter, GroupFigures
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.protocol.calls.queue_stats import QueueCounts
@@ -39,11 +40,18 @@ class QueueFigures:
         definition: the queue.
         stats: its figures.
         ages: how old what is in it is.
+        groups: how many groups it has, and how they are; None of a queue without groups, or where nobody counts them.
     """
 
     definition: Queue
     stats: QueueStats
     ages: Ages
+    groups: GroupFigures | None = None
+
+    @property
+    def behind(self) -> float:
+        """Age of the oldest message that is not settled, seconds, also in a group that goes on no more."""
+        return max(self.ages.behind, self.groups.oldest if self.groups else 0.0)
 
     @property
     def settled(self) -> int:
@@ -82,15 +90,22 @@ def _queue(text: str) -> Queue:
     return Queue.from_json(text)
 
 
-async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
+async def read_figures(instance: str, pipeline: Pipeline, counter: GroupCounter | None = None) -> InstanceFigures:
     """Read all of it: two short calls a queue, many of them on their way at once, so nothing else waits for long.
+
+    Queues with groups take a call more, and more where there are very many groups.
 
     Args:
         instance: its name.
         pipeline: for the calls, of the store that runs this.
+        counter: counts the groups of its queues, from one reading to the next; None: nobody does.
     """
     catalog: Catalog = await catalog_calls.catalog()
     queues = await read_queue_figures(catalog, pipeline)
+    if counter is not None:
+        grouped = [name for name, each in queues.items() if each.definition.is_grouped]
+        for name, groups in (await counter.count(grouped, pipeline)).items():
+            queues[name] = replace(queues[name], groups=groups)
     links = await read_links(instance, catalog)
     states = await actions(instance)
     return InstanceFigures(catalog.instance, catalog.group, queues, links, states, catalog.defined_only)

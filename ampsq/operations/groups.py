@@ -18,6 +18,8 @@ from ampsq.protocol.limits import LONGEST_GROUP
 from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ampsq.protocol.calls.groups import GroupCounts
 
 __all__ = [
@@ -81,6 +83,38 @@ class QueueGroups:
     groups: list[GroupState]
     number: int
     is_all: bool
+
+    @classmethod
+    def merged(cls, parts: Sequence[QueueGroups], limit: int) -> QueueGroups:
+        """Return those of a queue of all partitions, of those of each; a group that is in several counts once.
+
+        Where partitions have more groups than were read of them, their number is a lower bound.
+        """
+        found: dict[str, list[GroupState]] = {}
+        for part in parts:
+            for state in part.groups:
+                found.setdefault(state.group, []).append(state)
+        groups = sorted(map(_merged_group, found.values()), key=_rank_of_state)
+        is_all = all(part.is_all and part.number <= len(part.groups) for part in parts)
+        return cls(groups[:limit], max(len(groups), *(part.number for part in parts)), is_all)
+
+
+def _merged_group(parts: Sequence[GroupState]) -> GroupState:
+    pauses = [(part.paused, part.paused_by) for part in parts if part.paused is not None]
+    paused, paused_by = min(pauses, default=(None, ""))
+    return GroupState(
+        parts[0].group, sum(part.leased for part in parts), sum(part.waiting for part in parts),
+        sum(part.failed for part in parts), _first(part.stopped for part in parts), max(part.weight for part in parts),
+        _first(part.oldest for part in parts), paused, paused_by,
+    )  # fmt: skip
+
+
+def _first(times: Iterable[datetime | None]) -> datetime | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _rank_of_state(state: GroupState) -> tuple[bool, int, int, str]:
+    return not (state.stopped or state.paused), -state.failed, -state.waiting, state.group
 
 
 def _rank(counts: GroupCounts) -> tuple[bool, int, int, str]:

@@ -11,13 +11,13 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.queue import Queue
-from ampsq.operations.groups import read_groups
-from ampsq.operations.latencies import read_latencies
-from ampsq.operations.subscribers import read_subscribers
-from ampsq.operations.survey import OVER, REPORTS, SurveyedReport, closed_on_failure
+from ampsq.operations.groups import QueueGroups, read_groups
+from ampsq.operations.latencies import QueueLatencies, read_latencies
+from ampsq.operations.subscribers import merge_subscribers, read_subscribers
+from ampsq.operations.survey import OVER, REPORTS, SurveyedReport, closed_on_failure, merge_by_name
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
-from ampsq.protocol.calls.queue_ages import measure_ages
+from ampsq.protocol.calls.queue_ages import Ages, measure_ages
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.instance import catalog_version
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.operations.groups import GroupState
-    from ampsq.operations.latencies import QueueLatencies
     from ampsq.operations.subscribers import Subscriber
     from ampsq.protocol.calls.catalog import Catalog
-    from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.queues.explain import Explanation, InstanceIdentity
     from ampsq.transport.pipeline import Pipeline
 
@@ -67,6 +65,25 @@ class QueueSurvey:
     reports: Sequence[SurveyedReport]
     groups: Sequence[GroupState]
     dead_letters: Mapping[str, int]
+
+    @classmethod
+    def merged(cls, parts: Sequence[QueueSurvey]) -> QueueSurvey:
+        """Return that of a queue of all partitions, of those of each.
+
+        Counts are sums, the time is that of the first partition, and the next message is that of the partition whose
+        oldest message is the oldest.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        oldest = max(parts, key=lambda part: part.ages.message or 0.0)
+        groups = QueueGroups.merged([QueueGroups(list(part.groups), 0, is_all=True) for part in parts], _GROUPS)
+        return cls(
+            parts[0].at, QueueStats.merged([part.stats for part in parts]), Ages.merged([part.ages for part in parts]),
+            QueueLatencies.merged([part.latencies for part in parts]), oldest.next,
+            merge_subscribers([each for part in parts for each in part.subscribers]),
+            [each for part in parts for each in part.reports], groups.groups,
+            merge_by_name([part.dead_letters for part in parts], sum),
+        )  # fmt: skip
 
 
 class QueueSurveyor:

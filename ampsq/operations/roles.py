@@ -51,6 +51,7 @@ _LOOKING: Final = """
     browse browse_records find_oldest_unacknowledged count_entries count_owners explain find_bookmarks find_index_point
     find_lacking_destinations find_numbers measure_lag measure_logs locate_in_log read_available measure_ages
     name_messages read_journal skip_entries read_stats verify begin_browse watch_queue index_log list_groups
+    count_groups
 """
 _TOPICS: Final = "catch_up_records begin_session hold_log save_bookmarks pin_messages report_reader"
 _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage_rows write_rows"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.partitions import request_of_all
 from ampsq.expressions.unparse import show
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.subscribers import queue_members, subscription_deadline, subscription_facts
 from ampsq.protocol.request import Collect, Post
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.protocol.reads.subscribers import StoredSubscription
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["SUBSCRIBERS", "Subscriber", "read_subscribers"]
+__all__ = ["SUBSCRIBERS", "Subscriber", "merge_subscribers", "read_subscribers"]
 
 #: Subscriptions of a queue that are read, however many it has.
 SUBSCRIBERS: Final = 100
@@ -42,6 +45,19 @@ class Subscriber:
     queues: int
     filter: str
     is_silent: bool
+
+
+def merge_subscribers(parts: Sequence[Subscriber]) -> list[Subscriber]:
+    """Put together the registrations of each subscription in all partitions, in the same order as those of one."""
+    found: dict[str, Subscriber] = {}
+    for part in parts:
+        name = request_of_all(part.client) or part.name
+        before = found.get(name)
+        if before is not None:
+            is_silent = before.is_silent or part.is_silent
+            part = replace(before, leased=before.leased + part.leased, is_silent=is_silent)  # noqa: PLW2901
+        found[name] = part
+    return sorted(found.values(), key=lambda each: (-each.leased, each.name))[:SUBSCRIBERS]
 
 
 async def read_subscribers(instance: str, queue: str, pipeline: Pipeline) -> list[Subscriber]:

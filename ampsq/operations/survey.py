@@ -7,15 +7,16 @@ before their first reply is read. Links take a few more.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import AmpsqError
-from ampsq.operations.latencies import join_buckets
+from ampsq.base.partitions import request_of_all
+from ampsq.operations.latencies import QueueLatencies, join_buckets
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
-from ampsq.protocol.calls.queue_ages import measure_ages
+from ampsq.protocol.calls.queue_ages import Ages, measure_ages
 from ampsq.protocol.calls.queue_latencies import read_latencies
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.reads.clock import server_time
@@ -32,9 +33,7 @@ from ampsq.queues.returns import read_report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ampsq.operations.latencies import QueueLatencies
     from ampsq.protocol.calls.catalog import Catalog
-    from ampsq.protocol.calls.queue_ages import Ages
     from ampsq.protocol.calls.queue_stats import QueueCounts
     from ampsq.protocol.reads.subscribers import StoredSubscription
     from ampsq.protocol.request import Call
@@ -46,11 +45,13 @@ __all__ = [
     "OVER",
     "REPORTS",
     "SUBSCRIPTIONS",
+    "QueuesRead",
     "Survey",
     "SurveyedReport",
     "SurveyedSubscription",
     "Surveyor",
     "closed_on_failure",
+    "merge_by_name",
 ]
 
 T = TypeVar("T")
@@ -122,6 +123,69 @@ class Survey:
     links: Sequence[LinkStatus]
     reports: Sequence[SurveyedReport]
 
+    @classmethod
+    def merged(cls, parts: Sequence[Survey]) -> Survey:
+        """Return that of all partitions, of those of each; a subscription to all of them counts once.
+
+        Counts are sums, the oldest message is that of any partition, and the time is that of the first one.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        took = merge_by_name([part.latencies for part in parts], QueueLatencies.merged)
+        subscriptions = _merge_subscriptions([each for part in parts for each in part.subscriptions])
+        doubles = sum(len(part.subscriptions) for part in parts) - len(subscriptions)
+        return cls(
+            parts[0].at, merge_by_name([part.queues for part in parts], QueueStats.merged),
+            merge_by_name([part.ages for part in parts], Ages.merged), took, subscriptions,
+            sum(part.number for part in parts) - doubles, [each for part in parts for each in part.links],
+            [each for part in parts for each in part.reports],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesRead:
+    """The first half of a survey.
+
+    Attributes:
+        at: when, ms by the server's clock.
+        queues: the figures of all.
+        version: of what is defined.
+        catalog: what is defined, as it is known here.
+        names: of subscriptions.
+        number: how many subscriptions there are.
+    """
+
+    at: int
+    queues: Mapping[str, QueueStats]
+    version: int | None
+    catalog: Catalog
+    names: Sequence[str]
+    number: int
+
+
+def merge_by_name(parts: Sequence[Mapping[str, T]], merged: Callable[[Sequence[T]], T]) -> dict[str, T]:
+    """Put together what several partitions have by the same names.
+
+    Args:
+        parts: of each partition.
+        merged: makes one of all that have a name.
+    """
+    found: dict[str, list[T]] = {}
+    for part in parts:
+        for name, each in part.items():
+            found.setdefault(name, []).append(each)
+    return {name: merged(all_of_it) for name, all_of_it in found.items()}
+
+
+def _merge_subscriptions(parts: Sequence[SurveyedSubscription]) -> list[SurveyedSubscription]:
+    """Put together the registrations of a subscription in all partitions; those of one instance stay as they are."""
+    found: dict[str, SurveyedSubscription] = {}
+    for part in parts:
+        name = request_of_all(part.client) or part.subscription
+        before = found.get(name)
+        found[name] = part if before is None else replace(before, leased=before.leased + part.leased)
+    return list(found.values())
+
 
 class Surveyor:
     """Reads one instance, and remembers what is defined there until that changes.
@@ -141,16 +205,32 @@ class Surveyor:
             pipeline: for calls on their way together, of the store that runs this.
             chosen: says of which queues the ages of their messages are wanted, by the figures of all.
         """
+        read = await self.read_queues(pipeline)
+        return await self.read_rest(pipeline, read, chosen(read.queues))
+
+    async def read_queues(self, pipeline: Pipeline) -> QueuesRead:
+        """Read the first half, the figures of all queues; `read_rest` reads the other one."""
         if self._catalog is None:
             self._catalog = await catalog_calls.catalog()
         catalog = self._catalog
         version, at, names, number, figures = await self._read_figures(pipeline, catalog.queues)
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
-        wanted = [name for name in chosen(queues) if name in queues]
+        return QueuesRead(at, queues, version, catalog, names, number)
+
+    async def read_rest(self, pipeline: Pipeline, read: QueuesRead, chosen: Iterable[str]) -> Survey:
+        """Read the other half.
+
+        Args:
+            pipeline: for calls on their way together, of the store that runs this.
+            read: the first half.
+            chosen: queues of which the ages of their messages are wanted.
+        """
+        catalog, queues, at = read.catalog, read.queues, read.at
+        wanted = [name for name in chosen if name in queues]
         delivered = [queues[name] for name in wanted if queues[name].delivered]
-        ages, found, latencies, reports = await self._read_more(pipeline, at, wanted, delivered, names)
+        ages, found, latencies, reports = await self._read_more(pipeline, at, wanted, delivered, read.names)
         links = (await _read_links(self._instance, catalog)) if catalog.destinations else ()
-        if version != catalog.version:
+        if read.version != catalog.version:
             self._catalog = None
         # One that is None ended between the two round trips.
         there = [
@@ -158,7 +238,8 @@ class Surveyor:
             for each in found
             if each is not None
         ]
-        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), latencies, there, number, links, reports)
+        by_name = dict(zip(wanted, ages, strict=True))
+        return Survey(at, queues, by_name, latencies, there, read.number, links, reports)
 
     async def _read_figures(
         self, pipeline: Pipeline, queues: Iterable[str]

@@ -132,8 +132,8 @@ TRIM_REFS: Final = 2_000
 REQUESTS: Final = 1_000
 #: Milliseconds: what is due sooner than this from now on wakes a coordinator that rests, which else looks each second.
 REST_HORIZON: Final = 1_500
-#: The same of one that rests long, which looks each few seconds.
-LONG_REST_HORIZON: Final = 10_000
+#: The same of one that rests long, which looks each twenty seconds.
+LONG_REST_HORIZON: Final = 23_000
 #: About how many marks, and news of them, are kept: only the last ones are read.
 MARKS: Final = 100
 #: Milliseconds after which what nobody answered is asked for again: so soon is given what an owner can deliver no more.

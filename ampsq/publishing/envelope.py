@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["BARE", "Envelope", "refuse_publish_arguments"]
+__all__ = ["BARE", "Envelope", "encode_group", "refuse_publish_arguments"]
 
 
 class Envelope(NamedTuple):
@@ -48,7 +48,7 @@ class Envelope(NamedTuple):
         encoded = encode_headers(headers)
         if headers:
             limits().check_headers(headers, encoded)
-        name = b"" if group is None else _group_name(group)
+        name = b"" if group is None else encode_group(group)
         if expiration is None and delay is None and at is None:
             return cls(encoded, DeliveryOptions(group=name) if name else None)
         if delay is not None and at is not None:
@@ -99,7 +99,12 @@ def refuse_publish_arguments(method: str, unknown: Mapping[str, object], *others
     raise unknown_argument(method, unknown, taken, elsewhere)
 
 
-def _group_name(group: object) -> bytes:
+def encode_group(group: object) -> bytes:
+    """Encode the name of a group.
+
+    Raises:
+        DefinitionError: it is no text in UTF-8 without NUL, or too long.
+    """
     if not isinstance(group, str):
         raise DefinitionError(f"group={shown(group)}: allowed is a text, or None for what the queue's group_by says")
     try:

@@ -28,6 +28,7 @@ import redis
 
 from ampsq.protocol import scripts
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.calls.subscriptions import ClientHeartbeat
 from ampsq.protocol.keepalive import (
     HEARTBEAT,
     LONGEST_HEARTBEAT,
@@ -55,6 +56,8 @@ __all__ = ["LiveClient", "SharedKeepalive"]
 _log = logging.getLogger("ampsq")
 #: Seconds between two looks at what the clients need.
 _TICK: Final = 0.1
+#: Clients whose signs of life are one call: a millisecond of the server's at most.
+_SIGNS: Final = 100
 #: Seconds for which a client that leaves waits for the connection, which others write to.
 _LEAVES_WITHIN: Final = 0.5
 #: redis-py asks some servers to announce their maintenance, where it speaks this protocol; not all its versions can.
@@ -123,7 +126,8 @@ class _Asked:
         at: when it was sent.
         client: whom it is about.
         joining: who waits for the answer.
-        heartbeat: the call, of a sign of life.
+        heartbeat: the call, of signs of life.
+        living: those whom it is about.
         instances: the clients by their instances' channels, of the question for coordinators.
     """
 
@@ -131,7 +135,8 @@ class _Asked:
     at: float
     client: LiveClient | None = None
     joining: _Joining | None = None
-    heartbeat: Call[HeartbeatReply] | None = None
+    heartbeat: Call[list[HeartbeatReply]] | None = None
+    living: Sequence[LiveClient] = ()
     instances: dict[str, list[LiveClient]] | None = None
 
 
@@ -305,11 +310,16 @@ class SharedKeepalive:
         if instances := self._instances():
             requests.append(_packed(count_coordinators(instances)))
             asked.append(_Asked("coordinators", now, instances=instances))
-        for client in clients:
-            if ids := client.subscription_ids():
-                call = subscription_calls.heartbeat(SESSION_TIMEOUT, ids, client.take_latencies())
-                requests.append(self._heartbeat_request(client, call))
-                asked.append(_Asked("heartbeat", now, client, heartbeat=call))
+        signs = [
+            (client, ClientHeartbeat(client.instance, ids, client.take_latencies()))
+            for client in clients
+            if (ids := client.subscription_ids())
+        ]
+        for first in range(0, len(signs), _SIGNS):
+            living, some = zip(*signs[first : first + _SIGNS], strict=True)
+            call = subscription_calls.heartbeat_all(SESSION_TIMEOUT, some)
+            requests.append(self._heartbeat_request(call))
+            asked.append(_Asked("heartbeat", now, heartbeat=call, living=living))
         requests.append(_packed(HEARTBEAT))
         asked.append(_Asked("ping", now, joining=joining))
         self._send(b"".join(requests), asked)
@@ -322,16 +332,30 @@ class SharedKeepalive:
                 found.setdefault(wake_channel(client.instance), []).append(client)
         return found
 
-    def _ask_heartbeat_again(self, client: LiveClient, call: Call[HeartbeatReply]) -> None:
-        """Send a sign of life with the script's text, which the server did not know."""
-        asked = _Asked("heartbeat", time.monotonic(), client, heartbeat=call)
-        self._send(self._heartbeat_request(client, call, whole=True), [asked])
+    def _ask_heartbeat_again(self, living: Sequence[LiveClient], call: Call[list[HeartbeatReply]]) -> None:
+        """Send signs of life with the script's text, which the server did not know."""
+        asked = _Asked("heartbeat", time.monotonic(), heartbeat=call, living=living)
+        self._send(self._heartbeat_request(call, whole=True), [asked])
+
+    def _ask_heartbeats_singly(self, living: Sequence[LiveClient]) -> None:
+        """Send the sign of life of each client by itself, since that of one of them was refused.
+
+        What they measured went with the other ones: it may have been counted.
+        """
+        now = time.monotonic()
+        calls = [
+            (client, subscription_calls.heartbeat_all(SESSION_TIMEOUT, [ClientHeartbeat(client.instance, ids)]))
+            for client in living
+            if (ids := client.subscription_ids())
+        ]
+        asked = [_Asked("heartbeat", now, heartbeat=call, living=(client,)) for client, call in calls]
+        self._send(b"".join([self._heartbeat_request(call) for _, call in calls]), asked)
 
     @staticmethod
-    def _heartbeat_request(client: LiveClient, call: Call[HeartbeatReply], *, whole: bool = False) -> bytes:
+    def _heartbeat_request(call: Call[list[HeartbeatReply]], *, whole: bool = False) -> bytes:
         script = scripts.script("heartbeat")
         head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
-        return _packed((*head, 1, "{" + client.instance + "}", *call.arguments))
+        return _packed((*head, 1, call.key, *call.arguments))
 
     # -- the thread
 
@@ -389,12 +413,12 @@ class SharedKeepalive:
             asked = self._unanswered.popleft()
         if asked.instances is not None:
             self._coordinators_counted(asked.instances, reply)
+        if asked.heartbeat is not None:
+            return self._heartbeat_answered(asked, asked.heartbeat, reply)
         if asked.client is None:
             if asked.joining is not None:
                 asked.joining.end()
             return None
-        if asked.heartbeat is not None:
-            return self._heartbeat_answered(asked, asked.client, asked.heartbeat, reply)
         if not isinstance(reply, Exception):
             return None
         if asked.joining is not None:
@@ -412,15 +436,20 @@ class SharedKeepalive:
                     client.attended(is_attended=bool(number))
 
     def _heartbeat_answered(
-        self, asked: _Asked, client: LiveClient, call: Call[HeartbeatReply], reply: object
+        self, asked: _Asked, call: Call[list[HeartbeatReply]], reply: object
     ) -> Callable[[SharedKeepalive], None] | None:
         if isinstance(reply, redis.exceptions.NoScriptError):
-            self._ask_heartbeat_again(client, call)
+            self._ask_heartbeat_again(asked.living, call)
+        elif isinstance(reply, Exception) and len(asked.living) > 1:
+            self._ask_heartbeats_singly(asked.living)
         elif isinstance(reply, Exception):
             _log.debug("keepalive: %s", reply)
-            return client.refused
+            return asked.living[0].refused
         else:
-            client.answered(asked.at, time.monotonic(), call.read(reply))  # type: ignore[arg-type]  # the script's own
+            received = time.monotonic()
+            found = call.read(reply)  # type: ignore[arg-type]  # the script's own
+            for client, each in zip(asked.living, found, strict=True):
+                client.answered(asked.at, received, each)
         return None
 
     def _pushed(self, push: Sequence[object]) -> Callable[[SharedKeepalive], None] | None:

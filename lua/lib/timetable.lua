@@ -2,7 +2,7 @@
 --- @include batch, clock
 -- `resting.mode` is the instance's field `resting`, read with its format before anything else: nil while no coordinator
 -- rests; 1: it is to be woken for what is due soon and for what it must do at once; 2: for news in logs and journals, too; 3 and 4: as 1 and 2,
--- and it rests long: it looks only each few seconds, so that what is due before then wakes it, too.
+-- and it rests long: it looks only each twenty seconds, so that what is due before then wakes it, too.
 local resting = {}
 
 -- what: which duties have something to do. The first call to wake it takes the field away: until the coordinator rests again, and

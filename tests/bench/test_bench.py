@@ -206,7 +206,10 @@ def test_idle_instances_are_measured_while_nothing_happens_and_when_something_is
     assert "Idle instances: 2 " in printed.getvalue()
     assert [name for name in flattened({"idle": figures}) if direction(name) is None] == []
     row = figures["2"]
-    assert row["cpu"]["server_ms"] > 0
+    cpu = row["cpu"]
+    assert cpu["server_ms"] > cpu["server_empty_ms"] > 0
+    assert cpu["server_net_ms"] == pytest.approx(cpu["server_ms"] - cpu["server_empty_ms"], abs=0.01)
+    assert "for the instances" in printed.getvalue()
     assert row["coordinator"]["threads"] > 0
     assert {kind: times["samples"] for kind, times in row["latency"].items()} == {
         "lapse": 8,

@@ -41,6 +41,7 @@ OF_FILES = {"apply", "config check", "config diff", "config export"}
 LISTINGS = {
     "topics": ([], True),
     "readers": ([], False),
+    "keys": (["--hot", "orders"], True),
     "queues": ([], True),
     "views": ([], True),
     "actions": ([], True),

@@ -32,6 +32,7 @@ CALLS = {
     "config": [["export"]],
     "topics": [[]],
     "readers": [[]],
+    "keys": [["--hot", "orders"]],
     "trim": [["orders"]],
     "queues": [[], ["work"], ["--watch"], ["-o", "csv"]],
     "groups": [["work"], *(["work", f"--{each}", "a"] for each in ("release", "pause", "resume", "drop"))],

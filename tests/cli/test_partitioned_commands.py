@@ -12,6 +12,7 @@ from programs import Called, Program
 import ampsq
 import ampsq.files.config
 from ampsq.base.partitions import partition_of_key, partitions_of
+from ampsq.catalog.partitioned import Intent
 from ampsq.cli.main import COMMANDS
 from ampsq.cli.names import names
 
@@ -34,8 +35,6 @@ BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Commands that work with one instance alone, each with what it needs to come as far as the server.
 REFUSED = {
     "readers": [],
-    "trim": ["orders"],
-    "top": ["--once"],
     "sow": ["work"],
     "sow-delete": ["orders", "--key", "1"],
     "views": [],
@@ -44,7 +43,6 @@ REFUSED = {
     "subscribe-topic": ["orders", "--bookmark", "epoch"],
     "tail": ["work"],
     "gateway": ["--config", "gateway.yaml"],
-    "doctor": [],
 }
 #: Commands that work with all partitions; the tests below call each of them.
 MERGED = {
@@ -56,6 +54,10 @@ MERGED = {
     "explain",
     "history",
     "check",
+    "doctor",
+    "keys",
+    "top",
+    "trim",
     "publishers",
     "publish",
     "subscribe",
@@ -127,6 +129,97 @@ def test_an_address_without_partitions_is_told_of_them(run):
     assert [each["name"] for each in run("queues", "--json", "--instance", one).json] == ["dead", "work"]
 
 
+HOT = 2
+SHORT = ("doctor", "--interval", "0.1s")
+
+
+def key_in(number, *others):
+    """A key of a partition, unlike others."""
+    return next(key for key in map("k{}".format, range(1_000)) if partition_of_key(key, TOTAL) == number
+                and key not in others)  # fmt: skip
+
+
+def test_the_doctor_looks_at_all_partitions_and_names_the_one_where_something_is_wrong(run):
+    hot = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)[HOT]
+    told = run(*SHORT, "--json").json
+    assert all(each["well"] for each in told)
+    (placed,) = [each for each in told if each["check"] == "partitions"]
+    assert placed["text"].startswith("4 of 4 partitions answer: 4 at ")
+    assert [each["text"] for each in told if each["check"] == "definitions"] == ["all partitions have version 1"]
+
+    # Given a dead letter in one partition
+    with run.client() as client:
+        letter = client.publish("orders", {"customer": key_in(HOT), "id": 1})
+        client.ack("work", [letter], "expire")
+        eventually(lambda: client.admin.dead_letters("dead"), within=20.0)
+    wrong = [each for each in run(*SHORT, "--json", code=1).json if not each["well"]]
+
+    # Then that one is named, and its command works at all of them
+    (found,) = wrong
+    assert (found["check"], found["partitions"]) == ("dead letters", [HOT])
+    assert found["subject"] == f"topic dead in partition {HOT} ({hot.instance})"
+    assert found["mend"] == "ampsq dead-letters list dead"
+    assert f"WRONG  dead letters, topic dead in partition {HOT}" in run(*SHORT, code=1).out
+
+
+def test_a_hot_partition_is_told_and_its_keys_are_counted(run):
+    hot, cold = key_in(HOT), key_in(1)
+    with run.client() as client:
+        client.publish_many("orders", [{"customer": hot, "id": each} for each in range(1_100)], batch=500)
+        client.publish_many("orders", [{"customer": cold, "id": each} for each in range(20)])
+        client.publish("orders", {"id": 0}, group="a")
+
+    wrong = [each for each in run(*SHORT, "--json", code=1).json if not each["well"]]
+    assert {(each["check"], *each["partitions"]) for each in wrong} == {("skew", HOT)}
+    assert {each["subject"].partition(" in ")[0] for each in wrong} == {"topic orders", "queue work"}
+    assert {each["mend"].partition("  ")[0] for each in wrong} == {"ampsq keys --hot orders", "ampsq keys --hot work"}
+
+    rows = run("keys", "--hot", "work", "--json").json
+    partitions = {each["partition"]: each["messages"] for each in rows if each["of"] == "partition"}
+    assert sum(partitions.values()) == 1_121
+    assert partitions[HOT] >= 1_100
+    keys = [(each["key"], each["partition"], each["messages"]) for each in rows if each["of"] == "key"]
+    assert keys[:2] == [(hot, HOT, 1_100), (cold, 1, 20)]
+    assert [key for key, *_ in keys[2:]] == [None]
+    # Of the newest alone, those before are not there.
+    newest = run("keys", "--hot", "orders", "--newest", "21", "--json").json
+    assert [each["key"] for each in newest if each["of"] == "key"] == [cold, None]
+    shown = run("keys", "--hot", "orders", "--top", "1").out.splitlines()
+    assert shown[1].split()[0] == str(HOT)
+    assert shown[-1].split()[:4] == [
+        hot,
+        str(HOT),
+        partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)[HOT].instance,
+        "1100",
+    ]
+    assert "neither a queue nor a topic" in run("keys", "--hot", "ordrs", code=1).err
+
+
+def test_what_is_half_defined_is_told_by_the_doctor(run):
+    partitions = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)
+    with run.client() as client:
+        first = client.clients[0]
+        intent = first._store.run(Intent.read(first.instance))
+        first._store.run(intent.begin([ampsq.Topic(name="more")], []))
+        first._store.run(first._session.make_so(first._store.run(Intent.read(first.instance))))
+        # When one looks
+        (found,) = [each for each in run(*SHORT, "--json", code=1).json if not each["well"]]
+    # Then those that lack it are named
+    assert (found["check"], found["subject"]) == ("definitions", f"instance {partitions[0].name}")
+    assert "version 2 is not in all partitions yet: partitions 1, 2 and 3 lack it" in found["text"]
+    run(*found["mend"].partition("#")[0].split()[1:])
+    run(*SHORT)
+
+
+def test_the_doctor_refuses_another_number_and_says_that_an_instance_has_partitions(run):
+    url = run.environment["AMPSQ_URL"]
+    assert "has 4 partitions, and 8 are asked for" in run(*SHORT, "--url", url.replace("=4", "=8"), code=1).err
+    (found,) = [each for each in run(*SHORT, "--url", url.partition("?")[0], "--json", code=1).json if not each["well"]]
+    assert (found["text"], found["mend"]) == (
+        "it has 4 partitions, which hold what it has", "ampsq doctor --url 'ADDRESS?partitions=4'"
+    )  # fmt: skip
+
+
 def test_a_mistyped_instance_is_refused_and_another_number_too(run):
     assert "has no instance 'shopp'" in run("queues", "--instance", "shopp", code=2).err
     url = run.environment["AMPSQ_URL"].replace("partitions=4", "partitions=8")
@@ -183,7 +276,44 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert "explain without a bookmark is not there" in run("explain", "work", code=1).err
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
-    assert "groups is not there for an instance with partitions yet" in run("groups", "work", code=1).err
+    assert run("groups", "work").out == ""
+
+
+def test_groups_of_all_partitions_are_shown_and_one_that_is_in_several_counts_once(run):
+    with run.client() as client:
+        grouped = ampsq.Queue(name="grouped", underlying_topic="events", group_by="/group", group_concurrency=1)
+        client.apply(grouped)
+        for number in range(40):
+            client.publish("events", {"group": f"g{number % 2}"}, key=f"k{number}")
+        assert client.admin.pause_group("grouped", "g1")
+        with client.subscribe("grouped", max_backlog=TOTAL) as messages:
+            assert messages.get(timeout="30s") is not None
+
+            parts = [state for each in client.clients for state in each.admin.groups("grouped").groups]
+            found = run("groups", "grouped", "--json").json
+
+        # Then the paused one comes first, and counts are those of all partitions
+        assert [each["group"] for each in found] == ["g1", "g0"]
+        assert len(parts) > len(found)
+        assert found[0]["paused"] is not None
+        for row in found:
+            own = [state for state in parts if state.group == row["group"]]
+            assert (row["leased"], row["waiting"]) == (
+                sum(state.leased for state in own), sum(state.waiting for state in own)
+            )  # fmt: skip
+        assert found[1]["leased"] > 0
+        assert len(run("groups", "grouped", "--top", "1", "--json").json) == 1
+
+
+def test_a_topic_is_trimmed_in_all_partitions_also_where_it_is_in_some_alone(run):
+    run.publish(*orders(12))
+    run("subscribe", "work", "--max-backlog", "8", "--count", "12")
+    run("publish", "loose", "1")
+
+    eventually(lambda: "12 messages would" in run("trim", "orders", "--age", "0s", "--dry-run").out, within=20.0)
+    assert run("trim", "orders", "--age", "0s", "--yes", "--json").json[0]["removed"] == 12
+    assert run("trim", "loose", "--age", "0s", "--yes", "--json").json[0]["removed"] == 1
+    assert "no such topic" in run("trim", "nothing", "--age", "0s", "--yes", code=1).err
 
 
 def test_messages_of_all_partitions_are_printed(run):

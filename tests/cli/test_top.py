@@ -314,15 +314,40 @@ def test_what_chooses_among_queues_is_refused_beside_the_name_of_one(defined):
         assert f"{option[0]} is for the list of queues; leave it or QUEUE out" in told
 
 
-def test_a_partition_is_watched_by_its_name_and_all_of_them_are_refused(run):
+def test_all_partitions_are_watched_as_one_and_each_by_its_name(run):
+    # Given messages in both partitions, and a subscription to all that holds some of each
     address = run.environment["AMPSQ_URL"]
+    queue = Queue(
+        name="work", underlying_topic="orders", lease_period="30s", group_by="/group", group_concurrency=100,
+        max_per_subscription_backlog=100,
+    )  # fmt: skip
     with Client(address, partitions=2, instance="shop") as client:
-        client.apply(Queue(name="work", underlying_topic="orders"))
-        first = client.partitions[0]
+        client.apply(queue)
+        for number, key in enumerate(["a", "b", "c", "d", "e", "f"] * 2):
+            client.publish("orders", {"group": "same", "id": number}, key=key)
+        with client.subscribe("work", max_backlog=100) as messages:
+            held = [messages.get(timeout="30s") for _ in range(12)]
+            held[0].report(0.5, "half of it")
+            messages.flush()
+            parts = [each.admin.queue_stats("work").leased for each in client.clients]
 
-    assert run("top", "work", *ONCE, "--json", "--instance", first).json[0]["depth"] == 0
-    told = run("top", "work", *ONCE, "--url", f"{address}?partitions=2", "--instance", "shop", code=2).err
-    assert f"--instance with one of them: {first} ... " in told
+            # When one looks at the whole, and at a part
+            whole = ("--url", f"{address}?partitions=2", "--instance", "shop")
+            (listed,) = run("top", *ONCE, "--json", *whole).json
+            (found,) = run("top", "work", *ONCE, "--json", *whole).json
+            (one,) = run("top", "work", *ONCE, "--json", "--instance", client.partitions[0]).json
+
+    # Then counts are sums, and the subscription and the group are rows alone
+    assert min(parts) > 0
+    (row,) = [each for each in listed["queues"] if each["queue"] == "work"]
+    assert (row["leased"], found["leased"], one["leased"]) == (12, 12, parts[0])
+    for shown in (listed, found):
+        (subscription,) = shown["subscriptions"]
+        assert (subscription["leased"], subscription["max_backlog"]) == (12, 100)
+        assert [each["said"] for each in shown["progress"]] == ["half of it"]
+    assert [(each["group"], each["leased"]) for each in found["groups"]] == [("same", 12)]
+    assert 0 < found["oldest"] < 60
+    assert found["next"]["sentence"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ampsq import Queue
 
 TOTAL = 4
 WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=50, lease_period="20s")
+
+
+@pytest.fixture
+def client_of_partitions(connect_partitions):
+    """A client of all partitions of the test's instance."""
+    return connect_partitions()
 
 
 def origin_of(bookmark):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from observing import eventually
-from partitioned import TOTAL, WORK, key_of, messages_of, origin_of
+from partitioned import TOTAL, WORK, client_of_partitions, key_of, messages_of, origin_of
 
 from ampsq import (
     Action,
@@ -41,10 +41,7 @@ from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_client import PartitionedClient
 from ampsq.tracing import TracedClient
 
-
-@pytest.fixture
-def client(connect_partitions):
-    return connect_partitions()
+client = client_of_partitions
 
 
 def definitions_by_partition(server, client):

@@ -12,7 +12,7 @@ import threading
 import pytest
 import redis
 from observing import eventually
-from partitioned import TOTAL
+from partitioned import TOTAL, client_of_partitions
 
 from ampsq import AsyncClient, Client, FilePublishStore, MemoryPublishStore, Queue, Topic
 from ampsq.base.errors import Closed, DefinitionError, PartitionByFixed, PublishStoreError
@@ -25,9 +25,7 @@ from ampsq.publishing.memory_store import PublishStore
 ORDERS = Topic(name="orders", partition_by="/customer")
 
 
-@pytest.fixture
-def client(connect_partitions):
-    return connect_partitions()
+client = client_of_partitions
 
 
 def partition(client, bookmark):

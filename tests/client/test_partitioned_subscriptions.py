@@ -8,7 +8,7 @@ import time
 
 import pytest
 from observing import eventually
-from partitioned import TOTAL, WORK, key_of, messages_of
+from partitioned import TOTAL, WORK, client_of_partitions, key_of, messages_of
 
 from ampsq import (
     AsyncClient,
@@ -26,10 +26,7 @@ from ampsq.client.partition_rules import PartitionFailures, check_backlog
 from ampsq.protocol.calls.subscriptions import unsubscribe
 from ampsq.worker import Worker
 
-
-@pytest.fixture
-def client(connect_partitions):
-    return connect_partitions()
+client = client_of_partitions
 
 
 def drain(subscription, number):

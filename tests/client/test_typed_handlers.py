@@ -13,6 +13,7 @@ from uuid import UUID
 import pydantic
 import pytest
 from observing import eventually
+from scene import define_work as define
 from test_worker import AWAITED, Running
 from typing_extensions import TypedDict
 
@@ -45,10 +46,6 @@ class Row(TypedDict):
 
 
 ORDER = Order(id=UUID(int=7), price=Decimal("12.50"), at=datetime(2026, 11, 24, tzinfo=UTC))
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import time
 import pytest
 from cases import first_ones
 from observing import eventually
+from scene import define_work as define
 from scene import pick_up
 
 from ampsq import AsyncWorker, Queue, Reject, Worker
@@ -20,10 +21,6 @@ from ampsq.base.errors import DefinitionError, UnknownQueue
 #: A coroutine function in a `Worker` and in an `AsyncWorker`.
 AWAITED = ["coroutine", "asyncio"]
 KINDS = ["one thread", "three threads", *AWAITED]
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
 
 
 class Running:

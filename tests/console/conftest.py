@@ -89,15 +89,18 @@ def serve():
 
 @pytest.fixture
 def define_many():
-    """Define queues `q0` and so on over topics `t0` to `t49`, by the script alone: ``define_many(client, 1000)``."""
+    """Define queues `q0` and so on over topics `t0` to `t49`, by the script alone: ``define_many(client, 1000)``.
 
-    def define(client, number):
+    Elements that the script is not told of, as `group_by`, stand in their definitions alone.
+    """
+
+    def define(client, number, **elements):
         store = client._store
         version = int(store.redis.hget(key(client.instance, "instance"), "catalog") or 0)
         compiled = " ".join(str({"ratio": 1, "room": 1000}.get(name, 0)) for name in COMPILED)
         for i in range(number):
             topic = f"t{i % 50}"
-            definition = LocalQueue(name=f"q{i}", underlying_topic=topic).to_json()
+            definition = LocalQueue(name=f"q{i}", underlying_topic=topic, **elements).to_json()
             head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 5]
             version = store.call(script_call("define_queue", [*head, 1, topic], int))
 

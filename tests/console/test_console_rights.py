@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -52,10 +51,9 @@ def seeded(admin, coordinate, login):
 
 
 @pytest.fixture
-def plain(server):
-    with contextlib.closing(server.client()) as client:
-        client.acl_log_reset()
-        yield client
+def plain(plain):
+    plain.acl_log_reset()
+    return plain
 
 
 def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin, seeded, serve, login, plain):

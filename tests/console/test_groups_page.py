@@ -59,6 +59,18 @@ def test_the_sentence_of_the_next_message_names_its_group(asked, client, grouped
     assert sentence.startswith("The next message, of group 'a', waits because the queue is paused")
 
 
+@pytest.mark.usefixtures("grouped")
+def test_a_queue_s_json_has_the_numbers_of_its_groups(asked, client):
+    client.apply(LocalQueue(name="plain", underlying_topic="letters"))
+    queues = facts(asked.anew(), f"/i/{client.instance}/queues")["queues"]
+    groups = {each["name"]: each["groups"] for each in queues}
+    assert groups["plain"] is None
+    names = ("number", "leased", "on_hold", "stopped", "paused")
+    assert [groups["mail/out"][name] for name in names] == [2, 1, 0, 1, 0]
+    assert groups["mail/out"]["oldest"] > 0
+    assert groups["mail/out"]["age"] >= 0
+
+
 def test_fewer_groups_are_shown_where_that_is_asked_for_and_the_rest_is_counted(asked, grouped):
     found = facts(asked, f"{grouped}?limit=1")
     assert ([each["group"] for each in found["groups"]], found["number"]) == (["b"], 2)
@@ -129,9 +141,11 @@ def test_a_group_is_dropped_after_a_question_that_counts_all_that_waits(asked, c
 
 
 def test_the_queue_and_its_dead_letters_lead_to_the_groups(asked, client, grouped, coordinate, valkey):
-    queue = asked.page(grouped.replace("/groups/", "/queues/")).text
+    queue = asked.anew().page(grouped.replace("/groups/", "/queues/")).text
     page = grouped.replace("%2F", "/")
     assert f'href="{page}"' in queue
+    assert "<strong>2</strong> groups with messages: 1 in flight, 0 on hold, " in queue
+    assert '<span class="badge bad">1 stopped</span>, 0 paused; the oldest message waits for ' in queue
     client.apply(LocalQueue(name="dead", underlying_topic="failed"), Action.dead_letter("mail/out", "failed"))
     coordinate(valkey.url)
     client.publish("letters", {}, group="said")

@@ -13,6 +13,8 @@ from observing import eventually
 from ampsq import Action, Destination, LocalQueue, Queue, Topic
 from ampsq.base.histogram import BOUNDS
 from ampsq.console.metrics import FAMILIES, HISTOGRAMS
+from ampsq.operations import group_counting
+from ampsq.operations.group_counting import GroupCounter
 from ampsq.protocol.calls.subscriptions import heartbeat
 from ampsq.protocol.schema import key
 
@@ -95,6 +97,72 @@ def test_what_a_client_measured_is_in_the_histogram(client, asked):
     metrics = asked.anew().metrics()
     for name in ("delivery", "handling"):
         assert list(metrics[f"ampsq_queue_{name}_seconds_count"].values()) == [1]
+
+
+def test_groups_are_counted_and_none_has_a_sample_of_its_own(client, asked):
+    # given: of four groups one is in flight, one on hold, one stopped, and one paused
+    client.apply(
+        LocalQueue(
+            name="work", underlying_topic="orders", group_by="/g", on_group_failure="stop", redelivery_delay="1h",
+            max_per_subscription_backlog=9,
+        ),
+        LocalQueue(name="plain", underlying_topic="orders"),
+    )  # fmt: skip
+    first = client.publish("orders", {"g": "flying"})
+    client.publish_many("orders", [{"g": group} for group in ("held", "stopped", "held", "stopped")])
+    client.admin.pause_group("work", "paused")
+    client.publish("orders", {"g": "paused"})
+    with client.subscribe("work", max_backlog=9) as messages:
+        got = {message.group: message for message in (messages.get("30s") for _ in range(3))}
+        got["held"].cancel()
+        got["stopped"].expire()
+        messages.flush()
+        # when
+        before = seconds_since(client, first)
+        metrics = asked.anew().metrics()
+        found = of_queue(metrics, "work")
+    # then
+    names = ("groups", "groups_leased", "groups_on_hold", "groups_stopped", "groups_paused")
+    assert [found[name] for name in names] == [4, 1, 1, 1, 1]
+    assert 0 < found["groups_oldest_message_age_seconds"] <= before + 30
+    # What no group lets go counts as behind, too.
+    assert found["seconds_behind"] >= found["groups_oldest_message_age_seconds"]
+    assert 0 <= found["groups_age_seconds"] < 60
+    assert not any(name.startswith("groups") for name in of_queue(metrics, "plain"))
+    assert all(len(metrics[f"ampsq_queue_{name}"]) == 1 for name in names)
+
+
+def test_a_group_that_stands_still_counts_in_how_far_its_queue_is_behind(client, asked):
+    client.apply(LocalQueue(name="work", underlying_topic="orders", group_by="/g"))
+    client.admin.pause_group("work", "a")
+    first = client.publish("orders", {"g": "a"})
+    time.sleep(0.05)  # what goes is younger by that
+    client.publish_many("orders", [{"g": "b"}, {"g": "c"}])
+    with client.subscribe("work") as messages:
+        assert messages.get("30s").group == "b"
+        age = seconds_since(client, first)
+        found = of_queue(asked.anew().metrics(), "work")
+    assert found["groups_oldest_message_age_seconds"] >= age - 0.002
+    assert found["seconds_behind"] >= age - 0.002
+
+
+def test_of_very_many_groups_a_reading_counts_a_part_and_the_next_one_goes_on(client, monkeypatch):
+    monkeypatch.setattr(group_counting, "_READING", 100)
+    monkeypatch.setattr(group_counting, "_PAGE", 20)
+    client.apply(LocalQueue(name="work", underlying_topic="orders", group_by="/g", group_choice="round_robin"))
+    client.publish_many("orders", [{"g": f"g{n}"} for n in range(300)])
+    counter, store = GroupCounter(), client._store
+    with client.subscribe("work") as messages, store.pipeline() as pipeline:
+        assert messages.get("30s")
+        eventually(lambda: client.admin.queue_stats("work").ready == 299)
+        found = [store.run(counter.count(["work"], pipeline))["work"] for _ in range(5)]
+        assert [each.number for each in found] == [300] * 5
+        # Not even the second one has come to the end.
+        assert [each.leased for each in found[:2]] == [None, None]
+        assert (found[-1].leased, found[-1].stopped) == (1, 0)
+        assert found[-1].oldest > 0
+        assert store.run(counter.count([], pipeline)) == {}
+        assert store.run(counter.count(["gone", "work"], pipeline)).keys() == {"work"}
 
 
 def test_a_shared_queue_says_who_owns_its_messages(client, asked):
@@ -230,9 +298,12 @@ def test_the_page_has_each_metric_and_what_it_says():
 
 
 @pytest.mark.slow
-def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old_they_are(client, asked, define_many):
+@pytest.mark.parametrize("elements", [{}, {"group_by": "/g"}], ids=["plain", "with groups"])
+def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old_they_are(
+    client, asked, define_many, elements
+):
     # given: messages of each were measured
-    define_many(client, 1000)
+    define_many(client, 1000, **elements)
     histogram = "123456789 " + " ".join(f"{number} 12345" for number in range(len(BOUNDS) + 1))
     names = sorted(client.admin.queues())
     client._store.call(heartbeat(30_000, [], "\n".join(f"{name}|{histogram}|{histogram}" for name in names)))
@@ -247,6 +318,7 @@ def test_metrics_of_a_thousand_queues_take_less_than_0_3_seconds_and_say_how_old
     # then
     assert text.count("ampsq_queue_depth{") == 1000
     assert text.count("ampsq_queue_delivery_seconds_count{") == 1000
+    assert text.count("ampsq_queue_groups_stopped{") == (1000 if elements else 0)
     assert min(taken) < 0.3
     (age,) = asked.metrics()["ampsq_reading_age_seconds"].values()
     assert 0 <= age < 60

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import msgpack
 import pytest
 from cases import short_and_whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from server_side import Case, described
 from test_fuzz import Maker
-from test_vectors_lua import Case, ServerSide, described
 
 from ampsq.base.errors import ExpressionError
 from ampsq.base.message_types import MessageType
@@ -97,32 +97,26 @@ _SOUND = [
 # fmt: on
 
 
-@pytest.fixture(scope="module")
-def server_side_of_all(server):
-    with closing(server.client()) as client:
-        yield ServerSide(client)
-
-
-def test_identifiers_read_every_message_type(server_side_of_all):
+def test_identifiers_read_every_message_type(server_side):
     bodies = [msgpack.packb(given) if message_type is MSGPACK else given for message_type, given, *_ in _READ]
     cases = [
         Case(text, body, message_type=message_type)
         for (message_type, _, text, _), body in zip(_READ, bodies, strict=True)
     ]
-    for case, found, (*_, value) in zip(cases, server_side_of_all.evaluate(cases), _READ, strict=True):
+    for case, found, (*_, value) in zip(cases, server_side.evaluate(cases), _READ, strict=True):
         assert case.said[0] == described(value), (case.text, case.body)
         assert found[:4] == case.said, (case.text, case.body)
         assert found[6] == case.steps_left, (case.text, case.body)
 
 
 @pytest.mark.parametrize(("table", "expected"), [(_SOUND, True), (_MALFORMED, False)])
-def test_what_is_not_of_its_type_matches_no_filter(server_side_of_all, table, expected):
+def test_what_is_not_of_its_type_matches_no_filter(server_side, table, expected):
     cases = [Case("TRUE_VALUE()", body, message_type=message_type) for message_type, body in table]
-    for case, found in zip(cases, server_side_of_all.evaluate(cases), strict=True):
+    for case, found in zip(cases, server_side.evaluate(cases), strict=True):
         assert (case.document.is_json, bool(found[1])) == (expected, expected), (case.message_type, case.body[:80])
 
 
-def test_the_digits_of_large_integers_and_the_bits_of_floats_are_read_exactly(server_side_of_all):
+def test_the_digits_of_large_integers_and_the_bits_of_floats_are_read_exactly(server_side):
     dice = random.Random(5)  # noqa: S311 - tests
     integers = [dice.getrandbits(dice.randrange(1, 65)) for _ in range(300)]
     integers += [-(dice.getrandbits(dice.randrange(1, 64)) or 1) for _ in range(300)]
@@ -130,7 +124,7 @@ def test_the_digits_of_large_integers_and_the_bits_of_floats_are_read_exactly(se
     bodies = [msgpack.packb({"a": number}) for number in integers]
     bodies += [b"\x81\xa1a\xcb" + bits for bits in patterns] + [b"\x81\xa1a\xca" + bits[:4] for bits in patterns]
     cases = [Case(text, body, message_type=MSGPACK) for body in bodies for text in ("/a", "CONCAT(/a, '')")]
-    for case, found in zip(cases, server_side_of_all.evaluate(cases), strict=True):
+    for case, found in zip(cases, server_side.evaluate(cases), strict=True):
         assert found[:4] == case.said, case.body
 
 
@@ -180,7 +174,7 @@ def _small(content, dice):
 
 @short_and_whole("examples", 12, 60)
 @pytest.mark.parametrize("message_type", [MSGPACK, FIX, NVFIX, BAR], ids=str)
-def test_python_and_lua_say_the_same_of_every_type(server_side_of_all, message_type, examples):
+def test_python_and_lua_say_the_same_of_every_type(server_side, message_type, examples):
     @settings(
         max_examples=int(os.environ.get("AMPSQ_EXAMPLES", examples)),
         database=None,
@@ -197,7 +191,7 @@ def test_python_and_lua_say_the_same_of_every_type(server_side_of_all, message_t
             with suppress(ExpressionError):
                 said.append(case.said)
                 cases.append(case)
-        for case, expected, found in zip(cases, said, server_side_of_all.evaluate(cases), strict=True):
+        for case, expected, found in zip(cases, said, server_side.evaluate(cases), strict=True):
             assert found[:4] == expected, (case.text, case.body)
             if case.document.is_json:
                 assert found[6] == case.steps_left, (case.text, case.body)

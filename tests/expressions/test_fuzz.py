@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import re
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_vectors_lua import KNOWN, Case, ServerSide
+from server_side import KNOWN, Case
 
 from ampsq.base.errors import ExpressionError
 
@@ -205,15 +205,9 @@ def batch(seed, *, large=False):
     return cases, said
 
 
-@pytest.fixture(scope="module")
-def server_side_of_all(server):
-    with closing(server.client()) as client:
-        yield ServerSide(client)
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("large", [False, True])
-def test_python_and_lua_say_the_same(server_side_of_all, large):
+def test_python_and_lua_say_the_same(server_side, large):
     over = []
 
     @settings(
@@ -224,7 +218,7 @@ def test_python_and_lua_say_the_same(server_side_of_all, large):
     @given(st.integers(0, 2**64 - 1))
     def run(seed):
         cases, said = batch(seed, large=large)
-        for case, expected, found in zip(cases, said, server_side_of_all.evaluate(cases), strict=True):
+        for case, expected, found in zip(cases, said, server_side.evaluate(cases), strict=True):
             assert found[:4] == expected, (case.text, case.body[:500])
             left = case.steps_left
             # A body that is not JSON is not evaluated at all.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import closing
 from dataclasses import replace
 
 import msgpack
 import pytest
 from cases import short_and_whole
-from test_vectors_lua import KNOWN, Case, ServerSide
+from server_side import KNOWN, Case
 
 from ampsq.base.message_types import EXPRESSION_LIMIT, JSON, SMALL_BODY, MessageType
 from ampsq.expressions import Document, parse
@@ -23,12 +22,6 @@ _TEXTS = (
     "/a = 1", "/a / 2", "CONCAT(/a, '')", "/a + 0", "/b", "/l = 3", "ARRAY_COUNT(/l)", "/t = 'b'", "/a IS NULL",
     "/a > 9007199254740992", "/t + 0",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def server_side(server):
-    with closing(server.client()) as client:
-        yield ServerSide(client)
 
 
 def _compare(server_side, cases):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from draining import define
 from observing import eventually
 
-from ampsq import AsyncClient, Queue, Topic
+from ampsq import AsyncClient, Topic
 from ampsq.base.errors import AlreadyAcked
 
 NUMBER = 150
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, **elements))
 
 
 def publish_all(client):

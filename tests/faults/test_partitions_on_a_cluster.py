@@ -10,7 +10,8 @@ from cluster_harness import Cluster
 from observing import eventually
 
 from ampsq import Client, Queue
-from ampsq.base.partitions import partition_of_key
+from ampsq.base.partitions import partition_of_key, partitions_of
+from ampsq.operations.doctor.partitions import examine_partitions
 from ampsq.transport.discovery import slot_of
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,11 @@ def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_bac
             assert sorted(waited)[len(waited) // 2] < 0.5
             assert max(waited) < 10
             assert f"partition {owners.index(lost)} cannot be read, the others are" in caplog.text
+            # The doctor names them, and looks at the others
+            gone = tuple(number for number, owner in enumerate(owners) if owner is lost)
+            found = examine_partitions(url.partition("?")[0], partitions_of(instance, TOTAL), 0.1)
+            assert [each.partitions for each in found if each.check == "answers" and each.partitions] == [gone]
+            assert {each.text.partition(" of ")[0] for each in found if each.check == "leases"} == {f"in {len(there)}"}
             # When it is back, its messages come as those of others do
             lost.start()
             for number, key in keys.items():

@@ -7,17 +7,14 @@ import threading
 import time
 
 import pytest
+from draining import define
 from evidence import check_never_held_twice
 from observing import eventually
 
-from ampsq import Client, Queue, Worker
+from ampsq import Client, Worker
 from ampsq.base.errors import AmpsqError, FormatMismatch, ServerFull, StaleLease
 
 pytestmark = pytest.mark.slow
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, **elements))
 
 
 class Traffic:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from refusing import refusals
 
 from ampsq import (
     Action,
@@ -100,12 +101,6 @@ MEANT = {
         Transport(name="low-priority-tcp", client_message_age_limit="15s", client_max_capacity="10%"),
     ],
 }  # fmt: skip
-
-
-def refusals(path_or_text):
-    with pytest.raises(DefinitionError) as caught:
-        load(path_or_text)
-    return str(caught.value).splitlines()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusing import refusals
 
 from ampsq.base.errors import DefinitionError
 from ampsq.definitions.action import Action
@@ -45,12 +46,6 @@ DEFINITIONS = [
     Action.dead_letter("work", "dead"),
     Action.dead_letter("work", "late", name="late", reasons=("time_limit",)),
 ]
-
-
-def refusals(path_or_text):
-    with pytest.raises(DefinitionError) as caught:
-        load(path_or_text)
-    return str(caught.value).splitlines()
 
 
 def test_a_text_gives_topics_then_queues_then_views_then_actions():

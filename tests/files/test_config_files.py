@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from refusing import refusals
 
 from ampsq import GroupLocalQueue, Instance, Queue, Topic
 from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
 from ampsq.files.config_text import render_config
 from ampsq.files.environment import substitute
-
-
-def refusals(path_or_text):
-    with pytest.raises(DefinitionError) as caught:
-        load(path_or_text)
-    return str(caught.value).splitlines()
 
 
 @pytest.fixture

@@ -6,8 +6,24 @@ import contextlib
 from functools import partial
 
 import pytest
-from gateway_scene import Asking
+from gateway_scene import Asking, define
 from gateway_scene import serve as serve_gateway
+
+from ampsq import Client
+
+
+@pytest.fixture
+def client(server, instance):
+    """A client of the test's instance, in which what the rules are about is defined."""
+    with Client(server.url, instance=instance) as client:
+        define(client)
+        yield client
+
+
+@pytest.fixture
+def kind():
+    """The server of most tests whose file has `client_of_kind`; those that depend on it run on both."""
+    return "valkey"
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import json
 from functools import cache
 
 import httpx
+import pytest
 from jsonschema import Draft202012Validator
 from websockets.sync.client import connect
 
-from ampsq import Queue, Topic
+from ampsq import Client, Queue, Topic
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.openapi import document
@@ -151,6 +152,14 @@ def define(client):
         Topic(name="positions", key="/symbol"),
         Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10),
     )
+
+
+@pytest.fixture
+def client_of_kind(_session_servers, kind, instance):
+    """A client as `client` is, on the server that a fixture `kind` names."""
+    with Client(_session_servers(kind).url, instance=instance) as client:
+        define(client)
+        yield client
 
 
 def refusal(answer):

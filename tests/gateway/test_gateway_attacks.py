@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from gateway_scene import Asking, define, refusal
+from gateway_scene import Asking, client_of_kind, define, refusal
 from observing import eventually
 from websockets.exceptions import ConnectionClosed
 
@@ -26,17 +26,7 @@ pytestmark = pytest.mark.slow
 WITHIN = 30
 
 
-@pytest.fixture
-def kind():
-    """The server of most of these tests; those that depend on it run on both."""
-    return "valkey"
-
-
-@pytest.fixture
-def client(_session_servers, kind, instance):
-    with Client(_session_servers(kind).url, instance=instance) as client:
-        define(client)
-        yield client
+client = client_of_kind
 
 
 class Line:

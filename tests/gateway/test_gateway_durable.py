@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from gateway_scene import Asking, define
+from gateway_scene import Asking
 from websockets.exceptions import ConnectionClosed
-
-from ampsq import Client
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
 SECOND = """
   - {user: till, name: orders, rights: read}
 """
-
-
-@pytest.fixture
-def client(server, instance):
-    with Client(server.url, instance=instance) as client:
-        define(client)
-        yield client
 
 
 def opened(asking, **options):

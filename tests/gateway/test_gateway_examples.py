@@ -11,24 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_scene import define
-
-from ampsq import Client
+from gateway_scene import client_of_kind
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def kind():
-    """The server of most of these tests; those that depend on it run on both."""
-    return "valkey"
-
-
-@pytest.fixture
-def client(_session_servers, kind, instance):
-    with Client(_session_servers(kind).url, instance=instance) as client:
-        define(client)
-        yield client
+client = client_of_kind
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])

@@ -8,25 +8,17 @@ import json
 
 import httpx
 import pytest
-from gateway_scene import define, frames_of
+from gateway_scene import frames_of
 from jsonschema import Draft202012Validator
 from pydantic_asyncapi.v3 import AsyncAPI
 from starlette.websockets import WebSocketDisconnect
 
-from ampsq import Client
 from ampsq.base.errors import StaleLease, Unavailable
 from ampsq.gateway.acknowledgements import LeasedStream
 from ampsq.gateway.asyncapi import frames_document
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
-
-
-@pytest.fixture
-def client(server, instance):
-    with Client(server.url, instance=instance) as client:
-        define(client)
-        yield client
 
 
 # -- the document

@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from gateway_scene import RULES, Asking, define, hashed, refusal
+from gateway_scene import RULES, Asking, client_of_kind, hashed, refusal
 from observing import eventually
 from websockets.exceptions import ConnectionClosed
 
-from ampsq import Client
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway import rules_reload as reloading
 from ampsq.gateway.rules import marks_of
@@ -25,17 +24,7 @@ pytestmark = pytest.mark.slow
 WITHIN = 30
 
 
-@pytest.fixture
-def kind():
-    """The server of most of these tests; those that depend on it run on both."""
-    return "valkey"
-
-
-@pytest.fixture
-def client(_session_servers, kind, instance):
-    with Client(_session_servers(kind).url, instance=instance) as client:
-        define(client)
-        yield client
+client = client_of_kind
 
 
 @pytest.fixture

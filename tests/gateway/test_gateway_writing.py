@@ -18,13 +18,6 @@ users:
 FILTER = """, write_filter: "/owner = 'clerk'\""""
 
 
-@pytest.fixture
-def client(server, instance):
-    with Client(server.url, instance=instance) as client:
-        define(client)
-        yield client
-
-
 def data_of(client, topic="orders"):
     with client.subscribe_topic(topic, bookmark="[epoch:now)") as messages:
         return [message.data for message in messages]

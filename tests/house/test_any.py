@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import ratchet
+from sources import tree_of
 from test_rooms import modules
 
 TABLE = Path(__file__).with_name("any_uses.json")
@@ -97,7 +98,7 @@ def in_text(constant):
 
 
 def counted_now():
-    found = {module: uses(ast.parse(path.read_text())) for module, path in sorted(modules().items())}
+    found = {module: uses(tree_of(path)) for module, path in sorted(modules().items())}
     found = {module: number for module, number in found.items() if number and users_data(module) is None}
     return {name: {"Any": number} for name, number in {"total": sum(found.values()), **found}.items()}
 
@@ -114,7 +115,7 @@ def test_each_place_of_users_data_is_there_and_has_some():
 
     for name in USERS_DATA:
         of = [path for module, path in known.items() if f"{module}.".startswith(f"{name}.")]
-        assert sum(uses(ast.parse(path.read_text())) for path in of), name
+        assert sum(uses(tree_of(path)) for path in of), name
 
 
 @pytest.mark.parametrize(

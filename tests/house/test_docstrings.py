@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sources import statements, tree_of
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("ampsq", "cli", "spark", "bench", "lua", "docs", "examples", "tests")
@@ -14,9 +15,9 @@ QUESTIONS = {"what", "whatever", "whether", "how", "where", "when", "who", "whoe
 PRONOUNS = {"that", "those", "these", "it", "its", "he", "she", "they", "them", "their"}
 
 
-def docstrings(text):
+def docstrings(tree):
     """Yield line and docstring of a module, and of its classes, functions and attributes; private ones, too."""
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(tree):
         body = getattr(node, "body", None)
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or not body:
             continue
@@ -29,10 +30,10 @@ def docstrings(text):
                     yield each.lineno, value
 
 
-def half_sentences(text):
+def half_sentences(tree):
     """Return line and first words of the docstrings that begin with a question or a pronoun."""
     found = []
-    for line, docstring in docstrings(text):
+    for line, docstring in docstrings(tree):
         first = re.match(r"\W*([A-Za-z']+)", docstring)
         if first and first[1].lower() in QUESTIONS | PRONOUNS:
             found.append((line, docstring.split("\n")[0]))
@@ -44,7 +45,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(part):
     found = [
         f"{path.relative_to(ROOT)}:{line}: {words}"
         for path in sorted((ROOT / part).rglob("*.py"))
-        for line, words in half_sentences(path.read_text())
+        for line, words in half_sentences(tree_of(path))
     ]
     assert not found, (
         'begin with a verb ("Return whether ...", "Read ...") or with the noun that it is ("Number of ...", "The '
@@ -64,7 +65,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(part):
     ],
 )
 def test_half_a_sentence_is_found(text):
-    assert len(half_sentences(text)) == 1
+    assert len(half_sentences(ast.parse(text))) == 1
 
 
 @pytest.mark.parametrize(
@@ -77,4 +78,4 @@ def test_half_a_sentence_is_found(text):
     ],
 )
 def test_a_verb_or_a_noun_passes(text):
-    assert half_sentences(text) == []
+    assert half_sentences(ast.parse(text)) == []

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,13 @@ def run(arguments, folder, *, timeout=240, **environment):
         timeout=timeout,
         check=False,
     )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_begins_with_what_it_is_for(path):
+    first = path.read_text().split("\n\n")[1]
+    # That of all pages says first what ampsq is.
+    assert path.stem == "index" or re.search(r"\bThis page\b|\b(is|are) for\b", first), first
 
 
 def test_the_first_queues_that_a_newcomer_meets_have_room_for_a_worker():
@@ -549,10 +557,27 @@ def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
                 process.communicate(timeout=60)
 
 
+@cache
+def anchors(page):
+    """Return the anchors of a page's headings, and of its elements that have one."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text), re.MULTILINE)
+    slugs = {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    return slugs | set(re.findall(r"id=\"([^\"]+)\"", text))
+
+
 def test_every_link_of_the_documents_leads_somewhere():
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text()):
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page.name}: {target}"
+            assert not anchor or found.suffix != ".md" or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+def test_an_anchor_is_what_browsers_ask_for(tmp_path):
+    (tmp_path / "page.md").write_text("# A page's `name`, twice\n```\n# no heading\n```\n## [Linked](there.md): x\n")
+
+    assert anchors(tmp_path / "page.md") == {"a-pages-name-twice", "linked-x"}
 
 
 def test_the_reference_is_what_the_code_says():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cases import for_each
+from sources import tree_of
 
 import ampsq
 
@@ -72,7 +73,7 @@ def nodes_at_run_time(node):
 def imports(name):
     """Return the modules that one imports at run time, also inside its functions."""
     found = set()
-    for node in nodes_at_run_time(ast.parse(PATHS[name].read_text())):
+    for node in nodes_at_run_time(tree_of(PATHS[name])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -136,7 +137,7 @@ def test_only_what_is_about_connections_knows_redis_py():
 def public_names(name):
     """Return the names that a module defines at its top level without an underscore, and does not import."""
     found = set()
-    for node in ast.parse(PATHS[name].read_text()).body:
+    for node in tree_of(PATHS[name]).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):

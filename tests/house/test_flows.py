@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import for_each
+from sources import statements, tree_of
 
 import ampsq
 from ampsq.base.errors import DefinitionError
@@ -28,25 +29,25 @@ AWAITED_BY_ASYNCIO = {"ampsq/gateway/publish.py", "ampsq/queues/handlers.py"}
 @cache
 def parsed():
     paths = [path for room in ("ampsq", "cli", "spark", "bench") for path in (ROOT / room).rglob("*.py")]
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(paths)}
+    return {str(path.relative_to(ROOT)): tree_of(path) for path in sorted(paths)}
 
 
 @cache
 def modules():
     """Path -> tree, of all modules that define coroutines."""
-    return {
-        path: tree
-        for path, tree in parsed().items()
-        if any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree))
-    }
+    return {path: tree for path, tree in parsed().items() if has_coroutine(tree)}
 
 
 def imported(tree):
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield (node.module or "").split(".")[0]
+
+
+def has_coroutine(tree):
+    return any(isinstance(node, ast.AsyncFunctionDef) for node in statements(tree))
 
 
 def name_of(function):
@@ -77,7 +78,7 @@ def functions_that_return(types):
     return {
         node.name
         for tree in parsed().values()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns).startswith(types)
     }
 
@@ -91,7 +92,7 @@ def coroutines(*, of_asyncio):
         for path in modules()
         for part, is_of_asyncio in parts(path)
         if is_of_asyncio is of_asyncio
-        for node in ast.walk(part)
+        for node in statements(part)
         if isinstance(node, ast.AsyncFunctionDef)
     }
 
@@ -104,7 +105,7 @@ def calls(path, *, of_asyncio):
 
 
 def test_there_are_parts_of_both_kinds():
-    kinds = [kind for path in modules() for part, kind in parts(path) if "AsyncFunctionDef" in ast.dump(part)]
+    kinds = [kind for path in modules() for part, kind in parts(path) if has_coroutine(part)]
 
     assert kinds.count(False) > 100
     assert kinds.count(True) > 30

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cases import for_each
+from sources import tree_of
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("ampsq", "cli", "spark", "bench")
@@ -73,9 +74,9 @@ def plain(name):
     return snake.removeprefix("async_")
 
 
-def definitions(text, kinds):
+def definitions(tree, kinds):
     """The classes or functions of a module's top level, those under a condition too."""
-    found, rest = [], list(ast.parse(text).body)
+    found, rest = [], list(tree.body)
     while rest:
         node = rest.pop(0)
         if isinstance(node, kinds):
@@ -90,26 +91,26 @@ def definitions(text, kinds):
 def twice(sources):
     """Public class -> the files that define one of this name, where several do."""
     files = collections.defaultdict(list)
-    for path, text in sources:
-        for name in definitions(text, ast.ClassDef):
+    for path, tree in sources:
+        for name in definitions(tree, ast.ClassDef):
             if not name.startswith("_"):
                 files[name].append(path)
     return {name: paths for name, paths in files.items() if len(paths) > 1}
 
 
-def given_up(path, text):
+def given_up(path, tree):
     """Of the names of a module, its classes and its public functions those that the dictionary has."""
-    functions = definitions(text, (ast.FunctionDef, ast.AsyncFunctionDef))
+    functions = definitions(tree, (ast.FunctionDef, ast.AsyncFunctionDef))
     names = [
         Path(path).stem,
-        *definitions(text, ast.ClassDef),
+        *definitions(tree, ast.ClassDef),
         *(each for each in functions if not each.startswith("_")),
     ]
     return [name for name in names if plain(name) in DICTIONARY]
 
 
 def test_no_public_class_has_the_name_of_another():
-    sources = [(str(path.relative_to(ROOT)), path.read_text()) for path in modules()]
+    sources = [(str(path.relative_to(ROOT)), tree_of(path)) for path in modules()]
     found = twice(sources)
     assert not found, "\n".join(
         f"class {name} is in {' and in '.join(paths)}: say in each name what the thing is; a name that users import "
@@ -124,24 +125,26 @@ def test_names_that_were_given_up_do_not_come_back(part):
         f"{path.relative_to(ROOT)}: {name}: say {DICTIONARY[plain(name)]} (docs: the words of the house)"
         for path in modules()
         if path.relative_to(ROOT).parts[0] == part
-        for name in given_up(path, path.read_text())
+        for name in given_up(path, tree_of(path))
     ]
     assert not found, "\n".join(found)
 
 
 def test_two_classes_of_one_name_are_found():
-    sources = [("a.py", "class Place: ..."), ("b.py", "if True:\n    class Place: ..."), ("c.py", "class _Place: ...")]
+    texts = [("a.py", "class Place: ..."), ("b.py", "if True:\n    class Place: ..."), ("c.py", "class _Place: ...")]
+    sources = [(path, ast.parse(text)) for path, text in texts]
     assert twice(sources) == {"Place": ["a.py", "b.py"]}
 
 
 def test_nested_classes_and_private_ones_may_share_a_name():
-    sources = [("a.py", "class On:\n    class Timer: ..."), ("b.py", "class Do:\n    class Timer: ...")]
+    texts = [("a.py", "class On:\n    class Timer: ..."), ("b.py", "class Do:\n    class Timer: ...")]
+    sources = [(path, ast.parse(text)) for path, text in texts]
     assert twice(sources) == {}
 
 
 def test_a_name_of_the_dictionary_is_found_as_module_class_and_function():
     text = "class AsyncLine: 1\nclass _Said: 1\ndef look(): 1\nasync def taught(): 1\ndef _told(): 1\ndef offline(): 1"
-    assert given_up("ampsq/transport/lines.py", text) == ["lines", "AsyncLine", "_Said", "look", "taught"]
+    assert given_up("ampsq/transport/lines.py", ast.parse(text)) == ["lines", "AsyncLine", "_Said", "look", "taught"]
 
 
 @pytest.mark.parametrize(
@@ -184,4 +187,4 @@ def bound_twice(body, inside=""):
 @for_each("path", modules)
 def test_no_name_of_a_module_or_a_class_is_bound_twice(path):
     """A second binding takes the first one's place in silence, as a rename may make one."""
-    assert list(bound_twice(ast.parse(path.read_text()).body)) == []
+    assert list(bound_twice(tree_of(path).body)) == []

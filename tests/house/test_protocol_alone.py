@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import ratchet
+from sources import statements, tree_of
 from test_rooms import modules, room_of
 
 TABLE = Path(__file__).with_name("protocol_uses.json")
@@ -29,7 +30,7 @@ def is_of_protocol(module):
 def imported(tree):
     """Return a module's names for what it imports from the room, and its names for the room's modules."""
     names, rooms = {}, set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 said = alias.asname or alias.name
@@ -79,9 +80,7 @@ def uses(tree):
 
 
 def counted_now():
-    found = {
-        module: uses(ast.parse(path.read_text())) for module, path in modules().items() if room_of(module) != "protocol"
-    }
+    found = {module: uses(tree_of(path)) for module, path in modules().items() if room_of(module) != "protocol"}
     found = {"total": sum(found.values(), Counter()), **{module: each for module, each in found.items() if each}}
     return {module: {name: each[name] for name in NAMES} for module, each in found.items()}
 
@@ -102,13 +101,13 @@ def imports_schema(tree):
             )
         )
         or (isinstance(node, ast.Import) and any(each.name == SCHEMA for each in node.names))
-        for node in ast.walk(tree)
+        for node in statements(tree)
     )
 
 
 def test_the_schema_is_imported_in_the_protocol_alone():
     """Limits that others count with are in `ampsq.protocol.limits`."""
-    found = [module for module, path in modules().items() if imports_schema(ast.parse(path.read_text()))]
+    found = [module for module, path in modules().items() if imports_schema(tree_of(path))]
 
     assert [module for module in found if room_of(module) != "protocol"] == []
     assert len(found) > 20

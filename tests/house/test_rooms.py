@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cases import for_each
+from sources import statements, tree_of
 
 import ampsq
 
@@ -78,7 +79,7 @@ def room_of(module):
 def imports(module):
     """The modules of ours that a module imports, also for types and within functions."""
     found = set()
-    for node in ast.walk(ast.parse(modules()[module].read_text())):
+    for node in statements(tree_of(modules()[module])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

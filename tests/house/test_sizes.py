@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import statements, tree_of
 from test_rooms import modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +33,6 @@ SHORT = {
     "ampsq.console.health": "the page that load balancers ask for, which knows none of the others",
     "ampsq.expressions.reading": "the budget of reading bodies, beside what is read",
     "ampsq.gateway.server_probe": "asks a server that may not answer, apart from those that serve",
-    "ampsq.operations.doctor.any_server": "opens servers that no client would work with",
     "ampsq.operations.upgrade.format_4": "a step of an upgrade, which the next one replaces",
     "ampsq.records.conflation": "turns changes of records into rows; following reads them",
     "ampsq.records.sow": "asks records and views; the files of records know no views",
@@ -60,12 +61,13 @@ def too_long():
     return {name for name, text in texts.items() if len(text.splitlines()) > MOST and not has_reason(text)}
 
 
+@cache
 def importers():
     """Of each module, those that import it."""
     known = modules()
     found = {module: set() for module in known}
     for module, path in known.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(tree_of(path)):
             names = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]

@@ -230,6 +230,7 @@ TWINS = [
             *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
             *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
             *("each.admin.pause_group(", "each.admin.resume_group(", "each.admin.drop_group("),
+            *("each.admin.groups(", "each.admin.trim("),
             *("self._client.clients[number].admin.dead_letters(", "self._client.clients[number].admin.redrive("),
         ),
         {

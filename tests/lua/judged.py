@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from world import ref
 
 from ampsq.protocol.limits import BATCH
@@ -11,6 +12,20 @@ from ampsq.protocol.limits import BATCH
 END = '{"end":1}'
 BARRIER = "/end = 1"
 SORTED = (":q:work:sorted", ":q:work:filters", ":q:work:places", ":q:work:held")
+
+
+@pytest.fixture
+def plain_queue(world):
+    """A world with a queue that has no elements of its own."""
+    world.queue("work", "orders")
+    return world
+
+
+@pytest.fixture
+def barrier_queue(world):
+    """A world with a queue that has barriers."""
+    world.queue("work", "orders", barrier=BARRIER, room=1_000)
+    return world
 
 
 def message(number, **fields):

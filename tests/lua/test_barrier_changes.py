@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import BARRIER, END, journal_of, message, put, texts
+from judged import BARRIER, END, barrier_queue, journal_of, message, put, texts
 
-
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders", barrier=BARRIER, room=1_000)
-    return world
+queue = barrier_queue
 
 
 # -- settled by bookmark

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from judged import BARRIER, END, message, put, texts
+from judged import BARRIER, END, barrier_queue, message, put, texts
 
 from ampsq.protocol.limits import BARRIERS_KEPT, NO_ROOM
 
-
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders", barrier=BARRIER, room=1_000)
-    return world
+queue = barrier_queue
 
 
 # -- order at the taker

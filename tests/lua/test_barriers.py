@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import BARRIER, END, journal_of, message, put, texts
+from judged import BARRIER, END, barrier_queue, journal_of, message, put, texts
 
 from ampsq.protocol.limits import BATCH
 
-
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders", barrier=BARRIER, room=1_000)
-    return world
+queue = barrier_queue
 
 
 # -- the rules

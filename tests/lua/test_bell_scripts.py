@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from judged import texts
 from lease_runs import expanded
 from world import read_element, ref
 
@@ -25,10 +26,6 @@ def visit(world, subscription, credits, number, *, wanted=100, acks=()):  # noqa
 
 def with_bell(world, *queues, asked=1, **options):
     return world.subscribe(*queues, asked=f"{asked} bell", **options)
-
-
-def bodies(messages):
-    return [message.body for message in messages]
 
 
 def rings(world, subscription):
@@ -79,7 +76,7 @@ def test_a_bell_rings_once_and_leases_nothing(world):
         ":q:work:free:none": None,
     }
     messages, leased, waits = visit(world, subscription, 4, 2)
-    assert (bodies(messages), leased, waits) == (["one", "two"], 2, True)
+    assert (texts(messages), leased, waits) == (["one", "two"], 2, True)
 
 
 def test_a_visit_takes_as_many_as_its_credits_and_leaves_no_room(world):
@@ -88,12 +85,12 @@ def test_a_visit_takes_as_many_as_its_credits_and_leaves_no_room(world):
     world.publish("orders", *"abcdef")
 
     first, leased, waits = visit(world, subscription, 2, 1)
-    assert (bodies(first), leased, waits) == (["a", "b"], 2, False)
+    assert (texts(first), leased, waits) == (["a", "b"], 2, False)
     # Those that are held are among the credits, and so are those that are acknowledged in the same call before.
     second, leased, waits = visit(world, subscription, 3, 2)
-    assert (bodies(second), leased, waits) == (["c"], 3, False)
+    assert (texts(second), leased, waits) == (["c"], 3, False)
     third, leased, waits = visit(world, subscription, 3, 3, acks=first)
-    assert (bodies(third), leased, waits) == (["d", "e"], 3, False)
+    assert (texts(third), leased, waits) == (["d", "e"], 3, False)
     world.mark()
     # Fewer than are held: nothing is taken, and nothing taken away.
     assert visit(world, subscription, 1, 4) == ([], 3, False)
@@ -110,7 +107,7 @@ def test_a_visit_that_comes_again_takes_no_more(world):
     subscription = with_bell(world, "work", asked=9)
     world.publish("orders", *"abcdef")
     first, _, _ = visit(world, subscription, 3, 7)
-    assert bodies(first) == ["a", "b", "c"]
+    assert texts(first) == ["a", "b", "c"]
     world.mark()
 
     assert visit(world, subscription, 3, 7) == ([], 3, False)
@@ -169,7 +166,7 @@ def test_a_visit_is_bounded_by_what_the_queue_allows_one_subscription(world):
 
     messages, leased, waits = visit(world, subscription, 9, 1)
 
-    assert (bodies(messages), leased, waits) == (["a", "b"], 2, False)
+    assert (texts(messages), leased, waits) == (["a", "b"], 2, False)
 
 
 def test_whoever_has_room_comes_before_those_whose_bells_wait(world):
@@ -180,10 +177,10 @@ def test_whoever_has_room_comes_before_those_whose_bells_wait(world):
     assert world.take(free, 2) == []
 
     world.publish("orders", "a", "b")
-    assert (rings(world, ringing), bodies(world.inbox(free))) == (0, ["a", "b"])
+    assert (rings(world, ringing), texts(world.inbox(free))) == (0, ["a", "b"])
     world.publish("orders", "c")
     assert rings(world, ringing) == 1
-    assert bodies(visit(world, ringing, 9, 2)[0]) == ["c"]
+    assert texts(visit(world, ringing, 9, 2)[0]) == ["c"]
 
 
 def test_the_bells_of_all_ring_and_those_that_were_heard_are_silent(world):
@@ -194,7 +191,7 @@ def test_the_bells_of_all_ring_and_those_that_were_heard_are_silent(world):
     world.publish("orders", "a")
     assert [rings(world, each) for each in several] == [1, 1, 1]
 
-    assert bodies(visit(world, several[1], 1, 2)[0]) == ["a"]
+    assert texts(visit(world, several[1], 1, 2)[0]) == ["a"]
     assert visit(world, several[2], 1, 2) == ([], 0, True)
     world.publish("orders", "b")
 
@@ -241,7 +238,7 @@ def test_a_bell_is_silent_while_the_queue_may_deliver_nothing(world):
     assert rings(world, other) == 0
     world.settle("acknowledged", message, by=holder)
     assert rings(world, other) == 1
-    assert bodies(visit(world, other, 1, 2)[0]) == ["b"]
+    assert texts(visit(world, other, 1, 2)[0]) == ["b"]
 
 
 def test_a_bell_with_a_filter_rings_for_what_matches_alone(world):
@@ -255,8 +252,8 @@ def test_a_bell_with_a_filter_rings_for_what_matches_alone(world):
     assert (rings(world, cheap), rings(world, dear)) == (1, 0)
     world.publish("orders", '{"price": 500}')
     assert (rings(world, cheap), rings(world, dear)) == (1, 1)
-    assert bodies(visit(world, cheap, 5, 2)[0]) == ['{"price": 5}']
-    assert bodies(visit(world, dear, 5, 2)[0]) == ['{"price": 500}']
+    assert texts(visit(world, cheap, 5, 2)[0]) == ['{"price": 5}']
+    assert texts(visit(world, dear, 5, 2)[0]) == ['{"price": 500}']
     assert visit(world, cheap, 5, 3)[2]
 
 
@@ -275,7 +272,7 @@ def test_a_bell_rings_for_what_matches_behind_much_that_does_not(world):
         messages, _, _ = visit(world, rare, 5, number)
         if messages:
             break
-    assert bodies(messages) == ['{"price": 500}']
+    assert texts(messages) == ['{"price": 500}']
 
 
 def test_a_bell_beside_one_who_is_free_with_another_filter(world):
@@ -286,11 +283,11 @@ def test_a_bell_beside_one_who_is_free_with_another_filter(world):
     assert visit(world, ringing, 5, 1)[2]
 
     world.publish("orders", '{"price": 5}')
-    assert (bodies(world.inbox(free)), rings(world, ringing)) == (['{"price": 5}'], 0)
+    assert (texts(world.inbox(free)), rings(world, ringing)) == (['{"price": 5}'], 0)
     world.publish("orders", '{"price": 50}')
 
     assert rings(world, ringing) == 1
-    assert bodies(visit(world, ringing, 5, 2)[0]) == ['{"price": 50}']
+    assert texts(visit(world, ringing, 5, 2)[0]) == ['{"price": 50}']
 
 
 def test_a_bell_of_a_queue_with_priorities(world):
@@ -302,8 +299,8 @@ def test_a_bell_of_a_queue_with_priorities(world):
 
     assert rings(world, subscription) == 1
     messages, leased, waits = visit(world, subscription, 2, 2)
-    assert (bodies(messages), leased, waits) == (['{"p": 9}', '{"p": 5}'], 2, False)
-    assert bodies(visit(world, subscription, 2, 3, acks=messages)[0]) == ['{"p": 1}']
+    assert (texts(messages), leased, waits) == (['{"p": 9}', '{"p": 5}'], 2, False)
+    assert texts(visit(world, subscription, 2, 3, acks=messages)[0]) == ['{"p": 1}']
     assert visit(world, subscription, 2, 4)[2]
     world.publish("orders", '{"p": 3}')
     assert rings(world, subscription) == 2
@@ -317,7 +314,7 @@ def test_a_bell_of_a_ring(world):
     world.publish("orders", "a", "b", "c")
 
     assert rings(world, subscription) == 1
-    assert bodies(visit(world, subscription, 9, 2)[0]) == ["b", "c"]
+    assert texts(visit(world, subscription, 9, 2)[0]) == ["b", "c"]
 
 
 def test_a_subscription_to_several_queues_has_one_bell_and_one_room(world):
@@ -342,7 +339,7 @@ def test_what_was_lost_is_pushed_again_and_counts_among_the_credits(world):
     subscription = with_bell(world, "work", asked=3)
     world.publish("orders", *"abcd")
     lost, _, _ = visit(world, subscription, 2, 1)
-    assert bodies(lost) == ["a", "b"]
+    assert texts(lost) == ["a", "b"]
     cursor = "0"
     while True:
         cursor = world.run("push_again", world.now, subscription, "work", cursor)
@@ -351,7 +348,7 @@ def test_what_was_lost_is_pushed_again_and_counts_among_the_credits(world):
 
     messages, leased, waits = visit(world, subscription, 3, 2)
 
-    assert (bodies(messages), leased, waits) == (["a", "b", "c"], 3, False)
+    assert (texts(messages), leased, waits) == (["a", "b", "c"], 3, False)
     assert [each.token for each in messages[:2]] == [each.token for each in lost]
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import drain, journal_of, message, numbers, put, put_many, traces
+from judged import drain, journal_of, message, numbers, plain_queue, put, put_many, traces
 from world import wished
 
 from ampsq.base.errors import TooManyFilters
 from ampsq.protocol.limits import BATCH, BYTES, KEEP_FILTER, MAX_FILTERS
 
-
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders")
-    return world
+queue = plain_queue
 
 
 # -- coming back

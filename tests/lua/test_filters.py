@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import journal_of, message, numbers, put, put_many
+from judged import journal_of, message, numbers, plain_queue, put, put_many
 from world import wished
 
 from ampsq.base.errors import AmpsqError
@@ -17,10 +17,7 @@ def given(world, queue="work"):
     return [name for _, name in sorted(world.holders(queue).items(), key=lambda item: (len(item[0]), item[0]))]
 
 
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders")
-    return world
+queue = plain_queue
 
 
 # -- who gets what

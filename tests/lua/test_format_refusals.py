@@ -112,6 +112,7 @@ ARGUMENTS = {
     "remove_queue": [0, "work"],
     "check_groups": [1_000, "work", "groups", "0", 0],
     "list_groups": ["work", 0, 100],
+    "count_groups": ["", "work", 0, 100],
     "release_group": [1_000, "work", "a"],
     "pause_group": [1_000, "work", "a", 1, "c"],
     "drop_group": [1_000, "work", "a", "placed", "", "9-0", 0, ""],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from grouped import check_groups, going, grouping, groups_of, numbers, put
 from judged import journal_of
@@ -298,3 +300,21 @@ def test_groups_are_listed_in_parts_and_by_name(queue):
     assert world.run("list_groups", "work", 0, 100, "a", "c") == ["0", "a", 1, 0, 1, 0, 0, 1, refs[1], 0, ""]
     world.run("pause_group", world.now, "work", "c", 1, "nora")
     assert world.run("list_groups", "work", 0, 100, "c") == ["0", "c", 0, 0, 0, 0, 0, 1, "", world.now, "nora"]
+
+
+def test_groups_are_counted_in_parts_with_their_oldest_message(queue):
+    world = queue
+    assert world.run("count_groups", world.now, "work", 0, 100) == [str(world.now), "0", 0, 0, 0, 0, 0, ""]
+    subscription = world.subscribe("work", asked=100)
+    refs = put(world, ("a", 1), ("a", 2), ("b", 3), ("b", 4))
+    _, second = world.take(subscription, 10)
+    # It holds its group, and comes at once again.
+    world.settle("cancelled", [second])
+    world.run("pause_group", world.now, "work", "c", 1, "nora")
+    oldest = re.match(r"[a-z](\d+)", refs[1])[1]
+    assert world.run("count_groups", world.now, "work", 0, 100) == [str(world.now), "0", 3, 2, 1, 0, 1, oldest]
+
+
+def test_a_queue_without_groups_counts_none(world):
+    world.queue("work", "orders")
+    assert world.run("count_groups", world.now, "work", 0, 100) == [str(world.now), "0", 0, 0, 0, 0, 0, ""]

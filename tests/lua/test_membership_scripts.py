@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref, version_after
 
-from ampsq.base.errors import CatalogChanged, UnknownQueue, UnknownSubscription
+from ampsq.base.errors import CatalogChanged, FormatMismatch, UnknownQueue, UnknownSubscription
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
 
@@ -105,6 +105,36 @@ def test_a_beat_moves_the_deadline_and_tells_what_is_due_what_is_leased_and_who_
     first = min(world.state()[":due"].values())
     world.mark()
     assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now), f"{first:.0f}", "1"]
+    assert world.changes() == {}
+
+
+def test_one_call_has_the_signs_of_life_of_several_clients(world):
+    world.queue("work", "orders", lease=5_000)
+    first, second = world.subscribe("work", client="c/1"), world.subscribe("work", client="c/2")
+    world.publish("orders", "one", "two")
+    taken = [len(world.take(each, 1)) for each in (first, second)]
+    due = f"{min(world.state()[':due'].values()):.0f}"
+    world.now += 1_000
+    world.mark()
+
+    others = ["", world.store.instance, "", second, "s00000009", "", world.store.instance, "work|2000 1 1|0", first]
+    reply = world.run("heartbeat", world.now, 10_000, "", first, *others)
+
+    assert reply == [str(world.now), due, str(taken[0]), [due, str(taken[1]), ""], [due, str(taken[0])]]
+    changes = world.changes()
+    assert changes.pop(":subscriptions") == dict.fromkeys((first, second), world.now + 10_000.0)
+    assert list(changes) == [":q:work:latencies"]
+
+
+def test_signs_of_life_of_what_is_no_instance_are_refused_and_change_nothing(world):
+    world.queue("work", "orders")
+    subscription = world.subscribe("work")
+    world.now += 1_000
+    world.mark()
+
+    with pytest.raises(FormatMismatch):
+        world.run("heartbeat", world.now, 10_000, "", subscription, "", "nowhere", "", "s00000001")
+
     assert world.changes() == {}
 
 

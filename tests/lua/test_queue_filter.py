@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import drain, message, numbers, put, put_many, traces
+from judged import drain, message, numbers, plain_queue, put, put_many, traces
 
-
-@pytest.fixture
-def queue(world):
-    world.queue("work", "orders")
-    return world
+queue = plain_queue
 
 
 # -- a queue's filter

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from judged import texts
 from world import ref
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
-
-
-def bodies(messages):
-    return [message.body for message in messages]
 
 
 # -- published for later
@@ -40,7 +37,7 @@ def test_it_is_delivered_when_its_time_has_come_and_not_before(world):
     subscription = world.subscribe("work", asked=5)
     world.publish("orders", "one", due="1500")
     world.publish("orders", "two")
-    assert bodies(world.take(subscription, 5)) == ["two"]
+    assert texts(world.take(subscription, 5)) == ["two"]
     world.now = 1_499
     world.sweep_all()
     assert world.take(subscription, 5) == []
@@ -48,7 +45,7 @@ def test_it_is_delivered_when_its_time_has_come_and_not_before(world):
 
     world.sweep_all()
 
-    assert bodies(world.take(subscription, 5)) == ["one"]
+    assert texts(world.take(subscription, 5)) == ["one"]
     state = world.state()
     assert state[":q:work"]["scheduled"] == "0"
     assert not {":due", ":q:work:ahead", ":q:work:ready"} & state.keys()
@@ -60,7 +57,7 @@ def test_it_has_its_place_by_when_it_was_published(world):
     world.publish("orders", "two")
     world.now = 1_500
     world.sweep_all()
-    assert bodies(world.take(world.subscribe("work", asked=5), 5)) == ["one", "two"]
+    assert texts(world.take(world.subscribe("work", asked=5), 5)) == ["one", "two"]
 
 
 def test_a_time_that_is_past_is_now(world):
@@ -68,7 +65,7 @@ def test_a_time_that_is_past_is_now(world):
     subscription = world.subscribe("work", asked=5)
     world.publish("orders", "one", due="900")
     world.publish("orders", "two", due="+0")
-    assert bodies(world.take(subscription, 5)) == ["one", "two"]
+    assert texts(world.take(subscription, 5)) == ["one", "two"]
 
 
 def test_a_queue_defined_later_schedules_what_it_reads(world):
@@ -83,7 +80,7 @@ def test_a_queue_defined_later_schedules_what_it_reads(world):
     assert state[":q:work"]["scheduled"] == "1"
     world.now = 1_500
     world.sweep_all()
-    assert bodies(world.take(subscription, 5)) == ["one"]
+    assert texts(world.take(subscription, 5)) == ["one"]
 
 
 def test_what_the_queue_s_filter_refuses_is_not_scheduled(world):
@@ -93,7 +90,7 @@ def test_what_the_queue_s_filter_refuses_is_not_scheduled(world):
     assert scheduled == [f"scheduled work {SECOND}"]
     world.now = 1_500
     world.sweep_all()
-    assert bodies(world.take(world.subscribe("work", asked=5), 5)) == ['{"p": 1}']
+    assert texts(world.take(world.subscribe("work", asked=5), 5)) == ['{"p": 1}']
     assert world.state()[":q:work"]["filtered"] == "1"
 
 
@@ -103,10 +100,10 @@ def test_a_queue_that_judges_its_messages_judges_it_when_it_is_due(world, kind):
     subscription = world.subscribe("work", asked=5)
     world.publish("orders", '{"p": 9}', due="+500")
     world.publish("orders", '{"p": 1}')
-    assert bodies(world.take(subscription, 5)) == ['{"p": 1}']
+    assert texts(world.take(subscription, 5)) == ['{"p": 1}']
     world.now = 1_500
     world.sweep_all()
-    assert bodies(world.take(subscription, 5)) == ['{"p": 9}']
+    assert texts(world.take(subscription, 5)) == ['{"p": 9}']
 
 
 def test_a_barrier_does_not_wait_for_what_is_scheduled(world):
@@ -114,7 +111,7 @@ def test_a_barrier_does_not_wait_for_what_is_scheduled(world):
     subscription = world.subscribe("work", asked=5)
     world.publish("orders", "{}", due="+500")
     world.publish("orders", '{"end": 1}')
-    assert bodies(world.take(subscription, 5)) == ['{"end": 1}']
+    assert texts(world.take(subscription, 5)) == ['{"end": 1}']
 
 
 def test_a_barrier_that_comes_due_holds_back_what_came_after_it_and_has_its_place_already(world):
@@ -133,9 +130,9 @@ def test_a_barrier_that_comes_due_holds_back_what_came_after_it_and_has_its_plac
     # Then the barrier waits for what is leased, and what is behind it for the barrier
     assert world.take(anybody, 5) == []
     assert world.state()[":q:work:held"] == {SECOND: 0, THIRD: 0}
-    assert bodies(held) == ['{"n": 9}']
+    assert texts(held) == ['{"n": 9}']
     world.settle("acknowledged", held)
-    assert bodies(world.take(anybody, 5)) == ['{"end": 1}', '{"n": 1}']
+    assert texts(world.take(anybody, 5)) == ['{"end": 1}', '{"n": 1}']
 
 
 def test_a_barrier_that_comes_due_before_all_others_is_sent_to_who_has_no_room(world):
@@ -150,7 +147,7 @@ def test_a_barrier_that_comes_due_before_all_others_is_sent_to_who_has_no_room(w
     world.now = 1_500
     world.sweep_all()
     # Then nothing is before it
-    assert bodies(world.inbox(full)) == ['{"end": 1}']
+    assert texts(world.inbox(full)) == ['{"end": 1}']
 
 
 def test_a_barrier_that_comes_due_with_hundreds_before_more_than_a_call_places_anew_stays_between_them(world):
@@ -174,10 +171,10 @@ def test_a_barrier_that_comes_due_with_hundreds_before_more_than_a_call_places_a
     world.sweep_all()
     taken += world.take(anybody, 1_000)
     # Then those before the barrier come, and what is behind it only after it
-    assert bodies(taken) == before
+    assert texts(taken) == before
     taken = world.take(anybody, 500, taken)
     world.sweep_all()
-    assert bodies([*taken, *world.inbox(anybody)]) == ['{"end": 1}', *behind]
+    assert texts([*taken, *world.inbox(anybody)]) == ['{"end": 1}', *behind]
 
 
 def test_its_life_begins_when_it_is_due(world):
@@ -246,7 +243,7 @@ def test_an_entry_for_one_queue_is_passed_over_by_all_others(world):
         world.queue(name, "orders", **kind)
     world.xadd("orders", "1000-0", "b", '{"p": 1}', "q", "mail")
     world.publish("orders", '{"p": 2}')
-    got = {name: bodies(world.take(world.subscribe(name, asked=5), 5)) for name in ("work", "mail", "vip")}
+    got = {name: texts(world.take(world.subscribe(name, asked=5), 5)) for name in ("work", "mail", "vip")}
     assert got == {"work": ['{"p": 2}'], "mail": ['{"p": 1}', '{"p": 2}'], "vip": ['{"p": 2}']}
     assert not [key for key in world.state() if key.endswith(":journal")]
 

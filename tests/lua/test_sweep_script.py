@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from world import came_back, ref
+
+from ampsq.protocol.limits import BATCH
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
 
@@ -205,6 +209,38 @@ def test_1200_leases_lapse_in_several_bounded_steps(world):
     counts = [int(state[f":s:{name}"]["leased"]) for name in (subscription, other)]
     assert sum(counts) == 1_200
     assert state[":q:work"]["returned"] == "1200"
+
+
+def test_of_leases_in_runs_no_step_gives_back_more_than_a_batch(world):
+    world.queue("work", "orders", lease=5_000, room=2_000)
+    for part in range(3):
+        world.publish("orders", *(str(300 * part + n) for n in range(300)))
+    subscription = world.subscribe("work", asked=900)
+    for _ in range(3):
+        world.take(subscription, 300)
+    world.now = 6_000
+    returned, more = [0], True
+
+    while more:
+        more = world.sweep()[0]
+        returned.append(int(world.state()[":q:work"].get("returned", 0)))
+
+    assert returned[-1] == 900
+    assert all(later - earlier <= BATCH for earlier, later in itertools.pairwise(returned))
+
+
+def test_what_nobody_picked_up_keeps_its_order_while_some_of_it_lapses(world):
+    # Given four messages in an inbox, of which the leases of two lapse sooner
+    world.queue("work", "orders", lease=5_000)
+    subscription = world.subscribe("work", asked=4)
+    world.publish("orders", "one", "two")
+    world.now = 3_000
+    world.publish("orders", "three", "four")
+    # When they lapse
+    world.now = 6_000
+    world.sweep()
+    # Then they stand behind the others, in their order
+    assert world.state()[f":s:{subscription}:inbox"][1::2] == ["three", "four", "one", "two"]
 
 
 def test_what_a_gone_subscription_held_goes_back_as_disconnected(leased):

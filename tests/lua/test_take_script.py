@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from judged import texts
 from world import came_back, ref
 
 from ampsq.base.errors import UnknownSubscription
-
-
-def bodies(messages):
-    return [message.body for message in messages]
 
 
 def test_take_by_an_unknown_subscription_is_refused_and_its_acknowledgements_are_not_done(world):
@@ -91,7 +88,7 @@ def test_acknowledgements_are_carried_and_their_room_is_used_at_once(world):
 
     messages = world.take(subscription, 2, acks=held)
 
-    assert bodies(messages) == ["three"]
+    assert texts(messages) == ["three"]
     changes = world.changes()
     assert changes[":q:work:leases"] == {
         held[0].ref: None,
@@ -138,9 +135,9 @@ def test_an_inbox_comes_before_what_waits_and_in_its_own_order(world):
     world.publish("orders", "three", "four")
     world.mark()
 
-    assert bodies(world.take(subscription, 2)) == ["one", "two"]
+    assert texts(world.take(subscription, 2)) == ["one", "two"]
     assert len(world.changes()[f":s:{subscription}:inbox"]) == 2
-    assert bodies(world.take(subscription, 5)) == ["three"]
+    assert texts(world.take(subscription, 5)) == ["three"]
 
 
 def test_an_inbox_hands_out_only_what_is_still_leased_under_its_token(world):
@@ -189,7 +186,7 @@ def test_a_large_body_that_somebody_removed_meanwhile_is_journaled_as_missing(wo
     world.store.redis.xdel(world.key(":log:orders"), "1000-0")
     world.mark()
 
-    assert bodies(world.take(subscription)) == ["two"]
+    assert texts(world.take(subscription)) == ["two"]
 
     changes = world.changes()
     assert changes[":q:work:leases"] == {ref("1000-0"): None, ref("1000-1"): f"2 {subscription} 1 0 0"}
@@ -209,7 +206,7 @@ def test_a_ready_message_that_somebody_removed_is_journaled_as_missing_and_the_n
     second = world.subscribe("work", asked=1)
     world.mark()
 
-    assert bodies(world.take(second)) == ["two"]
+    assert texts(world.take(second)) == ["two"]
 
     changes = world.changes()
     assert changes[":q:work:journal"] == [{"how": "missing", "reason": "", "refs": ref("1000-0")}]
@@ -226,7 +223,7 @@ def test_what_came_back_is_delivered_before_what_was_never_read(world):
 
     messages = world.take(world.subscribe("work", asked=3), 3)
 
-    assert bodies(messages) == ["one", "two", "three"]
+    assert texts(messages) == ["one", "two", "three"]
     assert [message.delivery for message in messages] == [1, 1, 1]
 
 
@@ -253,8 +250,8 @@ def test_topics_are_merged_in_the_order_of_publication(world):
         expected.append(str(number))
     subscription = world.subscribe("work", asked=100)
 
-    assert bodies(world.take(subscription, 7)) == expected[:7]
-    assert bodies(world.take(subscription, 100)) == expected[7:]
+    assert texts(world.take(subscription, 7)) == expected[:7]
+    assert texts(world.take(subscription, 100)) == expected[7:]
     assert ":q:work:behind" not in world.state()
 
 
@@ -270,8 +267,8 @@ def test_more_than_32_topics_behind_at_once_are_merged_in_the_order_of_publicati
             expected.append(body)
     subscription = world.subscribe("work", asked=1_000)
 
-    assert bodies(world.take(subscription, 45)) == expected[:45]
-    assert bodies(world.take(subscription, 500)) == expected[45:]
+    assert texts(world.take(subscription, 45)) == expected[:45]
+    assert texts(world.take(subscription, 500)) == expected[45:]
 
 
 def test_bytes_end_a_batch_and_the_rest_is_left_to_the_timetable(world):
@@ -340,11 +337,11 @@ def test_one_backlog_holds_over_several_queues(world):
 
     messages = world.take(subscription, 9)
 
-    assert bodies(messages) == ["one", "two", "dear"]
+    assert texts(messages) == ["one", "two", "dear"]
     assert world.state()[f":s:{subscription}"]["leased"] == "3"
     assert ":q:work:free:none" not in world.state()
     assert ":q:mail:free:none" not in world.state()
-    assert bodies(world.take(subscription, 9, acks=messages[:1])) == ["sir"]
+    assert texts(world.take(subscription, 9, acks=messages[:1])) == ["sir"]
     assert world.state()[":q:work:journal"] == [
         {"how": "acknowledged", "reason": "", "refs": messages[0].ref, "by": subscription}
     ]
@@ -363,7 +360,7 @@ def test_at_most_once_a_message_is_journaled_with_its_delivery(world):
         {"how": "delivered", "reason": "", "refs": f"{ref('1000-0')} {ref('1000-1')}"}
     ]
     assert changes[":q:work"] == {"delivered": "2", "token": "2"}
-    assert bodies(messages) == ["one", "two"]
+    assert texts(messages) == ["one", "two"]
 
 
 def test_tokens_rise_by_one_with_each_delivery(world):
@@ -384,5 +381,5 @@ def test_a_take_that_serves_somebody_better_leaves_its_own_message_to_the_timeta
     assert world.take(second, 1) == []
     world.sweep_all()
 
-    assert bodies(world.inbox(first)) == ["one"]
-    assert bodies(world.inbox(second)) == ["two"]
+    assert texts(world.inbox(first)) == ["one"]
+    assert texts(world.inbox(second)) == ["two"]

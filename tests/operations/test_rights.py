@@ -78,12 +78,6 @@ def lines_of(text, instance):
 
 
 @pytest.fixture
-def plain(server):
-    with contextlib.closing(server.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def may(plain, instance):
     """Return a function that tells whether a user with some rules may do something: ``may(rules, "GET x")``."""
 

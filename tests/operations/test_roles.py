@@ -60,10 +60,9 @@ def coordinating(url, instance):
 
 
 @pytest.fixture
-def plain(server):
-    with contextlib.closing(server.client()) as client:
-        client.acl_log_reset()
-        yield client
+def plain(plain):
+    plain.acl_log_reset()
+    return plain
 
 
 @pytest.fixture

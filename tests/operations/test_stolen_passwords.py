@@ -28,12 +28,6 @@ DEFINITIONS = [
 
 
 @pytest.fixture
-def plain(server):
-    with contextlib.closing(server.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def admin(login, instance):
     with Client(login("admin"), instance=instance) as client:
         client.apply(*DEFINITIONS)

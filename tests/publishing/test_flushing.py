@@ -36,12 +36,6 @@ def no_wait(monkeypatch):
 
 
 @pytest.fixture
-def plain(server):
-    with contextlib.closing(server.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def login(server, instance, plain):
     """Make a user of a role: ``login(role, rules...)`` gives its address; rules behind those of the role count."""
 

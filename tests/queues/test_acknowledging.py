@@ -7,14 +7,11 @@ import time
 import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of
+from scene import define_work as define
 
 from ampsq import Queue
 from ampsq.base.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue
 from ampsq.protocol.calls import duties as duty_calls
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
 
 
 def lapse(client, number):

@@ -8,13 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of
+from scene import define_work as define
 
-from ampsq import Queue
 from ampsq.base.errors import AlreadyAcked, StaleLease
-
-
-def define(client, **elements):
-    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
 
 
 def test_a_cancelled_message_is_again_the_oldest(either):

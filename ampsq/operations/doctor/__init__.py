@@ -3,7 +3,8 @@
 A look reads facts about the server (`ampsq.operations.doctor.server_facts`) and the instance
 (`ampsq.operations.doctor.instance_facts`), and rules judge them (`ampsq.operations.doctor.server_rules`,
 `ampsq.operations.doctor.instance_rules`). Any server that answers is looked at (`ampsq.operations.doctor.any_server`),
-also one that no client would work with. Nothing is changed.
+also one that no client would work with. Of an instance with partitions all are looked at
+(`ampsq.operations.doctor.partitions`). Nothing is changed.
 """
 
 from ampsq.operations.doctor.any_server import open_any_server

@@ -56,6 +56,7 @@ class Finding:
         text: how it stands.
         why: why it matters; empty where all is well.
         mend: the command that mends it, or shows more; empty where all is well.
+        partitions: the numbers of the partitions that have it, of an instance with partitions; () of the whole.
     """
 
     check: str
@@ -64,10 +65,11 @@ class Finding:
     text: str
     why: str = ""
     mend: str = ""
+    partitions: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "partitions": list(self.partitions)}
 
 
 @dataclass(frozen=True, slots=True)

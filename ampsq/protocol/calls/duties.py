@@ -46,7 +46,7 @@ class WatchedInstance:
         name: its name.
         catalog: the version of its catalog; "" before it was read.
         follows: whether a coordinator that rests is to be woken for news in logs and journals.
-        rests_long: whether it is looked at each few seconds only: what is due before then wakes a coordinator, too.
+        rests_long: whether it is looked at each twenty seconds only: what is due before then wakes a coordinator, too.
         streams: key of a stream -> the last ID seen in it.
         queues: those that several instances have.
         clients: which came last, as the script said it.

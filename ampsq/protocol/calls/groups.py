@@ -11,7 +11,16 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["GroupCounts", "GroupPage", "drop_group", "list_groups", "pause_group", "release_group"]
+__all__ = [
+    "GroupCounts",
+    "GroupPage",
+    "GroupSums",
+    "count_groups",
+    "drop_group",
+    "list_groups",
+    "pause_group",
+    "release_group",
+]
 
 #: What a row of the reply has.
 _WIDTH = 10
@@ -52,6 +61,30 @@ class GroupPage(NamedTuple):
     groups: list[GroupCounts]
 
 
+class GroupSums(NamedTuple):
+    """Counts of a part of a queue's groups.
+
+    Attributes:
+        now: ms by the server's clock.
+        cursor: of the next part; 0 after the last.
+        number: groups of the queue in all, of which something is leased or has its place, or that stand still.
+        leased: those of the part of which something is leased.
+        on_hold: those that failed messages hold.
+        stopped: those that a dead letter stopped.
+        paused: those that somebody paused.
+        oldest: ms when the oldest message that has its place in the queue was recorded; 0 where none has.
+    """
+
+    now: int
+    cursor: int
+    number: int
+    leased: int
+    on_hold: int
+    stopped: int
+    paused: int
+    oldest: int
+
+
 def _read_page(reply: list[bytes]) -> GroupPage:
     found = []
     for i in range(1, len(reply), _WIDTH):
@@ -65,6 +98,15 @@ def _read_page(reply: list[bytes]) -> GroupPage:
 def list_groups(queue: str, cursor: int, count: int, names: Sequence[str] = ()) -> Call[GroupPage]:
     """Read about `count` of a queue's groups behind a cursor, or those that are named."""
     return script_call("list_groups", [queue, cursor, count, *names], _read_page, repeatable=True)
+
+
+def count_groups(queue: str, cursor: int, count: int) -> Call[GroupSums]:
+    """Count about `count` of a queue's groups behind a cursor."""
+
+    def read(reply: list[bytes | int]) -> GroupSums:
+        return GroupSums(*(int(value or 0) for value in reply))
+
+    return script_call("count_groups", ["", queue, cursor, count], read, repeatable=True)
 
 
 def release_group(queue: str, group: str) -> Call[tuple[int, int, bool]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampsq.protocol.calls.queue_latencies import parse_latencies
+from ampsq.protocol.calls.queue_latencies import Latencies, parse_latencies
 from ampsq.protocol.request import Call, script_call
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queue_latencies import Latencies
+    from collections.abc import Sequence
 
 __all__ = ["Ages", "measure_ages"]
 
@@ -35,6 +35,19 @@ class Ages:
     deferred: int
     proxied: bool
     latencies: Latencies | None = None
+
+    @classmethod
+    def merged(cls, parts: Sequence[Ages]) -> Ages:
+        """Return those of a queue of all partitions, of those of each: the oldest of any."""
+
+        def oldest(field: str) -> float | None:
+            return max((age for part in parts if (age := getattr(part, field)) is not None), default=None)
+
+        measured = [part.latencies for part in parts if part.latencies is not None]
+        return cls(
+            oldest("message"), oldest("leased"), oldest("lease"), sum(part.deferred for part in parts),
+            any(part.proxied for part in parts), Latencies.merged(measured) if measured else None,
+        )  # fmt: skip
 
     @property
     def behind(self) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from ampsq.protocol import schema
 from ampsq.protocol.keepalive import OVERDUE
 from ampsq.protocol.replies import names
 from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.schema import slot_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import MessagesByQueue
 
 __all__ = [
+    "ClientHeartbeat",
     "HeartbeatReply",
     "ReplaceReply",
     "SubscribeReply",
     "SubscribeRequest",
     "end_wait",
     "heartbeat",
+    "heartbeat_all",
     "replace",
     "resize",
     "subscribe",
@@ -74,6 +77,20 @@ class HeartbeatReply(NamedTuple):
     def is_late(self) -> bool:
         """Return whether something was due that long ago that a coordinator at work would have done it."""
         return self.due is not None and self.now - self.due > OVERDUE
+
+
+class ClientHeartbeat(NamedTuple):
+    """A client's sign of life.
+
+    Attributes:
+        instance: its instance.
+        subscriptions: their names.
+        latencies: what it measured since the last one, as `latency_lines` writes it.
+    """
+
+    instance: str
+    subscriptions: Sequence[str]
+    latencies: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +192,29 @@ def heartbeat(session_timeout: int, subscriptions: Sequence[str], latencies: str
     return script_call(
         "heartbeat", arguments, lambda reply: HeartbeatReply.read(reply, subscriptions), repeatable=not latencies
     )
+
+
+def heartbeat_all(session_timeout: int, clients: Sequence[ClientHeartbeat]) -> Call[list[HeartbeatReply]]:
+    """Show that subscriptions of several clients live, in one call to their server; gives the answer to each client.
+
+    Args:
+        session_timeout: ms until subscriptions are gone without another sign of life.
+        clients: at least one. What they measured is counted as often as it is sent, so a call with that is not
+            repeated.
+    """
+    first, *others = clients
+    arguments: list[EncodableT] = ["", session_timeout, first.latencies, *first.subscriptions]
+    for each in others:
+        arguments += ["", each.instance, each.latencies, *each.subscriptions]
+
+    def read(reply: Sequence[bytes | Sequence[bytes]]) -> list[HeartbeatReply]:
+        own = 2 + len(first.subscriptions)
+        now, *head = cast("Sequence[bytes]", reply[:own])
+        parts = [head, *cast("Sequence[Sequence[bytes]]", reply[own:])]
+        return [
+            HeartbeatReply.read([now, *part], each.subscriptions) for each, part in zip(clients, parts, strict=True)
+        ]
+
+    call = script_call("heartbeat", arguments, read, repeatable=not any(each.latencies for each in clients))
+    call.key = slot_key(first.instance)
+    return call

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["LIST_KEY", "list_instance", "list_instances", "read_instances", "unlist_instance"]
+__all__ = ["LIST_KEY", "count_instances", "list_instance", "list_instances", "read_instances", "unlist_instance"]
 
 #: The key that the list is, for rules of rights.
 LIST_KEY: Final = INSTANCES
@@ -72,3 +72,8 @@ def list_instances() -> Call[list[str]]:
         return sorted(names(reply))
 
     return command(["SMEMBERS", INSTANCES], read)
+
+
+def count_instances() -> Call[int]:
+    """Count the instances of the list."""
+    return command(["SCARD", INSTANCES], int)

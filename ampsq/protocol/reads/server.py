@@ -27,6 +27,7 @@ __all__ = [
     "cluster_configuration",
     "configuration",
     "connected_replicas",
+    "count_ended_connections",
     "examine",
     "examine_flushing",
     "flush_facts",
@@ -150,6 +151,16 @@ def is_cluster_node() -> Call[bool]:
 def server_run() -> Call[ServerRun]:
     """Read since when the server runs."""
     return command(["INFO", "server"], _read_run)
+
+
+def count_ended_connections() -> Call[int]:
+    """Count the connections that have ended since the server began: where it is another number, some have since."""
+
+    def read(reply: bytes) -> int:
+        sections = _sections(reply)
+        return int(sections["total_connections_received"]) - int(sections["connected_clients"])
+
+    return command(["INFO", "clients", "stats"], read)
 
 
 def _read_run(reply: bytes) -> ServerRun:

@@ -127,9 +127,10 @@ def last_id(instance: str, stream: Stream) -> Call[Id]:
     )
 
 
-def last_entries(instance: str, stream: Stream, count: int) -> Call[list[RawEntry]]:
-    """Read the last entries that are there, the last one first."""
-    return command(["XREVRANGE", stream.key(instance), "+", "-", "COUNT", count], list["RawEntry"])
+def last_entries(instance: str, stream: Stream, count: int, *, before: str = "") -> Call[list[RawEntry]]:
+    """Read the last entries that are there, the last one first; `before`: those before an ID, "": before none."""
+    end = f"({before}" if before else "+"
+    return command(["XREVRANGE", stream.key(instance), end, "-", "COUNT", count], list["RawEntry"])
 
 
 def latest_ids(instance: str, stream: Stream, since: int, most: int) -> Call[list[str]]:

@@ -6,16 +6,31 @@ local function parse_element_head(head)
   return {queue = queue, token = token, delivery = delivery, deadline = deadline, kind = kind, ref = ref}
 end
 
--- The lease's value, nil when it ended or the message is held under a newer token.
-local function lease_of_element(element)
-  local queue = load_queue(element.queue)
-  local value = queue and lease_values(queue, {element.ref})[1]
-  return value and string.match(value, '^%d+') == element.token and value or nil
-end
-
 -- A barrier was delivered outside of all leases.
 local function is_barrier_element(element)
   return element.delivery == '0'
+end
+
+-- Of heads and bodies in turn the heads as `parse_element_head` reads them. `lease` is the value of an element's lease, nil when it ended
+-- or the message is held under a newer token.
+local function parse_elements(texts)
+  local elements, of_queues = {}, {}
+  for i = 1, #texts, 2 do
+    local element = parse_element_head(texts[i])
+    elements[#elements + 1] = element
+    if not is_barrier_element(element) and load_queue(element.queue) then
+      local group = of_queues[element.queue] or {refs = {}, elements = {}}
+      of_queues[element.queue] = group
+      group.refs[#group.refs + 1], group.elements[#group.elements + 1] = element.ref, element
+    end
+  end
+  for name, group in pairs(of_queues) do
+    for i, value in pairs(lease_values(load_queue(name), group.refs)) do
+      local element = group.elements[i]
+      if value and string.match(value, '^%d+') == element.token then element.lease = value end
+    end
+  end
+  return elements
 end
 
 -- A body that was pushed by reference is read from the log; nil when somebody removed it there. lease: its value, or nil.
@@ -35,15 +50,13 @@ local function take_inbox(id, wanted, freed)
   while #out < 2 * wanted and bytes < V.bytes do
     local texts = call('LPOP', K.inbox(id), math.min(2 * wanted - #out, 128))
     if not texts then break end
-    for i = 1, #texts, 2 do
+    for i, element in ipairs(parse_elements(texts)) do
       if bytes >= V.bytes then
-        for back = #texts, i, -1 do call('LPUSH', K.inbox(id), texts[back]) end
+        for back = #texts, 2 * i - 1, -1 do call('LPUSH', K.inbox(id), texts[back]) end
         break
       end
-      local element = parse_element_head(texts[i])
-      local lease = not is_barrier_element(element) and lease_of_element(element)
-      local head, body
-      if lease or is_barrier_element(element) then head, body = whole_element(element, texts[i], texts[i + 1], lease) end
+      local lease, head, body = element.lease, nil, nil
+      if lease or is_barrier_element(element) then head, body = whole_element(element, texts[2 * i - 1], texts[2 * i], lease) end
       if head then
         out[#out + 1], out[#out + 2] = head, body
         bytes = bytes + #head + #body

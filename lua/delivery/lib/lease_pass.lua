@@ -27,19 +27,20 @@ local function clamp_deadline(queue, ref, lease, ms)
   call('HSET', K.leases(queue.name), ref, lease_value(lease, lease.deadline, lease.length))
 end
 
--- Refs and values in turn of the leases of some runs behind one that end or are to be clamped, about a batch; the run behind
+-- Refs and values in turn of the leases of some runs behind one that end or are to be clamped, a batch or one run at most; the run behind
 -- which it goes on, '' at the end; the earliest deadline of those that last.
 local function ending_in_runs(queue, behind, ms, present, earliest)
   local found, runs = {}, queue.in_runs and runs_behind(queue.name, behind, V.batch) or {}
   for _, run in ipairs(runs) do
     if run.deadline > ms + run.length or cause_of_end(run, ms, present) then
+      if #found > 0 and #found + 2 * run.count > 2 * V.batch then return found, behind, earliest end
       for _, text in ipairs(leases_in_run(queue.name, run)) do found[#found + 1] = text end
-      if #found >= 2 * V.batch then return found, run.member, earliest end
     elseif run.deadline > 0 and (earliest == 0 or run.deadline < earliest) then
       earliest = run.deadline
     end
+    behind = run.member
   end
-  return found, #runs == V.batch and runs[#runs].member or '', earliest
+  return found, #runs == V.batch and behind or '', earliest
 end
 
 -- The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
@@ -73,7 +74,7 @@ local function pass_leases(name, ms)
   local present, values = {}, {}
   if cursor == '0' then values, behind, earliest = ending_in_runs(queue, behind, ms, present, earliest) end
   if behind == '' then
-    local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', V.batch)
+    local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', math.max(V.batch - #values / 2, 10))
     cursor = scanned[1]
     for _, text in ipairs(scanned[2]) do values[#values + 1] = text end
   end

@@ -5,14 +5,14 @@
 -- before goes with it, so that the inbox of a consumer that does not come is bounded. Returns the tokens found.
 local function prune_inbox(queue, holder, tokens, number)
   local texts = call('LPOP', K.inbox(holder), 2 * (number + 64)) or {}
-  local kept, unseen = {}, {}
-  for i = 1, #texts, 2 do
-    local element = parse_element_head(texts[i])
+  local elements, kept, unseen = parse_elements(texts), {}, {}
+  -- From the last one to the first one, since what is pushed last stands first.
+  for i = #elements, 1, -1 do
+    local element = elements[i]
     if element.queue == queue.name and tokens[element.token] then
       unseen[element.token] = true
-    elseif is_barrier_element(element) or lease_of_element(element) then
-      table.insert(kept, 1, texts[i])
-      table.insert(kept, 1, texts[i + 1])
+    elseif is_barrier_element(element) or element.lease then
+      kept[#kept + 1], kept[#kept + 2] = texts[2 * i], texts[2 * i - 1]
     end
   end
   call_in_batches('LPUSH', K.inbox(holder), kept)
