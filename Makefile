@@ -57,12 +57,14 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[cli,embedded,msgpack]'
 	@touch $(STAMP)
 
-# Spark is large, and what runs the demo does without.
+# Spark is large, and what runs the demo does without. What pytest makes of the tests' text is made once, as pip compiles what
+# it installs: else each of the processes that share the tests makes it. What cannot be collected fails where tests are run.
 $(TOOLS): $(STAMP)
 	@echo "installing the tools and Spark"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -c 'import ampsq.spark; ampsq.spark.ensure_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[java]'
+	@$(BIN)/python -m pytest -n 0 --collect-only --ignore tests/spark >/dev/null || true
 	@touch $(TOOLS)
 
 install: $(TOOLS) ## make .venv with ampsq and its tools

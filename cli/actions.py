@@ -72,7 +72,7 @@ def actions(ctx: click.Context, settings: CommandSettings) -> None:
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.actions()
     if print_records(settings, (state.as_dict() for state in found.values())):
         return
@@ -96,7 +96,7 @@ def show(settings: CommandSettings, name: str) -> None:
     """
     from ampsq.base.suggestions import nearest
 
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.actions()
     if name not in found:
         known = nearest(name, list(found), "action") if found else "no action is defined yet"
@@ -125,7 +125,7 @@ Examples:
 @listing_options(_EVENT_FIELDS)
 def failed(settings: CommandSettings, name: str) -> None:
     """List the events of an action that failed, the first one first."""
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         events = client.admin.failed_events(name)
     facts = ({"event": each.number, **{k: v for k, v in each.as_dict().items() if k != "number"}} for each in events)
     if print_records(settings, facts):
@@ -162,7 +162,7 @@ def retry(settings: CommandSettings, name: str, events: tuple[int, ...], *, ever
     """Let failed events be tried at once, from the step at which they failed."""
     if events and everything:
         raise click.UsageError("--event and --all exclude each other")
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         there = _failed_numbers(client, name, events)
         number = client.admin.retry_action(name, events or None)
     _tell(settings, name, "retried", number, there, events)
@@ -195,7 +195,7 @@ def drop(
     """Forget failed events: their remaining steps are never made. With --all it asks before."""
     if bool(events) == everything:
         raise click.UsageError("say which: --event N, once or several times, or --all")
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         there = _failed_numbers(client, name, events)
         if dry_run:
             chosen = set(there).intersection(events) if events else client.admin.failed_events(name)

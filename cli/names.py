@@ -57,8 +57,12 @@ def failed_events() -> Completer:
     """Make what completes an option with failed events of the action that the first argument of the command names."""
 
     async def read(instance: str, ctx: click.Context) -> list[str]:
+        from ampsq.base.partitions import asked_partitions
         from ampsq.protocol.reads.actions import failed_numbers
 
+        if asked_partitions(_address(ctx), None)[1] is not None:
+            # The numbers of all partitions are others than that of the one that is asked.
+            return []
         action = _first_argument(ctx)
         return [str(number) for number in await failed_numbers(instance, action)] if action else []
 

@@ -36,7 +36,7 @@ def readers(settings: CommandSettings) -> None:
 
     They report about once a second, where limits are defined: see the section transports of ampsq apply.
     """
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.admin.readers()
     if print_records(settings, (each.as_dict() for each in found)):
         return

@@ -87,10 +87,10 @@ def sow(  # noqa: PLR0917  (click passes them by name)
             "conflation": conflation,
             "bookmark": at,
         }
-        with settings.client() as client:
+        with settings.client(merged=True) as client:
             _follow(client, name, text, given, timeout, as_json=settings.json)
         return
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip, sow_keys=keys or None, bookmark=at)
     if count:
         if not print_columns(settings, [{"count": len(found)}], ("count",)):

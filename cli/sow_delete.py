@@ -53,7 +53,7 @@ def sow_delete(
         raise click.UsageError("give one of --key, --filter and --data")
     if dry_run and data is not None:
         raise click.UsageError("--dry-run goes with --filter and --key")
-    with settings.client() as client:
+    with settings.client(merged=True) as client:
         if dry_run or (text is not None and not yes):
             number = _matching(client, topic, keys, text)
             if dry_run:

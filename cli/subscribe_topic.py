@@ -112,7 +112,7 @@ def subscribe_topic(
     log_to_stderr(logging.WARNING, times=False)
     bookmark = list(options["bookmark"]) or None
     with (
-        settings.client(failover=options["failover"]) as client,
+        settings.client(failover=options["failover"], merged=True) as client,
         client.subscribe_topic(name, bookmark=bookmark, filter=text, **_options(options)) as subscription,
     ):
         _print(subscription, count, timeout, as_json=settings.json, acks=not options["no_ack"])

@@ -66,7 +66,7 @@ def tail(  # noqa: PLR0917  (click passes them by name)
     with (
         # Ctrl-C is how one leaves it.
         contextlib.suppress(KeyboardInterrupt),
-        settings.client() as client,
+        settings.client(merged=True) as client,
         _followed(client, name, text, bookmark) as subscription,
     ):
         show = topic_json if settings.json else _MessageText(name).line
@@ -86,7 +86,8 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
     from ampsq.protocol.calls.catalog import catalog
     from ampsq.queues.query import parse_query_filter
 
-    found = client._store.call(catalog())  # noqa: SLF001  (it has no call for it)
+    # All partitions have the definitions that the first one has.
+    found = _one_client(client)._store.call(catalog())  # noqa: SLF001  (it has no call for it)
     if name in found.queues:
         if text is not None:
             # What is wrong is said of what was written, not of both.
@@ -97,6 +98,15 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
     if is_name(name) and not any(name in each for each in (found.topics, found.views, found.conflated)):
         raise click.ClickException(explain_missing_name(found, name, "queue", "topic", "view"))
     return client.subscribe_topic(name, bookmark=bookmark, filter=text)
+
+
+def _one_client(client: Client) -> Client:
+    """The client, or of one of all partitions that of the first."""
+    if not client.partitions:
+        return client
+    from ampsq.client.partitioned_client import PartitionedClient
+
+    return client.clients[0] if isinstance(client, PartitionedClient) else client
 
 
 class _MessageText:

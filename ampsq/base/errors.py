@@ -707,7 +707,7 @@ class MessageTypeFixed(Rejected):
 
 
 class PartitionByFixed(Rejected):
-    """The topic has had messages, which stay in the partitions that its `partition_by` chose.
+    """The topic has had messages, which stay in the partitions that its `partition_by` chose, or without one its `key`.
 
     By another one, those of one key would be in two partitions, in no order. Define a topic of another name.
     """

@@ -69,6 +69,14 @@ class Partition(NamedTuple):
         """Return where it is kept how many partitions an instance has: at its own name, which holds nothing else."""
         return cls(name, -1, total, name)
 
+    @classmethod
+    def stored(cls, text: str, instance: str) -> Partition | None:
+        """Return the partition that an instance is, as `text` has it; None where that is "", since it is none."""
+        if not text:
+            return None
+        name, number, total, *_ = text.split(" ")
+        return cls(name, int(number), int(total), instance)
+
     @property
     def is_register(self) -> bool:
         """Return whether it is no partition, and has their number alone."""

@@ -28,7 +28,8 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
 
     Raises:
         MessageTypeFixed: another message type for a topic that has had messages.
-        PartitionByFixed: another `partition_by` for a topic that has had messages in this partition.
+        PartitionByFixed: another `partition_by`, or without one another `key`, for a topic that has had messages in
+            this partition.
         QueueNotEmpty: another kind, owner or domain for a queue that has messages.
     """
     for definition in definitions:
@@ -48,7 +49,7 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
 async def _check_topic(catalog: Catalog, topic: Topic) -> None:
     former = Topic.stored(topic.name, catalog.topics[topic.name])
     is_alike = former.type == topic.type
-    if is_alike and former.partition_by == topic.partition_by:
+    if is_alike and (former.partition_by or former.key) == (topic.partition_by or topic.key):
         return
     if not await stream_exists(catalog.instance, log_of(topic.name)):
         return

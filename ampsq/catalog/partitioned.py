@@ -18,6 +18,7 @@ from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.queue import Definition, GroupLocalQueue, Queue, Topic
+from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.reads.partitions import definitions_version, read_intent
 
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Intent", "check_definable", "is_definable", "make_so", "merged_outcomes"]
 
 #: Kinds that a partitioned instance has.
-_KINDS: Final[Mapping[str, type[Topic | Queue | AddressSetting | Action]]] = {
-    "topic": Topic, "queue": Queue, "setting": AddressSetting, "action": Action,
+_KINDS: Final[Mapping[str, type[Topic | Queue | AddressSetting | Action | ConflatedTopic]]] = {
+    "topic": Topic, "queue": Queue, "setting": AddressSetting, "action": Action, "conflated": ConflatedTopic,
 }  # fmt: skip
-#: Triggers that are about a message, which one partition has.
-_TRIGGERS: Final = (On.expire, On.delete, On.deliver, On.publish)
+#: Triggers that are about a message, which one partition has, or an event that an action has raised there.
+_TRIGGERS: Final = (On.expire, On.delete, On.deliver, On.publish, On.event)
 _ONE: Final = "allowed: an instance without partitions for it"
 
 
@@ -152,15 +153,13 @@ def _fault(definition: AnyDefinition) -> str:
         return f"an instance with partitions shares no queues with others yet; {_ONE}, or Queue"
     if isinstance(definition, Queue) and definition.barrier_expression is not None:
         return f"a barrier would hold one partition and not the others; {_ONE}, or a queue without barrier_expression"
-    if isinstance(definition, Topic) and definition.key:
-        return f"records of all partitions are not merged yet; {_ONE}, or a topic without key"
     if isinstance(definition, Action):
         wrong = [trigger for trigger in definition.on if not isinstance(trigger, _TRIGGERS)]
         if wrong:
             return (
                 f"{type(wrong[0]).__name__!r} would set it off in each partition; allowed: expire, delete, deliver, "
-                f"publish, which are about one message; or {_ONE.removeprefix('allowed: ')}"
+                f"publish, which are about one message, and event; or {_ONE.removeprefix('allowed: ')}"
             )
     if not isinstance(definition, tuple(_KINDS.values())):
-        return f"an instance with partitions has Topic, Queue, AddressSetting and Action yet; {_ONE}"
+        return f"an instance with partitions has Topic, Queue, AddressSetting and Action, and ConflatedTopic; {_ONE}"
     return ""

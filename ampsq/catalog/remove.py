@@ -22,6 +22,7 @@ from ampsq.definitions.transport import Transport
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
+from ampsq.protocol.reads.instance import instance_state
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -147,11 +148,17 @@ async def _remove(catalog: Catalog, definition: Definition, check_version: Calla
     elif isinstance(definition, Instance):
         await apply([Instance(name=name)], None, check_version=check_version)
     elif isinstance(definition, Topic) and name in catalog.topics:
-        # Its messages stay, and so does what is needed to read them, and to find the partition of the next ones.
-        known = Topic.stored(name, catalog.topics[name])
-        kept = {element: value for element, value in known.elements().items() if element in OF_MESSAGES}
-        bare = Topic(**{**kept, "name": name})
-        await apply([bare], None, check_version=check_version)
+        await apply([await _bare(catalog, name)], None, check_version=check_version)
+
+
+async def _bare(catalog: Catalog, name: str) -> Topic:
+    """Return what is left of a topic: what is needed to read its messages, and to find the partition of the next."""
+    known = Topic.stored(name, catalog.topics[name])
+    kept = {element: value for element, value in known.elements().items() if element in OF_MESSAGES}
+    if known.key and "partition_by" not in kept and (await instance_state(catalog.instance)).partition:
+        # Until now its key has chosen them.
+        kept["partition_by"] = list(known.key)
+    return Topic(**{**kept, "name": name})
 
 
 def _remove_action(catalog: Catalog, name: str) -> Call[bool]:

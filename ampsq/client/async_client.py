@@ -243,11 +243,14 @@ class AsyncClient:
         *,
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
+        key: str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
         if unknown:
-            refuse_publish_arguments("delta_publish", unknown)
+            refuse_publish_arguments("delta_publish", unknown, "key")
+        if key is not None:
+            check_text("key", key)
         envelope = Envelope.of(headers, expiration, None, None)
         return (await self._store.run(self._session.plain.publish(topic, data, envelope, delta=True))).bookmark
 
@@ -426,7 +429,7 @@ class AsyncClient:
         from ampsq.queues.query import Query
 
         query = Query(filter, order_by, top_n, skip_n)
-        return await self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+        return (await self._store.run(self._session.sow(name, query, sow_keys, bookmark))).messages()
 
     def sow_and_subscribe(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.queues.async_subscription import AsyncMessage
+    from ampsq.queues.query import QueryResult
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
     from ampsq.records.follow import RecordSubscriptionCore
@@ -333,12 +334,20 @@ class AsyncClientConnection:
 
     async def follow_records(self, core: RecordSubscriptionCore) -> AsyncRecordSubscription:
         """Begin a subscription to records."""
-        from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
+        from ampsq.records.async_subscription import AsyncRecordSubscription
+
+        managed, found = await self.find_records(core)
+        core.give(found.messages())
+        return AsyncRecordSubscription(managed)
+
+    async def find_records(self, core: RecordSubscriptionCore) -> tuple[AsyncManagedRecordSubscription, QueryResult]:
+        """Begin one, and return the records that were found, of which none is given yet."""
+        from ampsq.records.async_subscription import AsyncManagedRecordSubscription
 
         managed = AsyncManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
-        await managed.open()
+        found = await managed.find()
         self._record_subscriptions.append(managed)
-        return AsyncRecordSubscription(managed)
+        return managed, found
 
     def follow_rows(self, follower: Follower) -> AsyncRowSubscription:
         """Hand out the rows of an aggregate."""

@@ -40,7 +40,7 @@ class AsyncPartitionRouter:
     def __init__(self, total: int, clients: Callable[[], Sequence[AsyncClient]]) -> None:
         self.total, self._clients = total, clients
         self._choice = PartitionChoice(total)
-        # Of topics that were published to: their keys, once they are defined; until then the partition that has them.
+        # Of topics that were published to: their keys, once they are defined; and a partition that has a message.
         self._topic_keys: dict[str, TopicKey] = {}
         self._made: dict[str, int] = {}
 
@@ -54,7 +54,13 @@ class AsyncPartitionRouter:
             self._made[topic] = number
 
     async def choose(
-        self, topic: str, data: Any, key: str | None, *others: str | None, sequence: int | None = None
+        self,
+        topic: str,
+        data: Any,
+        key: str | None,
+        *others: str | None,
+        sequence: int | None = None,
+        changes: bool = False,
     ) -> tuple[int, Any]:
         """Choose the partition of a message: by its key, else its topic's, else by other names, else in turn.
 
@@ -64,17 +70,21 @@ class AsyncPartitionRouter:
             key: of the message.
             others: names that choose where there is no key.
             sequence: a number that its publisher gives it.
+            changes: it changes a record, which is in one partition.
 
         Returns:
             The partition, and the data, encoded where they had to be.
 
         Raises:
-            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere.
+            DefinitionError: nothing but the turn chooses, and published again under its number it would be elsewhere;
+                or it does not say which partition has the record that it changes.
         """
         names: list[str | bytes | None] = [key, *others]
         if key is None and (topic_key := await self.topic_key(topic)).paths:
             data = topic_key.type.encode(given := data)
             names[0] = topic_key.text(given, data)
+            if changes:
+                topic_key.check_change(topic, given)
         if sequence is not None and all(name is None for name in names):
             raise DefinitionError(
                 f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
@@ -109,6 +119,8 @@ class AsyncPartitionRouter:
             each = self._clients()[number]
             found = await each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
             if found is not None:
-                self._topic_keys[topic] = found
+                # Once there is a message, none of it changes.
+                if topic in self._made:
+                    self._topic_keys[topic] = found
                 break
         return found or UNSAID

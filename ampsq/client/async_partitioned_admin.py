@@ -16,11 +16,14 @@ from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.partition_rules import (
     RedriveSum,
     by_partition,
+    events_of_each,
+    merged_actions,
+    merged_events,
     merged_redriven,
     merged_topics,
     merged_trimmed,
-    not_merged,
     oldest_first,
+    oldest_next,
     only_for_one,
     refuse_the_rest,
 )
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
     from ampsq.client.async_client import AsyncClient
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition, Queue
+    from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
@@ -160,10 +165,14 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         return reports
 
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; see `AsyncAdmin.explain`. A bookmark says which partition has it."""
-        if bookmark is None:
-            raise not_merged("explain without a bookmark")
-        return await self._having(bookmark).explain(queue, bookmark)
+        """Say why a message is where it is; see `AsyncAdmin.explain`. A bookmark says which partition has it.
+
+        Without one it is the oldest of the messages that are the next ones of their partitions.
+        """
+        if bookmark is not None:
+            return await self._having(bookmark).explain(queue, bookmark)
+        parts = [await each.admin.explain(queue) for each in self._client.clients]
+        return oldest_next(parts)
 
     async def history(self, bookmark: Bookmark | str) -> History:
         """Tell a message's life as a timeline; see `AsyncAdmin.history`."""
@@ -195,6 +204,40 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         if not parts:
             raise missing[0]
         return merged_trimmed(parts)
+
+    async def readers(self) -> list[ReaderState]:
+        """Read the subscriptions to topics that report, a row for each partition; see `AsyncAdmin.readers`."""
+        found: list[ReaderState] = []
+        for each in self._client.clients:
+            found += await each.admin.readers()
+        return found
+
+    async def actions(self) -> dict[str, ActionState]:
+        """Read all actions, with the sums of all partitions, each of which has a place of its own."""
+        parts = [await each.admin.actions() for each in self._client.clients]
+        return merged_actions(parts)
+
+    async def failed_events(self, action: str) -> list[FailedEvent]:
+        """Read the failed events of an action in all partitions, the first one first; see `AsyncAdmin.failed_events`.
+
+        Their numbers are others than those at their partitions.
+        """
+        parts = [await each.admin.failed_events(action) for each in self._client.clients]
+        return merged_events(parts)
+
+    async def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Let coordinators try failed events at once; see `AsyncAdmin.retry_action`."""
+        number = 0
+        for each, own in zip(self._client.clients, events_of_each(len(self._all), events), strict=True):
+            number += await each.admin.retry_action(action, own)
+        return number
+
+    async def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Forget failed events; see `AsyncAdmin.drop_failed`."""
+        number = 0
+        for each, own in zip(self._client.clients, events_of_each(len(self._all), events), strict=True):
+            number += await each.admin.drop_failed(action, own)
+        return number
 
     async def release_group(self, queue: str, group: str) -> bool:
         """Let a group go on, in whichever partition it is; see `AsyncAdmin.release_group`."""

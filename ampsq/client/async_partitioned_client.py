@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, Unpack
 
 from ampsq.base.addresses import join_addresses
 from ampsq.base.errors import (
@@ -24,6 +24,7 @@ from ampsq.base.errors import (
     NotPermitted,
     Rejected,
     StaleDefinitions,
+    UnknownTopic,
 )
 from ampsq.base.partitions import Partition, asked_partitions, check_key_function, partitions_of
 from ampsq.base.suggestions import misplaced
@@ -35,28 +36,37 @@ from ampsq.client.async_client import AsyncClient
 from ampsq.client.async_partition_router import AsyncPartitionRouter
 from ampsq.client.async_partitioned_admin import AsyncPartitionedAdmin
 from ampsq.client.async_partitioned_publisher import AsyncPartitionedPublisher, parts_of
+from ampsq.client.async_partitioned_record_subscription import AsyncPartitionedRecordSubscription
 from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
+from ampsq.client.async_partitioned_topic_subscription import AsyncPartitionedTopicSubscription
 from ampsq.client.partition_rules import (
+    by_each_partition,
     by_partition,
     check_backlog,
+    check_readable,
     not_merged,
     only_for_one,
     part_of,
     refuse_the_rest,
     reporting,
+    spec_of_each,
+    waiting_for_topic,
 )
 from ampsq.publishing.deduplication import DeduplicationWindow
 from ampsq.publishing.envelope import refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
-from ampsq.topics.subscription_spec import refuse_arguments
+from ampsq.queues.query import Query, QueryResult
+from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
+from ampsq.topics.topic_names import ConflatedName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.log_positions import Place
     from ampsq.catalog.apply import Outcome
     from ampsq.client.async_publisher import AsyncPublisher
     from ampsq.definitions.queue import Definition
@@ -65,7 +75,15 @@ if TYPE_CHECKING:
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.async_subscription import AsyncMessage, AsyncSubscription
+    from ampsq.queues.query import SowMessage
+    from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
+    from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
+    from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
+
+    _Subscription: TypeAlias = (
+        AsyncPartitionedSubscription | AsyncPartitionedTopicSubscription | AsyncPartitionedRecordSubscription
+    )  # fmt: skip
 
 __all__ = ["AsyncPartitionedClient"]
 
@@ -98,7 +116,7 @@ class AsyncPartitionedClient(AsyncClient):
             )
         self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
         self._all, self._options = partitions_of(self._name, total or 0), options
-        self._subscriptions: list[AsyncPartitionedSubscription] = []
+        self._subscriptions: list[_Subscription] = []
         self._clients: list[AsyncClient] = []
         self._router = AsyncPartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = AsyncPartitionedAdmin(self, self._all, self._define)
@@ -285,6 +303,28 @@ class AsyncPartitionedClient(AsyncClient):
         self._router.note_made(topic, number)
         return recorded
 
+    async def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        key: str | None = None,
+        **unknown: Never,
+    ) -> Bookmark:
+        """Record a change of a topic's record in the partition that has it; see `AsyncClient.delta_publish`.
+
+        That is the one of `key`, else of what the topic's `partition_by` or its `key` says. Where `partition_by` is not
+        a part of the key, the change has to say it, too.
+        """
+        if unknown:
+            refuse_publish_arguments("delta_publish", unknown, "key")
+        number, data = await self._router.choose(topic, data, key, changes=True)
+        recorded = await self.clients[number].delta_publish(topic, data, headers=headers, expiration=expiration)
+        self._router.note_made(topic, number)
+        return recorded
+
     async def publish_many(
         self,
         topic: str,
@@ -370,6 +410,175 @@ class AsyncPartitionedClient(AsyncClient):
             )
 
         return AsyncPartitionedPublisher(name, self._router, make, keeps=guarantee is not None)
+
+    # -- records
+
+    async def sow(
+        self,
+        name: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        sow_keys: Iterable[Any] | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> list[SowMessage]:
+        """Query a topic with a key or a queue in all partitions; see `AsyncClient.sow`.
+
+        Order, `top_n` and `skip_n` are those over all partitions, each of which is looked at in a moment of its own.
+        Without `order_by` records come in the order of the times of their last messages; messages of a queue in turn,
+        the first one of each partition, then the second ones. `bookmark` is a time, or a bookmark of each partition,
+        with commas between, as `AsyncTopicSubscription.position` has them.
+        """
+        query, results = Query(filter, order_by, top_n, skip_n), list[QueryResult]()
+        for each, place in zip(self.clients, by_each_partition(self._all, bookmark), strict=True):
+            results += [await each._store.run(each._session.sow(name, query, sow_keys, place))]  # noqa: SLF001  (our own)
+        return QueryResult.merged(query, results).messages()
+
+    async def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        data: Any = None,
+    ) -> int:
+        """Delete records, in whichever partitions they are; see `AsyncClient.sow_delete`.
+
+        Partitions do it one after the other: where one refuses, those before have done it.
+        """
+        deleted = [await each.sow_delete(topic, keys=keys, filter=filter, data=data) for each in self.clients]
+        return sum(deleted)
+
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> Subscribing[AsyncRecordSubscription]:
+        """Query the records of all partitions and subscribe to what changes them; see `AsyncClient.sow_and_subscribe`.
+
+        The records come in the order of `sow`, those of each partition as they were at one message of its log; behind
+        them the changes of each partition, in their order. `bookmark` as of `sow`.
+        """
+        query, places = Query(filter, order_by, top_n, skip_n), by_each_partition(self._all, bookmark)
+        check_readable(len(self._all))
+        making = self._follow_records(topic, query, places, oof=oof, conflation=conflation)
+        return Subscribing(making, f"the records of {shown(topic)}")
+
+    async def _follow_records(
+        self,
+        topic: str,
+        query: Query,
+        places: Sequence[Bookmark | str | datetime | None],
+        *,
+        oof: bool,
+        conflation: timedelta | float | str | None,
+    ) -> AsyncRecordSubscription:
+        parts: list[tuple[AsyncManagedRecordSubscription, QueryResult]] = []
+        try:
+            for client, place in zip(self.clients, places, strict=True):
+                session, connection = client._session, client._connection  # noqa: SLF001  (our own)
+                core = session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=place)
+                found = await connection.find_records(core)
+                parts.append(found)
+        except BaseException:
+            for managed, _ in parts:
+                with contextlib.suppress(AmpsqError):
+                    await managed.close()
+            raise
+        made = AsyncPartitionedRecordSubscription(parts, query, self._subscriptions.remove)
+        self._subscriptions.append(made)
+        return made
+
+    # -- topics
+
+    def subscribe_topic(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        on_message: Callable[[AsyncTopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[AsyncTopicSubscription]:
+        """Subscribe to topics of all partitions; see `AsyncClient.subscribe_topic`.
+
+        The messages of each partition come in their order, and so do those of a key. A bookmark of a message says
+        where its partition begins: give one of each, as `position` of a subscription has them, or a place that all
+        partitions have, as a time. With `sub_id` each partition has the place of its own.
+        """
+        check_handler(on_message, awaits=True)
+        check_readable(len(self._all))
+        spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)
+        is_bare = bookmark is None and not options
+        making = self._begin_topics(spec, filter, on_message, is_bare=is_bare)
+        return Subscribing(making, shown(name))
+
+    async def _begin_topics(
+        self,
+        spec: TopicSubscriptionSpec,
+        text: str | None,
+        on_message: Callable[[AsyncTopicMessage], object] | None,
+        *,
+        is_bare: bool,
+    ) -> AsyncTopicSubscription:
+        try:
+            return await self._follow_topics(spec, on_message)
+        except ConflatedName as found:
+            if not is_bare:
+                raise
+            conflated = TopicSubscriptionSpec.of(spec.name, text, None, {}, conflated=found.topic)
+            return await self._follow_topics(conflated, on_message)
+
+    async def _follow_topics(
+        self,
+        spec: TopicSubscriptionSpec,
+        on_message: Callable[[AsyncTopicMessage], object] | None,
+    ) -> AsyncTopicSubscription:
+        parts: list[AsyncTopicSubscription] = []
+        try:
+            for client, waiting in await self._follow_known(spec, parts):
+                part = await client._connection.follow_topics(waiting, None)  # noqa: SLF001  (our own)
+                parts.append(part)
+        except BaseException:
+            for part in parts:
+                with contextlib.suppress(AmpsqError):
+                    await part.close()
+            raise
+        made = AsyncPartitionedTopicSubscription(parts, spec.pace, self._subscriptions.remove)
+        self._subscriptions.append(made)
+        if on_message is not None:
+            made.run(on_message)
+        return made
+
+    async def _follow_known(
+        self, spec: TopicSubscriptionSpec, parts: list[AsyncTopicSubscription]
+    ) -> list[tuple[AsyncClient, TopicSubscriptionSpec]]:
+        """Begin at the partitions that have the topic; gives those that have not, and what is asked of them.
+
+        A topic that is made by publishing to it is in the partitions that were published to.
+        """
+        without: list[tuple[AsyncClient, TopicSubscriptionSpec]] = []
+        refusals: list[UnknownTopic] = []
+        for client, of_one in zip(self.clients, spec_of_each(self._all, spec), strict=True):
+            try:
+                part = await client._connection.follow_topics(of_one, None)  # noqa: SLF001  (our own)
+                parts.append(part)
+            except UnknownTopic as refusal:
+                refusals.append(refusal)
+                if (waiting := waiting_for_topic(of_one)) is not None:
+                    without.append((client, waiting))
+        if refusals and not parts:
+            raise refusals[0]
+        return without
 
     # -- queues
 
@@ -464,7 +673,7 @@ class AsyncPartitionedClient(AsyncClient):
         """Close the subscriptions, giving back what is unstarted, and the connections; see `AsyncClient.close`."""
         failures: list[AmpsqError] = []
         clients, self._clients = self._clients, []
-        closing: list[AsyncPartitionedSubscription | AsyncClient] = [*self._subscriptions, *clients]
+        closing: list[_Subscription | AsyncClient] = [*self._subscriptions, *clients]
         for each in closing:
             try:
                 await each.close()

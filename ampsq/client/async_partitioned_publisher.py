@@ -16,7 +16,14 @@ from ampsq.base.values import Interval, shown
 from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.partition_rules import not_merged, only_for_one, refuse_the_rest
 from ampsq.publishing.envelope import refuse_publish_arguments
-from ampsq.publishing.receipts import AsyncReceipt, PartitionedReceipts, Receipts
+from ampsq.publishing.receipts import (
+    AsyncDeletionReceipt,
+    AsyncPartitionedDeletionReceipt,
+    AsyncReceipt,
+    PartitionedReceipts,
+    Receipts,
+)
+from ampsq.records.deletion import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,6 +147,35 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         self._router.note_made(topic, number)
         return receipt
 
+    async def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        key: str | None = None,
+        sequence: int | None = None,
+        **unknown: Never,
+    ) -> AsyncReceipt:
+        """Publish a change of a record to the partition that has it; see `AsyncPublisher.delta_publish`.
+
+        That is the one of `key`, else of what the topic's `partition_by` or its `key` says.
+        """
+        if unknown:
+            refuse_publish_arguments("delta_publish", unknown, "sequence", "key")
+        parts = self.parts
+        number, data = await self._router.choose(topic, data, key, sequence=sequence, changes=True)
+        receipt = await parts[number].delta_publish(
+            topic,
+            data,
+            headers=headers,
+            expiration=expiration,
+            sequence=sequence,
+        )
+        self._router.note_made(topic, number)
+        return receipt
+
     async def publish_many(
         self,
         topic: str,
@@ -179,6 +215,21 @@ class AsyncPartitionedPublisher(AsyncPublisher):
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
                     self._router.note_made(topic, each.partition)
         return receipts
+
+    async def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        data: Any = None,
+    ) -> AsyncDeletionReceipt:
+        """Delete records, in whichever partitions they are; see `AsyncPublisher.sow_delete`.
+
+        The receipt's `deleted` is the sum of all partitions; each has its own sequence of it.
+        """
+        check_choice(topic, keys=keys, data=data)
+        taken = [await each.sow_delete(topic, keys=keys, data=data) for each in self.parts]
+        return AsyncPartitionedDeletionReceipt(topic, taken)
 
     async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)
         """Wait until all that was published up to now is persisted in all partitions; see `AsyncPublisher.flush`.

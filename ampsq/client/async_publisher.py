@@ -115,6 +115,7 @@ class AsyncPublisher:
         *,
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
+        key: str | None = None,
         sequence: int | None = None,
         **unknown: Never,
     ) -> AsyncReceipt:
@@ -123,10 +124,11 @@ class AsyncPublisher:
         A store keeps the change, which is merged when it is recorded.
 
         Args:
-            topic: as of `AsyncClient.delta_publish`, and so are `data`, `headers` and `expiration`.
+            topic: as of `AsyncClient.delta_publish`, and so are `data`, `headers`, `expiration` and `key`.
             data: an object that has the key and what changes.
             headers: of the whole message.
             expiration: of the whole message.
+            key: that with which the record was published.
             sequence: as of `publish`.
             unknown: refused, as of `publish`.
 
@@ -138,7 +140,9 @@ class AsyncPublisher:
             DeltaNotJson, MissingKey, UnreadBody: without a store, as of `AsyncClient.delta_publish`.
         """
         if unknown:
-            refuse_publish_arguments("delta_publish", unknown, "sequence")
+            refuse_publish_arguments("delta_publish", unknown, "sequence", "key")
+        if key is not None:
+            check_text("key", key)
         return await self._publish(topic, data, Envelope.of(headers, expiration, None, None), sequence, delta=True)
 
     async def _publish(

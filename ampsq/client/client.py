@@ -302,6 +302,7 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
+        key: str | None = None,
         **unknown: Never,
     ) -> Bookmark:
         """Record one message of a topic with a key that says only what changes of the record of its key.
@@ -315,6 +316,8 @@ class Client:
             data: an object that has the key and what changes; bytes go as they are.
             headers: of the whole message; those before are not kept.
             expiration: of the whole message, as of `publish`.
+            key: of an instance with partitions, that with which the record was published; without partitions it says
+                nothing.
             unknown: refused, as of `publish`.
 
         Returns:
@@ -327,7 +330,9 @@ class Client:
             Unavailable, ServerFull: as of `publish`.
         """
         if unknown:
-            refuse_publish_arguments("delta_publish", unknown)
+            refuse_publish_arguments("delta_publish", unknown, "key")
+        if key is not None:
+            check_text("key", key)
         envelope = Envelope.of(headers, expiration, None, None)
         return self._store.run(self._session.plain.publish(topic, data, envelope, delta=True)).bookmark
 
@@ -640,7 +645,7 @@ class Client:
         from ampsq.queues.query import Query
 
         query = Query(filter, order_by, top_n, skip_n)
-        return self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+        return self._store.run(self._session.sow(name, query, sow_keys, bookmark)).messages()
 
     def sow_and_subscribe(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ampsq.client.publisher_core import PublisherCore
     from ampsq.client.session import Session
     from ampsq.publishing.guaranteed import GuaranteedPublisher
+    from ampsq.queues.query import QueryResult
     from ampsq.queues.subscription import Message
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.records.follow import RecordSubscriptionCore
@@ -263,12 +264,20 @@ class ClientConnection:
 
     def follow_records(self, core: RecordSubscriptionCore) -> RecordSubscription:
         """Begin a subscription to records."""
-        from ampsq.records.subscription import ManagedRecordSubscription, RecordSubscription
+        from ampsq.records.subscription import RecordSubscription
+
+        managed, found = self.find_records(core)
+        core.give(found.messages())
+        return RecordSubscription(managed)
+
+    def find_records(self, core: RecordSubscriptionCore) -> tuple[ManagedRecordSubscription, QueryResult]:
+        """Begin one, and return the records that were found, of which none is given yet."""
+        from ampsq.records.subscription import ManagedRecordSubscription
 
         managed = ManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
-        managed.open()
+        found = managed.find()
         self._record_subscriptions.append(managed)
-        return RecordSubscription(managed)
+        return managed, found
 
     def follow_rows(self, follower: Follower) -> RowSubscription:
         """Hand out the rows of an aggregate."""

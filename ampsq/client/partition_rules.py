@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.log_positions import BookmarkSpec
 from ampsq.base.partitions import name_request
 from ampsq.base.values import list_of, shown
 from ampsq.queues.redrive import Redriven, RedriveProgress
@@ -17,14 +19,18 @@ from ampsq.topics.topic_state import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
     from threading import Lock
 
     from ampsq.base.partitions import Partition
     from ampsq.client.session import Session
+    from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.explain import Explanation
     from ampsq.topics.retention import Trimmed
+    from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 
 __all__ = [
     "ATTEMPTS",
@@ -34,18 +40,27 @@ __all__ = [
     "STEP",
     "PartitionFailures",
     "RedriveSum",
+    "by_each_partition",
     "by_partition",
     "check_backlog",
+    "check_readable",
+    "events_of_each",
     "managed_parts",
+    "merged_actions",
+    "merged_events",
     "merged_redriven",
     "merged_topics",
     "merged_trimmed",
     "not_merged",
+    "not_of_each",
     "oldest_first",
+    "oldest_next",
     "only_for_one",
     "part_of",
     "refuse_the_rest",
     "reporting",
+    "spec_of_each",
+    "waiting_for_topic",
 ]
 
 #: Seconds of one wait for bells; and of one where all of the backlog is being worked on, until some of it is settled.
@@ -62,6 +77,7 @@ _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
 _Taken = TypeVar("_Taken")
 _Managed = TypeVar("_Managed")
+_Place: TypeAlias = "Bookmark | str | datetime | None"
 _Event = TypeVar("_Event", "PersistedAck", "FailedWrite")
 
 
@@ -110,8 +126,8 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def check_backlog(max_backlog: object, partitions: int) -> None:
-    """Refuse a backlog that is none, or a subscription to too many partitions.
+def check_readable(partitions: int) -> None:
+    """Refuse a subscription to too many partitions.
 
     Raises:
         DefinitionError: it is so.
@@ -122,6 +138,15 @@ def check_backlog(max_backlog: object, partitions: int) -> None:
             "connection for each; allowed: subscriptions of clients of single ones, Client(address, instance=name) for "
             "each name of client.partitions"
         )
+
+
+def check_backlog(max_backlog: object, partitions: int) -> None:
+    """Refuse a backlog that is none, or a subscription to too many partitions.
+
+    Raises:
+        DefinitionError: it is so.
+    """
+    check_readable(partitions)
     if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 1:
         raise DefinitionError(
             f"max_backlog={shown(max_backlog)}: allowed is a whole number from 1, for all partitions together"
@@ -168,12 +193,67 @@ def by_partition(
     for text in given:
         bookmark = Bookmark.parse(text)
         if isinstance(bookmark, PublisherBookmark):
-            raise not_merged(f"bookmark {text!r}, which names a publisher's message,")
+            raise not_merged(f"bookmark {str(text)!r}, which names a publisher's message,")
         instance = bookmark.origin.rpartition(".")[0]
         if instance not in numbers:
             raise DefinitionError(f"bookmark {str(text)!r} is of instance {instance!r}, which is no partition here")
         found.setdefault(numbers[instance], []).append(text)
     return sorted(found.items())
+
+
+def by_each_partition(partitions: Sequence[Partition], bookmark: _Place) -> list[_Place]:
+    """Return the places of all partitions that a time says, or a bookmark of each, with commas between.
+
+    Raises:
+        DefinitionError: it is of messages, and not of one of each partition.
+    """
+    if not isinstance(bookmark, str) or not ("~" in bookmark or "|" in bookmark):
+        return [bookmark] * len(partitions)
+    found = dict(by_partition(partitions, bookmark))
+    if len(found) < len(partitions) or any(len(some) > 1 for some in found.values()):
+        raise not_of_each(bookmark, partitions, found)
+    return [some[0] for _, some in sorted(found.items())]
+
+
+def not_of_each(bookmark: object, partitions: Sequence[Partition], found: Iterable[int]) -> DefinitionError:
+    """Return the refusal of bookmarks that do not say where each partition stands."""
+    missing = ", ".join(str(each.number) for each in partitions if each.number not in set(found))
+    lack = f"says nothing of the partitions {missing}" if missing else "has several of one partition"
+    return DefinitionError(
+        f"bookmark={shown(bookmark)} {lack}; allowed: a bookmark of each partition, with commas between, as "
+        "`position` of a subscription to a topic has them, or a time"
+    )
+
+
+def spec_of_each(partitions: Sequence[Partition], spec: TopicSubscriptionSpec) -> list[TopicSubscriptionSpec]:
+    """Return what a subscription to topics asks for at each partition; its rate is that of all together.
+
+    Raises:
+        DefinitionError: bookmarks of messages say where some partitions begin, and not where the others do.
+    """
+    starts = spec.asked.starts
+    named = [end for end in spec.asked.ends if end.bookmark is not None]
+    if not named:
+        return [replace(spec, pace=None)] * len(partitions)
+    if spec.asked.ranges:
+        raise DefinitionError(
+            f"bookmark: a range that begins or ends at {str(named[0].bookmark)!r} is of one partition, and nothing "
+            "says what it is in the others; allowed: ranges of times, epoch, now and most_recent"
+        )
+    own = dict(by_partition(partitions, [end.bookmark for end in named if end.bookmark is not None]))
+    of_all = [end for end in starts if end.bookmark is None]
+    if not of_all and len(own) < len(partitions):
+        raise not_of_each(", ".join(str(end.bookmark) for end in named), partitions, own)
+    specs = []
+    for each in partitions:
+        mine = [end for end in named if end.bookmark in own.get(each.number, ())]
+        specs.append(replace(spec, pace=None, asked=BookmarkSpec((*of_all, *mine))))
+    return specs
+
+
+def waiting_for_topic(spec: TopicSubscriptionSpec) -> TopicSubscriptionSpec | None:
+    """Return what to ask of a partition that has no topic of the name, where others have; None: there is nothing."""
+    return None if spec.asked.ranges else replace(spec, name=f"^{re.escape(spec.name)}$")
 
 
 def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
@@ -247,6 +327,53 @@ def merged_trimmed(parts: Sequence[Trimmed]) -> Trimmed:
     )
 
 
+def merged_actions(parts: Sequence[Mapping[str, ActionState]]) -> dict[str, ActionState]:
+    """Put together how far each action has come in several partitions; the error is of one where something failed."""
+    merged: dict[str, ActionState] = {}
+    for name, first in parts[0].items():
+        states = [part[name] for part in parts if name in part]
+        sources: Counter[str] = Counter()
+        for each in states:
+            sources.update(each.sources)
+        failing = [each.error for each in states if each.failed] or [each.error for each in states if each.error]
+        merged[name] = replace(
+            first,
+            waiting=sum(each.waiting for each in states),
+            done=sum(each.done for each in states),
+            failed=sum(each.failed for each in states),
+            error=failing[0] if failing else "",
+            sources=dict(sources),
+        )
+    return merged
+
+
+def merged_events(parts: Sequence[Sequence[FailedEvent]]) -> list[FailedEvent]:
+    """Put together the failed events of all partitions, by the time at which each failed first.
+
+    Each partition numbers its own. Here an event has a number that no other one has, and that says its partition.
+    """
+    numbered = [
+        replace(event, number=event.number * len(parts) + partition)
+        for partition, events in enumerate(parts)
+        for event in events
+    ]
+    return sorted(numbered, key=lambda event: (event.failed, event.number))
+
+
+def events_of_each(partitions: int, events: Iterable[int] | int | None) -> list[list[int] | None]:
+    """Return which events of each partition such numbers name; None: all of them.
+
+    Raises:
+        DefinitionError: they are no list.
+    """
+    if events is None:
+        return [None] * partitions
+    own: list[list[int]] = [[] for _ in range(partitions)]
+    for number in [events] if isinstance(events, int) else list_of("events", events, "[1, 2]"):
+        own[number % partitions].append(number // partitions)
+    return [*own]
+
+
 def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
     return tuple(map(int, bookmark.id.split("-"))) if bookmark is not None else ()
 
@@ -254,6 +381,12 @@ def _time_of(bookmark: Bookmark | None) -> tuple[int, ...]:
 def oldest_first(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Sort letters of several partitions by the time at which they were recorded."""
     return sorted(letters, key=lambda letter: _time_of(letter.bookmark))
+
+
+def oldest_next(parts: Sequence[Explanation]) -> Explanation:
+    """Return that of the oldest message, of explanations of the next one of each partition; else the first one."""
+    known = [each for each in parts if each.bookmark is not None]
+    return min(known, key=lambda each: _time_of(each.bookmark), default=parts[0])
 
 
 def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock) -> Callable[[_Event], object] | None:

@@ -14,11 +14,14 @@ from ampsq.client.admin import Admin
 from ampsq.client.partition_rules import (
     RedriveSum,
     by_partition,
+    events_of_each,
+    merged_actions,
+    merged_events,
     merged_redriven,
     merged_topics,
     merged_trimmed,
-    not_merged,
     oldest_first,
+    oldest_next,
     only_for_one,
     refuse_the_rest,
 )
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
     from ampsq.client.client import Client
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.queue import Definition, Queue
+    from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
@@ -157,10 +162,14 @@ class PartitionedAdmin(Admin):
         return reports
 
     def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; see `Admin.explain`. A bookmark says which partition has it."""
-        if bookmark is None:
-            raise not_merged("explain without a bookmark")
-        return self._having(bookmark).explain(queue, bookmark)
+        """Say why a message is where it is; see `Admin.explain`. A bookmark says which partition has it.
+
+        Without one it is the oldest of the messages that are the next ones of their partitions.
+        """
+        if bookmark is not None:
+            return self._having(bookmark).explain(queue, bookmark)
+        parts = [each.admin.explain(queue) for each in self._client.clients]
+        return oldest_next(parts)
 
     def history(self, bookmark: Bookmark | str) -> History:
         """Tell a message's life as a timeline; see `Admin.history`."""
@@ -192,6 +201,40 @@ class PartitionedAdmin(Admin):
         if not parts:
             raise missing[0]
         return merged_trimmed(parts)
+
+    def readers(self) -> list[ReaderState]:
+        """Read the subscriptions to topics that report, a row for each partition; see `Admin.readers`."""
+        found: list[ReaderState] = []
+        for each in self._client.clients:
+            found += each.admin.readers()
+        return found
+
+    def actions(self) -> dict[str, ActionState]:
+        """Read all actions, with the sums of all partitions, each of which has a place of its own."""
+        parts = [each.admin.actions() for each in self._client.clients]
+        return merged_actions(parts)
+
+    def failed_events(self, action: str) -> list[FailedEvent]:
+        """Read the failed events of an action in all partitions, the first one first; see `Admin.failed_events`.
+
+        Their numbers are others than those at their partitions.
+        """
+        parts = [each.admin.failed_events(action) for each in self._client.clients]
+        return merged_events(parts)
+
+    def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Let coordinators try failed events at once; see `Admin.retry_action`."""
+        number = 0
+        for each, own in zip(self._client.clients, events_of_each(len(self._all), events), strict=True):
+            number += each.admin.retry_action(action, own)
+        return number
+
+    def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Forget failed events; see `Admin.drop_failed`."""
+        number = 0
+        for each, own in zip(self._client.clients, events_of_each(len(self._all), events), strict=True):
+            number += each.admin.drop_failed(action, own)
+        return number
 
     def release_group(self, queue: str, group: str) -> bool:
         """Let a group go on, in whichever partition it is; see `Admin.release_group`."""

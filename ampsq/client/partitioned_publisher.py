@@ -14,7 +14,14 @@ from ampsq.base.values import Interval, shown
 from ampsq.client.partition_rules import not_merged, only_for_one, refuse_the_rest
 from ampsq.client.publisher import Publisher
 from ampsq.publishing.envelope import refuse_publish_arguments
-from ampsq.publishing.receipts import PartitionedReceipts, Receipt, Receipts
+from ampsq.publishing.receipts import (
+    DeletionReceipt,
+    PartitionedDeletionReceipt,
+    PartitionedReceipts,
+    Receipt,
+    Receipts,
+)
+from ampsq.records.deletion import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,6 +142,35 @@ class PartitionedPublisher(Publisher):
         self._router.note_made(topic, number)
         return receipt
 
+    def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        key: str | None = None,
+        sequence: int | None = None,
+        **unknown: Never,
+    ) -> Receipt:
+        """Publish a change of a record to the partition that has it; see `Publisher.delta_publish`.
+
+        That is the one of `key`, else of what the topic's `partition_by` or its `key` says.
+        """
+        if unknown:
+            refuse_publish_arguments("delta_publish", unknown, "sequence", "key")
+        parts = self.parts
+        number, data = self._router.choose(topic, data, key, sequence=sequence, changes=True)
+        receipt = parts[number].delta_publish(
+            topic,
+            data,
+            headers=headers,
+            expiration=expiration,
+            sequence=sequence,
+        )
+        self._router.note_made(topic, number)
+        return receipt
+
     def publish_many(
         self,
         topic: str,
@@ -174,6 +210,21 @@ class PartitionedPublisher(Publisher):
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
                     self._router.note_made(topic, each.partition)
         return receipts
+
+    def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        data: Any = None,
+    ) -> DeletionReceipt:
+        """Delete records, in whichever partitions they are; see `Publisher.sow_delete`.
+
+        The receipt's `deleted` is the sum of all partitions; each has its own sequence of it.
+        """
+        check_choice(topic, keys=keys, data=data)
+        taken = [each.sow_delete(topic, keys=keys, data=data) for each in self.parts]
+        return PartitionedDeletionReceipt(topic, taken)
 
     def flush(self, timeout: timedelta | float | str | None = None) -> None:
         """Wait until all that was published up to now is persisted in all partitions; see `Publisher.flush`.

@@ -111,6 +111,7 @@ class Publisher:
         *,
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
+        key: str | None = None,
         sequence: int | None = None,
         **unknown: Never,
     ) -> Receipt:
@@ -119,10 +120,11 @@ class Publisher:
         A store keeps the change, which is merged when it is recorded.
 
         Args:
-            topic: as of `Client.delta_publish`, and so are `data`, `headers` and `expiration`.
+            topic: as of `Client.delta_publish`, and so are `data`, `headers`, `expiration` and `key`.
             data: an object that has the key and what changes.
             headers: of the whole message.
             expiration: of the whole message.
+            key: that with which the record was published.
             sequence: as of `publish`.
             unknown: refused, as of `publish`.
 
@@ -134,7 +136,9 @@ class Publisher:
             DeltaNotJson, MissingKey, UnreadBody: without a store, as of `Client.delta_publish`.
         """
         if unknown:
-            refuse_publish_arguments("delta_publish", unknown, "sequence")
+            refuse_publish_arguments("delta_publish", unknown, "sequence", "key")
+        if key is not None:
+            check_text("key", key)
         return self._publish(topic, data, Envelope.of(headers, expiration, None, None), sequence, delta=True)
 
     def _publish(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.settlements import SettlementKeeper
     from ampsq.queues.dead_letters import DeadLetter
-    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.query import Query, QueryResult
     from ampsq.queues.redrive import Redriven, RedriveWishes
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.topics.retention import Trimmed
@@ -257,7 +257,7 @@ class Session:
     @with_suggestions("queue", "view")
     async def sow(
         self, name: str, query: Query, keys: Iterable[object] | None, bookmark: Bookmark | str | datetime | None
-    ) -> list[SowMessage]:
+    ) -> QueryResult:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
         from ampsq.records.sow import sow
 

@@ -26,6 +26,7 @@ __all__ = [
     "OverviewFacts",
     "OverviewInstanceFacts",
     "OverviewLinkFacts",
+    "OverviewPartitionFacts",
     "QuestionFacts",
     "RefusalFacts",
     "SearchFacts",
@@ -127,8 +128,36 @@ class OverviewLinkFacts(Facts):
     behind: int | None
 
 
+class OverviewPartitionFacts(Facts):
+    """A partition of an instance, in short.
+
+    Attributes:
+        number: from 0.
+        name: by which it is an instance of its own, with pages of its own.
+        unreachable: as of the instance.
+        health: as of the instance.
+        per_second_in: as of the instance.
+        per_second_out: as of the instance.
+        depth: messages that are not settled, of all queues.
+        oldest: seconds for which the oldest of them has been there; null where there is none.
+        faults: how many things are wrong with it.
+        is_hot: whether it has many more messages than the others.
+    """
+
+    number: int
+    name: Text
+    unreachable: Text
+    health: Text
+    per_second_in: float | None
+    per_second_out: float | None
+    depth: int
+    oldest: Seconds | None
+    faults: int
+    is_hot: bool
+
+
 class OverviewInstanceFacts(Facts):
-    """State of one instance.
+    """State of one instance, or of one with partitions: of these the sums, and the oldest message of any.
 
     Attributes:
         name: its name.
@@ -145,6 +174,8 @@ class OverviewInstanceFacts(Facts):
         dead_letters: those that wait.
         links: its links, both directions.
         coordinators: those that care for it, as `host:process`.
+        partitions: those of an instance that has some, with the most messages first.
+        total: how many partitions it has.
     """
 
     name: Text
@@ -161,6 +192,8 @@ class OverviewInstanceFacts(Facts):
     dead_letters: int
     links: list[OverviewLinkFacts]
     coordinators: list[Text]
+    partitions: list[OverviewPartitionFacts]
+    total: int
 
 
 class OverviewFacts(Facts):

@@ -231,6 +231,8 @@ _QUEUE_INFO: Final = ("topic", "message_type", "semantics", "kind")
 #: `instance` alone is the label that Prometheus gives to whom it asks.
 _INSTANCE: Final = "ampsq_instance"
 _LINK_LABELS: Final = (_INSTANCE, "destination", "direction", "peer")
+#: `whole` is the instance that has the partitions.
+_PARTITION_INFO: Final = (_INSTANCE, "whole", "partition", "partitions")
 _LINK_INFO: Final = ("group", "address", "pass_through", "acknowledgement", "state")
 _LABELS: Final[Mapping[str, Sequence[str]]] = {
     "queue": (_INSTANCE, "queue"),
@@ -315,6 +317,12 @@ def _info(readings: Sequence[Reading]) -> Iterator[Metric]:
             links.add_metric([*_link_labels(figures.instance, link), *facts, link.state], 1)
     yield queues
     yield links
+    partitions = _family("ampsq_partition_info", "gauge", "Which partition an instance is.", _PARTITION_INFO)
+    for reading in readings:
+        if reading.partition is not None:
+            name, number, total, instance = reading.partition
+            partitions.add_metric([instance, name, str(number), str(total)], 1)
+    yield partitions
 
 
 def exposition(

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
+from ampsq.base.partitions import Partition
 from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
 from ampsq.operations.group_counting import GroupCounter
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.coordinators import STALE, read_coordinators
-from ampsq.protocol.reads.instance import is_opened
+from ampsq.protocol.reads.instance import instance_state, is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.server import ping
 from ampsq.transport.route import Route
@@ -70,12 +71,21 @@ class FigureSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An instance's figures, when they were read and what that took, in seconds."""
+    """An instance's figures, when they were read and what that took, in seconds.
+
+    Attributes:
+        figures: what was read.
+        number: of the reading, from 1.
+        at: when, by the clock that never goes back.
+        took: how long it took.
+        partition: which partition of another instance it is; None: none.
+    """
 
     figures: InstanceFigures
     number: int
     at: float
     took: float
+    partition: Partition | None = None
 
     @property
     def age(self) -> float:
@@ -94,6 +104,8 @@ class _Observed:
     def __init__(self, url: str, instance: str, finder: Store) -> None:
         self._url, self._instance, self._finder = url, instance, finder
         self._client: Client | None = None
+        #: Which partition of another instance it is; None: none, or it was never opened.
+        self.partition: Partition | None = None
         self._lock = threading.Lock()
         self.reading: Reading | None = None
         #: Why the last attempt to read failed; "" where it did not.
@@ -116,6 +128,8 @@ class _Observed:
                         "ampsq apply"
                     )
                 self._client = Client(self._url, instance=self._instance, retry_timeout=_RETRY_TIMEOUT)
+                stored = self._client._store.call(instance_state(self._instance)).partition  # noqa: SLF001  (as below)
+                self.partition = Partition.stored(stored, self._instance)
                 # Whoever looks is told, and a server's loss is not told once for each instance.
                 self._client._store.route.log_level = logging.DEBUG  # noqa: SLF001  (nobody else wants it)
             return self._client
@@ -135,7 +149,7 @@ class _Observed:
                 raise
             now = time.monotonic()
             number = 1 if self.reading is None else self.reading.number + 1
-            self.reading = Reading(figures, number, now, now - began)
+            self.reading = Reading(figures, number, now, now - began, self.partition)
             self._remember(figures.queues, now)
             return self.reading
 
@@ -271,6 +285,10 @@ class Observer:
     def fault(self, instance: str) -> str:
         """Return why there are no new figures; "" where there are."""
         return self._of(instance).fault
+
+    def partition(self, instance: str) -> Partition | None:
+        """Return which partition of another instance it is; None: none, or it was never reached."""
+        return self._of(instance).partition
 
     def age(self, instance: str) -> float | None:
         """Seconds since the last figures of an instance were read; None where there are none."""

@@ -8,11 +8,13 @@ from urllib.parse import quote
 
 from ampsq.base.errors import AmpsqError
 from ampsq.console.charts import rates
+from ampsq.operations.doctor.partition_findings import find_skew, merge_findings
 from ampsq.protocol.reads.coordinators import owners_of_instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ampsq.base.partitions import Partition
     from ampsq.console.examiner import Examiner
     from ampsq.console.observer import Observer
     from ampsq.operations.doctor import Finding
@@ -20,7 +22,15 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.coordinators import CoordinatorEntry
     from ampsq.replication.report import LinkStatus
 
-__all__ = ["InstanceOverview", "Overview", "OverviewFault", "OverviewLink", "letter_queues", "read_overview"]
+__all__ = [
+    "InstanceOverview",
+    "Overview",
+    "OverviewFault",
+    "OverviewLink",
+    "PartitionOverview",
+    "letter_queues",
+    "read_overview",
+]
 
 #: Instances on one page.
 PAGE: Final = 25
@@ -69,8 +79,32 @@ class OverviewLink:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionOverview:
+    """State of one partition of an instance.
+
+    Attributes:
+        number: from 0.
+        name: by which it is an instance of its own, with pages of its own.
+        unreachable, health, per_second_in, per_second_out, depth, oldest: as of `InstanceOverview`.
+        faults: how many things are wrong with it.
+        is_hot: whether it has many more messages than the others, as `ampsq doctor` judges it.
+    """
+
+    number: int
+    name: str
+    unreachable: str
+    health: str
+    per_second_in: float | None
+    per_second_out: float | None
+    depth: int
+    oldest: float | None
+    faults: int
+    is_hot: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceOverview:
-    """State of one instance.
+    """State of one instance, or of one with partitions: of these the sums, and the oldest message of any.
 
     Attributes:
         name: its name.
@@ -85,6 +119,8 @@ class InstanceOverview:
         dead_letters: those that wait.
         links: its links, both directions.
         coordinators: those that care for it, as `host:process`.
+        partitions: those that were seen, with the most messages first; none of an instance without.
+        total: how many partitions it has.
     """
 
     name: str
@@ -101,6 +137,8 @@ class InstanceOverview:
     dead_letters: int = 0
     links: tuple[OverviewLink, ...] = ()
     coordinators: tuple[str, ...] = ()
+    partitions: tuple[PartitionOverview, ...] = ()
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +176,8 @@ def read_overview(observer: Observer, examiner: Examiner, page: str) -> Overview
     """
     names = observer.instances()
     carers = _carers(observer, names)
-    found = [_instance(observer, examiner, name, carers.get(name, ())) for name in names]
+    each_one = [_instance(observer, examiner, name, carers.get(name, ())) for name in names]
+    found = _with_partitions_as_one(observer, examiner, each_one)
     examined = [each for name in names if (each := examiner.found(name)) is not None and not each.fault]
     wrong = [one for each in examined for one in each.findings if one.subject == _SERVER and not one.well]
     # Each examination looks at the server, a moment apart: of what several found the last word counts.
@@ -193,6 +232,75 @@ def _instance(observer: Observer, examiner: Examiner, name: str, carers: tuple[s
     )  # fmt: skip
 
 
+def _with_partitions_as_one(
+    observer: Observer, examiner: Examiner, found: Sequence[InstanceOverview]
+) -> list[InstanceOverview]:
+    """Put the partitions of an instance together; one that was never reached is not known to be one."""
+    wholes: dict[tuple[str, int], list[tuple[Partition, InstanceOverview]]] = {}
+    others: list[InstanceOverview] = []
+    for each in found:
+        partition = observer.partition(each.name)
+        if partition is None:
+            others.append(each)
+        else:
+            wholes.setdefault((partition.name, partition.total), []).append((partition, each))
+    return [*others, *(_whole(examiner, parts) for parts in wholes.values())]
+
+
+def _whole(examiner: Examiner, parts: Sequence[tuple[Partition, InstanceOverview]]) -> InstanceOverview:
+    whole, total, all_of_it = parts[0][0].name, parts[0][0].total, [each for _, each in parts]
+    names = {partition.number: partition.instance for partition, _ in parts}
+    there = [(partition, each) for partition, each in parts if not each.unreachable]
+    findings = [
+        (partition, finding)
+        for partition, _ in there
+        if (examination := examiner.found(partition.instance)) is not None
+        for finding in examination.findings
+        if finding.subject != _SERVER
+    ]
+    hot = find_skew({partition.number: each.depth for partition, each in there})
+    faults = [
+        OverviewFault("answers", f"partition {partition.number}", each.unreachable, _AWAY, _CHECK)
+        for partition, each in parts
+        if each.unreachable
+    ]
+    if hot is not None:
+        text = f"{hot.number:,} messages, {hot.number / hot.all:.0%} of all; the median of the other partitions is "
+        where = f"/i/{quote(names[hot.where], safe='')}/queues"
+        faults.append(
+            OverviewFault("skew", f"partition {hot.where}", f"{text}{hot.others:,.0f}", _HOT, "ampsq doctor", where)
+        )
+    merged = [each for each in merge_findings(findings, total) if not each.well]
+    faults += [_fault(each, names[each.partitions[0]]) for each in merged]
+    healths = {each.health for each in all_of_it}
+    worst = "unreachable" if not there else "wrong" if faults else "unknown" if "unknown" in healths else "well"
+    oldest = max(all_of_it, key=lambda each: each.oldest or 0.0)
+    rows = [
+        PartitionOverview(
+            partition.number, each.name, each.unreachable, each.health, each.per_second_in, each.per_second_out,
+            each.depth, each.oldest, len(each.faults), hot is not None and hot.where == partition.number,
+        )
+        for partition, each in sorted(parts, key=lambda part: (-part[1].depth, part[0].number))
+    ]  # fmt: skip
+    return InstanceOverview(
+        whole, "" if there else all_of_it[0].unreachable, worst, tuple(faults), min(each.checks for each in all_of_it),
+        _sum(each.per_second_in for each in all_of_it), _sum(each.per_second_out for each in all_of_it),
+        max(each.queues for each in all_of_it), sum(each.depth for each in all_of_it), oldest.oldest,
+        oldest.oldest_queue, sum(each.dead_letters for each in all_of_it), (),
+        tuple(sorted({carer for each in all_of_it for carer in each.coordinators})), tuple(rows), total,
+    )  # fmt: skip
+
+
+_AWAY: Final = "nothing comes from it, and publishers to it get this error; the other partitions go on"
+_CHECK: Final = "redis-cli --cluster check HOST:PORT"
+_HOT: Final = "one server does what was meant for all"
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
 def letter_queues(figures: InstanceFigures) -> Iterable[str]:
     """Give the names of the queues over topics that actions publish to."""
     topics = {topic for state in figures.actions.values() for topic in state.definition.topics}
@@ -200,7 +308,9 @@ def letter_queues(figures: InstanceFigures) -> Iterable[str]:
 
 
 def _fault(finding: Finding, instance: str) -> OverviewFault:
-    kind, _, name = finding.subject.partition(" ")
+    # Of partitions the subject names them behind what it is about.
+    subject = finding.subject.rpartition(" in ")[0] if finding.partitions else finding.subject
+    kind, _, name = subject.partition(" ")
     page = "dead-letters" if finding.check == "dead letters" else _PAGES.get(kind, "")
     where = f"/i/{quote(instance, safe='')}/{page.format(quote(name, safe=''))}" if instance and page else ""
     return OverviewFault(finding.check, finding.subject, finding.text, finding.why, finding.mend, where)

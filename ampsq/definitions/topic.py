@@ -87,14 +87,16 @@ class Topic(Definition):
             of a `retention_age` 1s or longer.
         key: identifiers, as in ``/id``, that make messages versions of one record: the topic then keeps the last
             message of each key, which `sow` queries, whatever retention removes (docs/sow.md). A message that does not
-            have one value at each of them is refused. Default: none, and no records.
+            have one value at each of them is refused. Of an instance with partitions it also chooses the partition of a
+            message, where `partition_by` does not. Default: none, and no records.
         expiration: how long a message published without an `expiration` of its own lives, 1ms or longer, in the records
             and in queues; needs `key`. Default: no limit.
         partition_by: identifiers, as in ``/customer``, whose values choose the partition of an instance with partitions
             (docs/partitions.md): messages that are alike there are in one partition, in their order. For a message
-            without exactly one value at each of them, `group=` or the deduplication ID chooses, else partitions take
-            turns. Once the topic of an instance with partitions has had a message, it cannot be changed. Without
-            partitions it says nothing. Default: none.
+            without exactly one value at each of them the `key` chooses, else `group=` or the deduplication ID, else
+            partitions take turns. All messages of one record have to be in one partition: let it name a part of the
+            `key`, or what never changes for a record. Once the topic of an instance with partitions has had a message,
+            it cannot be changed. Without partitions it says nothing. Default: none.
         expression_limit: bytes of the largest body that expressions read, 32KB or more. The server never looks into a
             larger one: no filter matches it, its priority is the lowest, it is no barrier, views leave it out, and a
             topic with a `key` refuses it (docs/expressions.md). Default: that of the instance.

@@ -4,8 +4,9 @@
        <address name="myRing"><anycast><queue name="myRing" ring-size="3"/></anycast></address>
     </addresses>
 
-A queue of an address is a queue over the topic of the address's name; an address without one is a topic. Whatever else
-stands in the file is named in a warning, once, and not acted on.
+A queue of an address is a queue over the topic of the address's name; an address without one is a topic. Where the file
+says that a queue has groups, itself or in a setting of its address, publishers name them (``group=``), and each has one
+message out at a time. Whatever else stands in the file is named in a warning, once, and not acted on.
 """
 
 from __future__ import annotations
@@ -31,9 +32,23 @@ _log = logging.getLogger("ampsq")
 
 _ROOTS: Final = ("configuration", "core", "addresses", "address-settings")
 _ROUTING: Final = ("anycast", "multicast")
+_DEFAULT: Final = "default-"
+_PINNED: Final = (
+    "a group stays with one consumer in Artemis, which may have several messages of it; here whoever is free gets the "
+    "next one, once the one before it is settled (docs/groups.md)"
+)
+_FIRST_KEY: Final = (
+    "group-first-key is not acted on: no message says that it is the first of its group for its consumer, since a "
+    "group is of no consumer"
+)
+_MADE_LATER: Final = (
+    "defaults of groups count for the queues of this file alone: one that is made when it is first used has no groups; "
+    "define those that need them"
+)
 #: What to do instead of some elements that are not acted on.
 _HINTS: Final = {
     "address-setting/dead-letter-address": "define an action for each queue: dead_letter: {queue: ..., topic: ...}",
+    "core/grouping-handler": "each instance has an order of its own; define the groups on the one that delivers them",
     "queue/filter": "the queue gets every message; an element `filter` of a queue reads the body",
 }
 
@@ -52,6 +67,20 @@ def _truth(text: str) -> bool:
     return text in ("true", "1")
 
 
+def _buckets(text: str) -> int:
+    number = int(text)
+    if number < -1:
+        raise ValueError("allowed: -1 for no limit, 0 for no groups, or a number of buckets")
+    return number
+
+
+#: What a queue, or behind `default-` a setting, says of groups, and how its text is read.
+_GROUPS: Final[dict[str, Callable[[str], Any]]] = {
+    "group-buckets": _buckets,
+    "group-rebalance": _truth,
+    "group-rebalance-pause-dispatch": _truth,
+    "group-first-key": str,
+}
 #: Elements of a setting that are acted on, and how their text is read. Artemis's times are milliseconds.
 _SETTINGS: Final[dict[str, Callable[[str], Any]]] = {
     "default-ring-size": int,
@@ -85,6 +114,16 @@ def read_broker_xml(root: Element) -> Loaded:
     return definitions
 
 
+def _has_groups(said: Mapping[str, Any]) -> bool:
+    """Say whether that is of a queue whose publishers name groups; without a word, or as by default, nobody knows."""
+    return said.get("group-buckets") != 0 and (
+        (said.get("group-buckets") or 0) > 0
+        or bool(
+            said.get("group-rebalance") or said.get("group-rebalance-pause-dispatch") or said.get("group-first-key")
+        )
+    )
+
+
 class _Reader:
     """Reads one file to its end, collecting what is wrong with it and what is not acted on.
 
@@ -100,6 +139,8 @@ class _Reader:
         self._faults: list[tuple[int, str]] = []
         self._topics: list[Definition] = []
         self._queues: list[Definition] = []
+        self._pending: list[tuple[Element, dict[str, Any], dict[str, Any]]] = []
+        self._group_defaults: list[tuple[AddressSetting, dict[str, Any]]] = []
         self._settings: list[tuple[Element, dict[str, Any]]] = []
 
     def warnings(self) -> list[tuple[int, str]]:
@@ -116,6 +157,7 @@ class _Reader:
             )
         self._section(root)
         settings = self._made_settings()
+        self._make_queues()
         if self._faults:
             raise DefinitionError("\n".join(f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)))
         return Loaded([*self._topics, *settings, *self._queues], self._source, self._lines)
@@ -156,9 +198,9 @@ class _Reader:
         name = self._named(element, ("name",))
         if name is None:
             return
-        before = len(self._queues)
+        before = len(self._pending)
         self._each(element, dict.fromkeys(_ROUTING, lambda routing: self._routing(routing, name)))
-        if len(self._queues) == before:
+        if len(self._pending) == before:
             self._add(self._topics, Topic, {"name": name}, element)
 
     def _routing(self, element: Element, address: str) -> None:
@@ -169,13 +211,37 @@ class _Reader:
         self._each(element, {"queue": lambda queue: self._queue(queue, address)})
 
     def _queue(self, element: Element, address: str) -> None:
-        name = self._named(element, ("name", "ring-size"))
-        self._each(element, {})
+        name = self._named(element, ("name", "ring-size", *_GROUPS))
+        groups: dict[str, Any] = {}
+
+        def note(what: str, text: str, line: Element) -> None:
+            groups[what] = self._value(line, what, text, _GROUPS[what])
+
+        for what in _GROUPS.keys() & element.attributes.keys():
+            note(what, element.attributes[what], element)
+        self._each(element, dict.fromkeys(_GROUPS, lambda child: note(child.tag, child.text, child)))
         if name is None:
             return
         size = element.attributes.get("ring-size")
         ring = None if size is None else self._value(element, "ring-size", size, int)
-        self._add(self._queues, Queue, {"name": name, "underlying_topic": address, "ring_size": ring}, element)
+        self._pending.append((element, {"name": name, "underlying_topic": address, "ring_size": ring}, groups))
+
+    def _make_queues(self) -> None:
+        """Make the queues, once all settings are known: those of an address say what its queues say nothing of."""
+        told: dict[str, int] = {}
+        for element, elements, own in self._pending:
+            groups = dict(own)
+            address = elements["underlying_topic"]
+            matching = [each for each in self._group_defaults if each[0].matches(address)]
+            for _, defaults in sorted(matching, key=lambda each: each[0].rank):
+                groups = defaults | groups
+            if _has_groups(groups):
+                elements["group_concurrency"] = 1
+                told.setdefault(_PINNED, element.line)
+                if groups.get("group-first-key"):
+                    told.setdefault(_FIRST_KEY, element.line)
+            self._add(self._queues, Queue, elements, element)
+        self._warnings += [(line, text) for text, line in told.items()]
 
     def _add(self, made: list[Definition], kind: type[Definition], elements: dict[str, Any], element: Element) -> None:
         faults = kind.faults(elements)
@@ -200,13 +266,20 @@ class _Reader:
         if match is None:
             return
         elements: dict[str, Any] = {"match": match}
+        groups: dict[str, Any] = {}
         for child in element.children:
-            read = _SETTINGS.get(child.tag)
-            if read is None:
+            read, what = _SETTINGS.get(child.tag), child.tag.removeprefix(_DEFAULT)
+            if what in _GROUPS and what != child.tag:
+                groups[what] = self._value(child, child.tag, child.text, _GROUPS[what])
+            elif read is None:
                 self._ignore(element, child.tag, child.line)
             else:
                 elements[child.tag.replace("-", "_")] = self._value(child, child.tag, child.text, read)
         self._settings.append((element, elements))
+        if groups and not AddressSetting.faults({"match": match}):
+            self._group_defaults.append((AddressSetting(match=match), groups))
+            if _has_groups(groups) and all(text != _MADE_LATER for _, text in self._warnings):
+                self._warnings.append((element.line, _MADE_LATER))
 
     def _made_settings(self) -> list[Definition]:
         made: list[Definition] = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
 
 from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval
 
 if TYPE_CHECKING:
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncDeletionReceipt",
+    "AsyncPartitionedDeletionReceipt",
     "AsyncReceipt",
     "DeletionReceipt",
+    "PartitionedDeletionReceipt",
     "PartitionedReceipts",
     "Receipt",
     "Receipts",
@@ -163,6 +167,66 @@ class AsyncDeletionReceipt(_DeletionView):
         if isinstance(source, int):
             return source
         return await asyncio.to_thread(source.wait_for_deleted, self._sequences, _seconds(timeout))
+
+
+class PartitionedDeletionReceipt(DeletionReceipt):
+    """A deletion of records in several partitions.
+
+    Args:
+        topic: the topic.
+        parts: the receipts of the partitions.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, topic: str, parts: Sequence[DeletionReceipt]) -> None:
+        super().__init__(topic, [], 0)
+        self._parts = parts
+
+    @property
+    def sequence(self) -> int:
+        """Refuse to name one number."""
+        raise _no_number(self._topic)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self._topic}>"
+
+    def deleted(self, timeout: timedelta | float | str | None = None) -> int:
+        """Wait until all partitions have persisted it; return how many records there were in all."""
+        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        return sum(each.deleted(None if until is None else max(until - time.monotonic(), 0.0)) for each in self._parts)
+
+
+class AsyncPartitionedDeletionReceipt(AsyncDeletionReceipt):
+    """A deletion of records in several partitions; see `PartitionedDeletionReceipt`."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, topic: str, parts: Sequence[AsyncDeletionReceipt]) -> None:
+        super().__init__(topic, [], 0)
+        self._parts = parts
+
+    @property
+    def sequence(self) -> int:
+        """Refuse to name one number."""
+        raise _no_number(self._topic)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self._topic}>"
+
+    async def deleted(self, timeout: timedelta | float | str | None = None) -> int:  # noqa: ASYNC109  (as of `DeletionReceipt`)
+        """Wait until all partitions have persisted it; return how many records there were in all."""
+        until, number = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000, 0
+        for each in self._parts:
+            number += await each.deleted(None if until is None else max(until - time.monotonic(), 0.0))
+        return number
+
+
+def _no_number(topic: str) -> DefinitionError:
+    return DefinitionError(
+        f"sequence of a deletion in all partitions, of {topic!r}: each partition has its own number of it; allowed: "
+        "deleted(), which waits until all have it"
+    )
 
 
 def _seconds(timeout: timedelta | float | str | None) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import JSON, MessageType
 from ampsq.base.values import is_name
 from ampsq.expressions import parse
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.definitions.queue import Topic
+
+#: The steps of an identifier.
+_Path: TypeAlias = "tuple[str | int, ...]"
 
 __all__ = ["UNSAID", "TopicKey", "joined_key", "read_topic_key"]
 
@@ -34,17 +38,20 @@ class TopicKey(NamedTuple):
     """The identifiers whose values choose the partition of a topic's messages, and how its bodies are read.
 
     Attributes:
-        paths: of the identifiers; none of a topic that says nothing of it.
+        paths: of the identifiers, those of `partition_by`, else of the topic's `key`; none of a topic with neither.
         type: of the bodies.
+        of_record: those of the `key`, where `partition_by` goes before it: for a message that lacks what that names.
     """
 
-    paths: tuple[tuple[str | int, ...], ...]
+    paths: tuple[_Path, ...]
     type: MessageType
+    of_record: tuple[_Path, ...] = ()
 
     @classmethod
     def of(cls, topic: Topic) -> TopicKey:
         """Read it from a definition."""
-        return cls(tuple(tuple(parse(text, "filter").tree[1:]) for text in topic.partition_by), topic.type)
+        by, of_record = _paths(topic.partition_by), _paths(topic.key)
+        return cls(by, topic.type, of_record) if by else cls(of_record, topic.type)
 
     def text(self, data: object, body: bytes | None = None) -> bytes | None:
         """Return the text of a message's key; None where it does not have one value at each identifier.
@@ -60,16 +67,43 @@ class TopicKey(NamedTuple):
         body = self.type.encode(data) if body is None else body
         try:
             content = self.type.decode(body)
-            texts = []
-            for path in self.paths:
-                value = read(content, path, _spend)
-                if value is None or isinstance(value, list):
-                    return None
-                texts.append(text_of(value))
-            return joined_key(texts)
         except ValueError:
-            # Not of the topic's type, or half a character.
+            # Not of the topic's type.
             return None
+        text = _text(content, self.paths)
+        return text if text is not None or not self.of_record else _text(content, self.of_record)
+
+    def check_change(self, topic: str, data: object) -> None:
+        """Refuse what changes a record and does not say which partition has it.
+
+        Raises:
+            DefinitionError: what `partition_by` names is not there, so that the record would be looked for elsewhere.
+        """
+        if self.of_record and self._replace(of_record=()).text(data) is None:
+            by = ", ".join("/" + "/".join(map(str, path)) for path in self.paths)
+            raise DefinitionError(
+                f"delta_publish to {topic!r}: its partition_by is {by}, and the change does not say it, so that nobody "
+                f"knows which partition has the record; allowed: a change that has {by} beside the key, or key="
+            )
+
+
+def _paths(identifiers: Sequence[str]) -> tuple[_Path, ...]:
+    return tuple(tuple(parse(text, "filter").tree[1:]) for text in identifiers)
+
+
+def _text(content: object, paths: Sequence[_Path]) -> bytes | None:
+    """Return the text of what a message has at each identifier; None where it is not one value."""
+    texts = []
+    try:
+        for path in paths:
+            value = read(content, path, _spend)
+            if value is None or isinstance(value, list):
+                return None
+            texts.append(text_of(value))
+    except ValueError:
+        # Half a character.
+        return None
+    return joined_key(texts)
 
 
 UNSAID: Final = TopicKey((), JSON)

@@ -247,7 +247,7 @@ def _by_ref(found: Browsed) -> bytes:
     return found.ref
 
 
-async def sow_queue(context: InstanceContext, queue: Queue | StoredQueue, query: Query) -> list[SowMessage]:
+async def sow_queue(context: InstanceContext, queue: Queue | StoredQueue, query: Query) -> QueryResult:
     """Query a queue's available messages, in the order of delivery if the query names none.
 
     Nothing is leased, and every message costs the server its way through the filter: `top_n` without `order_by` stops
@@ -269,7 +269,7 @@ async def sow_queue(context: InstanceContext, queue: Queue | StoredQueue, query:
             rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
             selection.add(SowMessage.of(found, context.origin, type=walker.type), document, rank)
         page = await walker.page()
-    return selection.messages()
+    return selection
 
 
 def _urgency(priority: Expression | None, document: Document) -> int:

@@ -324,7 +324,7 @@ async def read_dead_letters(
     if definition is None:
         raise UnknownQueue(queue=queue)
     now = await server_time()
-    found: Sequence[SowMessage] = await sow_queue(context, definition, Query(filter, (), top_n))
+    found = (await sow_queue(context, definition, Query(filter, (), top_n))).messages()
     letters = []
     for message in found:
         try:

@@ -219,6 +219,19 @@ class QueryResult:
         self._sorts = bool(query.order) or not in_order
         self._found: list[_Found] = []
 
+    @classmethod
+    def merged(cls, query: Query, parts: Iterable[QueryResult]) -> QueryResult:
+        """Put together what the same query has found at several places."""
+        merged = cls(query, in_order=False)
+        for part in parts:
+            merged._found += part._found  # noqa: SLF001  (our own)
+        return merged
+
+    @property
+    def found(self) -> list[SowMessage]:
+        """All that it found, those among them that the query does not give."""
+        return [message for _, _, message in self._found]
+
     @property
     def full(self) -> bool:
         """Return whether nothing that comes could still matter."""
@@ -247,11 +260,11 @@ def _place(number: int) -> Callable[[_Found], tuple[int, Any]]:
     return lambda entry: entry[0][number]
 
 
-def select(query: Query, rows: Iterable[tuple[str, bytes]], view: str) -> list[SowMessage]:
+def select(query: Query, rows: Iterable[tuple[str, bytes]], view: str) -> QueryResult:
     """Query the rows of a view, group and JSON each; without `order_by` they come in the order of their groups."""
     selection = QueryResult(query, in_order=False)
     for group, row in rows:
         document = Document(row, topic=view)
         if query.filter is None or query.filter.matches(document):
             selection.add(SowMessage(row, view, None, {}, 0), document, group)
-    return selection.messages()
+    return selection

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.protocol.context import InstanceContext
+    from ampsq.queues.query import QueryResult
     from ampsq.records.change import RecordChange
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -58,10 +59,10 @@ class AsyncManagedRecordSubscription:
     def __repr__(self) -> str:
         return f"<AsyncRecordSubscription to {self.core.topic!r}>"
 
-    async def open(self) -> None:
-        """Begin; see `RecordSubscriptionCore.open`."""
+    async def find(self) -> QueryResult:
+        """Begin: query the records; `core.give` says which of them are handed out."""
         try:
-            await self._store.run(self.core.open(self.pipeline))
+            return await self._store.run(self.core.find(self.pipeline))
         except BaseException:
             await self.pipeline.close()
             raise
@@ -95,6 +96,22 @@ class AsyncManagedRecordSubscription:
             if not self._is_moving:
                 raise
         return self._take()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return self.core.is_ready
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more comes: never, as long as it is open."""
+        return False
+
+    async def fill(self, seconds: float) -> None:
+        """Read until something can be handed out, for so many seconds at most."""
+        async with self._lock:
+            if not self.closed:
+                await self._store.run(self.core.fetch(self.pipeline, seconds))
 
     async def changes(self) -> AsyncIterator[RecordChange]:
         """Hand out what comes, until the subscription is closed."""

@@ -31,7 +31,7 @@ from ampsq.topics.replay import LogReader
 from ampsq.topics.version_vector import VersionVector, find_start_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime, timedelta
 
     from ampsq.base.log_positions import Id
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.request import AnyPipeline
-    from ampsq.queues.query import Query
+    from ampsq.queues.query import Query, QueryResult
     from ampsq.records.change import Command, Reason, RecordChange
     from ampsq.records.history import LoggedChange
     from ampsq.topics.merge import Entry
@@ -111,8 +111,8 @@ class RecordSubscriptionCore:
         self._known: dict[bytes, Id] = {}
 
     @with_suggestions("topic")
-    async def open(self, pipeline: AnyPipeline) -> None:
-        """Query the records.
+    async def find(self, pipeline: AnyPipeline) -> QueryResult:
+        """Query the records; `give` says which of them are given.
 
         Raises:
             NoRecords: the topic has no key, or there is no such topic.
@@ -120,11 +120,22 @@ class RecordSubscriptionCore:
         """
         begun = self._begin(pipeline) if self._bookmark is None else self._begin_at(self._bookmark, pipeline)
         view, records = await begun
-        found = chosen(self._context, view.topic, self._query, records.values())
-        self._changes.extend(as_change(message, "sow", type=view.topic.type) for message in found)
-        if self._oof and len(found) < len(records):
+        return chosen(self._context, view.topic, self._query, records.values())
+
+    def give(self, found: Sequence[SowMessage]) -> None:
+        """Hand out these of the records that were found, and tell of no others that they leave."""
+        if self._view is None:
+            return
+        of_type = self._view.topic.type
+        self._changes.extend(as_change(message, "sow", type=of_type) for message in found)
+        if self._oof and len(found) < len(self._known):
             given = {_bytes(message.key or "") for message in found}
             self._known = {text: place for text, place in self._known.items() if text in given}
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return bool(self._changes) or (self._conflated is not None and self._conflated.wait(time.monotonic()) == 0)
 
     def take(self) -> RecordChange | None:
         """The next change that may be handed out now, unless a later one of its record may have come."""

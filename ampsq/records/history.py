@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.stored import StoredTopic
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
-    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.query import Query, QueryResult
 
 __all__ = ["LogMoment", "LoggedChange", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
 
@@ -116,7 +116,7 @@ class _State:
 
 async def sow_history(
     context: InstanceContext, topic: Topic | StoredTopic, query: Query, named: list[bytes] | None, bookmark: object
-) -> list[SowMessage]:
+) -> QueryResult:
     """Query a topic's records as they were; see `records_at`."""
     found = await records_at(context, topic, query, named, bookmark)
     return chosen(context, topic, query, found)

@@ -140,7 +140,7 @@ async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> l
 
 async def sow_records(
     context: InstanceContext, topic: Topic | StoredTopic, query: Query, keys: Iterable[object] | None = None
-) -> list[SowMessage]:
+) -> QueryResult:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 
     Raises:
@@ -155,13 +155,13 @@ async def sow_records(
 
 def chosen(
     context: InstanceContext, topic: Topic | StoredTopic, query: Query, records: Iterable[StoredRecord]
-) -> list[SowMessage]:
-    """Return the messages that a query gives of records that match its filter."""
+) -> QueryResult:
+    """Choose of records that match a query's filter those that it gives."""
     selection = QueryResult(query, in_order=False)
     for record in records:
         document = context.document(record.message, topic.type)
         selection.add(record_message(context, topic, record), document, record.message.ref)
-    return selection.messages()
+    return selection
 
 
 def record_message(context: InstanceContext, topic: Topic | StoredTopic, record: StoredRecord) -> SowMessage:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.context import InstanceContext
-    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.query import Query, QueryResult
 
 __all__ = ["sow"]
 
@@ -30,7 +30,7 @@ async def sow(
     query: Query,
     keys: Iterable[object] | None = None,
     bookmark: Bookmark | str | datetime | None = None,
-) -> list[SowMessage]:
+) -> QueryResult:
     """Query what has this name; see `Client.sow`."""
     check_text("name of a topic, queue or view", name)
     stored = await read_definition(context.instance, "topics", name)
@@ -51,7 +51,7 @@ async def sow(
     return await sow_history(context, topic, query, named, bookmark)
 
 
-async def _sow_others(context: InstanceContext, name: str, query: Query) -> list[SowMessage]:
+async def _sow_others(context: InstanceContext, name: str, query: Query) -> QueryResult:
     """Query the rows of a view, or the records under a conflated topic."""
     # A queue and a topic with a key are queried without the models of definitions, which take long to import.
     from ampsq.definitions.topic import ConflatedTopic  # noqa: PLC0415

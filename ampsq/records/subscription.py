@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.protocol.context import InstanceContext
+    from ampsq.queues.query import QueryResult
     from ampsq.records.change import RecordChange
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.transport.pipeline import Pipeline
@@ -56,10 +57,10 @@ class ManagedRecordSubscription:
     def __repr__(self) -> str:
         return f"<RecordSubscription to {self.core.topic!r}>"
 
-    def open(self) -> None:
-        """Begin; see `RecordSubscriptionCore.open`."""
+    def find(self) -> QueryResult:
+        """Begin: query the records; `core.give` says which of them are handed out."""
         try:
-            self._store.run(self.core.open(self.pipeline))
+            return self._store.run(self.core.find(self.pipeline))
         except BaseException:
             self.pipeline.close()
             raise
@@ -93,6 +94,22 @@ class ManagedRecordSubscription:
             if not self._is_moving:
                 raise
         return self._take()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return self.core.is_ready
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more comes: never, as long as it is open."""
+        return False
+
+    def fill(self, seconds: float) -> None:
+        """Read until something can be handed out, for so many seconds at most."""
+        with self._lock:
+            if not self.closed:
+                self._store.run(self.core.fetch(self.pipeline, seconds))
 
     def changes(self) -> Iterator[RecordChange]:
         """Hand out what comes, until the subscription is closed."""

@@ -13,15 +13,19 @@ from ampsq.base.errors import UnknownQueue
 from ampsq.base.values import Interval, is_name, pattern_of, shown
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.client import Client
+from ampsq.definitions.queue import Queue
+from ampsq.expressions import parse
+from ampsq.expressions.values import first, text_of
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.encoding import decode_body
-from ampsq.protocol.entries import body_in, read_entry
+from ampsq.protocol.entries import body_in, group_in, read_entry
 from ampsq.protocol.reads.journals import read_journal
 from ampsq.protocol.reads.streams import find_entry, log_of
 from ampsq.testing.clock import Clock
 from ampsq.testing.duties import HeldDuties
 from ampsq.testing.relay import Relay
 from ampsq.testing.servers import backend_of
+from ampsq.topics.message import document_of
 from ampsq.transport.shared_keepalive import SharedKeepalive
 from ampsq.transport.store import Store
 
@@ -180,29 +184,49 @@ class HeldInstance:
             left = [name for name in queues if _is_busy(self._client.admin.queue_stats(name))]
         return left
 
-    def settled(self, queue: str) -> list[tuple[str, object]]:
+    def settled(self, queue: str, *, group: str | None = None) -> list[tuple[str, object]]:
         """List what a queue has settled, in that order: how, and the message's data.
 
         How is ``acknowledged``, ``expired``, ``missing`` or another word of the queue's journal (docs/message-life.md).
+
+        Args:
+            queue: the queue.
+            group: of this group alone; None: all messages.
 
         Raises:
             UnknownQueue: there is no such queue.
         """
         store, found, after = self._store, list[tuple[str, object]](), "0"
-        self._check(queue)
+        definition = self._check(queue)
         while page := store.call(read_journal(self.name, queue, after, _PAGE)):
-            found += [(entry.how, self._data(ref)) for entry in page for ref in entry.refs]
+            for entry in page:
+                places = [parse_ref(ref.decode()) for ref in entry.refs]
+                meant = [each for each in places if group is None or self._group(definition, *each) == group]
+                found += [(entry.how, self._data(*each)) for each in meant]
             after = page[-1].id
         return found
 
-    def _check(self, queue: str) -> None:
+    def _check(self, queue: str) -> Queue:
         with self._moving:
             self._duties.work()
-        if queue not in self._store.call(catalog_calls.catalog()).queues:
+        queues = self._store.call(catalog_calls.catalog()).queues
+        if queue not in queues:
             raise UnknownQueue(queue=queue)
+        return Queue.from_json(queues[queue])
 
-    def _data(self, ref: bytes) -> object:
-        topic, stream_id = parse_ref(ref.decode())
+    def _group(self, queue: Queue, topic: str, stream_id: str) -> str | None:
+        """Return the group of a message in a queue; None where it is in none, or its entry is gone."""
+        entry = self._store.call(find_entry(self.name, log_of(topic), stream_id))
+        if entry is None:
+            return None
+        name = group_in(read_entry(entry[1])[0])
+        if not name and queue.group_by is not None:
+            document = document_of((topic, *entry), self._client.origin, self.name, queue.type)
+            value = first(parse(queue.group_by, "group").value(document))
+            name = b"" if value is None else text_of(value)
+        return name.decode(errors="replace") or None
+
+    def _data(self, topic: str, stream_id: str) -> object:
         found = self._store.call(find_entry(self.name, log_of(topic), stream_id))
         if found is None:
             return None
@@ -212,16 +236,28 @@ class HeldInstance:
             return {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
         return decode_body(body, self._store.call(catalog_calls.catalog()).message_type(topic))
 
-    def dead_letters(self, queue: str) -> list[tuple[str, object]]:
+    def dead_letters(self, queue: str, *, group: str | None = None) -> list[tuple[str, object]]:
         """List the dead letters that wait in a queue of such, in that order: why, and the message's data.
 
         Why is ``max_deliveries``, ``max_cancels``, ``forced_expire`` or ``time_limit``, or several with commas between.
+
+        Args:
+            queue: the queue of letters.
+            group: of messages alone that were of this group in the queue that gave them up; None: all.
 
         Raises:
             UnknownQueue: there is no such queue.
         """
         self._check(queue)
-        return [(",".join(letter.reasons), letter.data) for letter in self._client.admin.dead_letters(queue)]
+        letters = self._client.admin.dead_letters(queue)
+        if group is not None:
+            queues = self._store.call(catalog_calls.catalog()).queues
+            letters = [
+                each for each in letters
+                if each.queue in queues
+                and self._group(Queue.from_json(queues[each.queue]), each.topic, each.original.id) == group
+            ]  # fmt: skip
+        return [(",".join(letter.reasons), letter.data) for letter in letters]
 
     def close(self) -> None:
         """End it: what it has is gone."""

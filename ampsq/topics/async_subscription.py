@@ -82,6 +82,11 @@ class AsyncManagedTopicSubscription:
     def __repr__(self) -> str:
         return f"<AsyncTopicSubscription {self.core}>"
 
+    @staticmethod
+    def of(subscription: AsyncTopicSubscription) -> AsyncManagedTopicSubscription:
+        """Return what a subscription of one instance works on."""
+        return subscription._managed  # noqa: SLF001  (our own)
+
     async def open(self) -> None:
         """Begin; see `TopicSubscriptionCore.open`."""
         try:
@@ -95,7 +100,12 @@ class AsyncManagedTopicSubscription:
         owner = asyncio.current_task()
         self.core.asks(owner)
         handed = await self._next(owner, time_limit(timeout))
-        return None if handed is None else AsyncTopicMessage(handed[0], handed[1], self)
+        return None if handed is None else self.message(handed)
+
+    def message(self, handed: Handed) -> AsyncTopicMessage:
+        """Make the message of what is handed out."""
+        self.core.last = handed[0]
+        return AsyncTopicMessage(handed[0], handed[1], self)
 
     async def _next(self, owner: asyncio.Task[object] | None, until: float) -> Handed | None:
         core = self.core
@@ -125,6 +135,25 @@ class AsyncManagedTopicSubscription:
         await self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return self.core.is_ready
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more comes."""
+        return self.core.completed
+
+    async def fill(self, seconds: float) -> None:
+        """Do what is due, and read until something can be handed out, for so many seconds at most."""
+        async with self._lock:
+            if self.core.is_due:
+                await self._attend()
+            if not self.core.closed:
+                await self._save()
+                await self._store.run(self.core.fetch(self.pipeline, seconds))
+
     async def _attend(self) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
         await self._save()
@@ -133,9 +162,8 @@ class AsyncManagedTopicSubscription:
     async def messages(self) -> AsyncIterator[AsyncTopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
         async for handed in self._handed():
-            yield AsyncTopicMessage(handed[0], handed[1], self)
-            if handed[1] is not None:
-                self._returned(handed[1])
+            yield self.message(handed)
+            self.returned(handed)
 
     async def _handed(self) -> AsyncIterator[Handed]:
         core, buffer = self.core, self.core.buffer
@@ -170,10 +198,10 @@ class AsyncManagedTopicSubscription:
         except Closed:
             return None
 
-    def _returned(self, received: Received) -> None:
+    def returned(self, handed: Handed) -> None:
         """Note a message as handled, since its iterator was asked for the next one."""
         if self.core.auto_ack:
-            self.core.handle(received)
+            self.core.handle(handed[1])
 
     def run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
         """Call a function with each message, in a task, until the subscription is closed or completed."""
@@ -183,7 +211,7 @@ class AsyncManagedTopicSubscription:
         while not (self.core.closed or self.core.completed):
             try:
                 async for handed in self._handed():
-                    await self._handle(on_message, handed)
+                    await self.call(on_message, handed)
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
@@ -194,15 +222,15 @@ class AsyncManagedTopicSubscription:
                 _log.warning("%r: %s; trying again", self, error)
                 await asyncio.sleep(STEP)
 
-    async def _handle(self, on_message: Callable[[AsyncTopicMessage], object], handed: Handed) -> None:
-        message = AsyncTopicMessage(handed[0], handed[1], self)
+    async def call(self, on_message: Callable[[AsyncTopicMessage], object], handed: Handed) -> None:
+        """Call a function with a message, which is handled when it returns."""
+        message = self.message(handed)
         try:
             await call_handler(on_message, message)
         except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
             _log.exception("handler of %r failed; it does not count as handled", message)
             return
-        if handed[1] is not None:
-            self._returned(handed[1])
+        self.returned(handed)
 
     async def acknowledge(self, received: Received | None, *, wait: bool) -> None:
         """Note that a message was handled; see `AsyncTopicMessage.ack`."""
@@ -298,6 +326,17 @@ class AsyncTopicSubscription:
     def origin(self) -> str:
         """Origin of the messages of this instance: its name and its incarnation."""
         return self._managed.core.origin
+
+    @property
+    def position(self) -> str:
+        """Place where it is: a text for `bookmark`, with which another one begins behind what was handed out here.
+
+        Of an instance with partitions it has a bookmark of each, with commas between.
+
+        Raises:
+            DefinitionError: it is conflated, or of ranges, so that no place says what was handed out.
+        """
+        return self._managed.core.position
 
     @property
     def completed(self) -> bool:

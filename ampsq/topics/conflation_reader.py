@@ -59,6 +59,11 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
         """Return whether the end of what was asked for was handed out."""
         return not self._waiting and super().completed
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return not self.is_paused and self._waiting.wait(time.monotonic()) == 0
+
     async def open(self, pipeline: AnyPipeline) -> None:
         """Begin; see `TopicSubscriptionCore.open`.
 

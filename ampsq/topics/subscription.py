@@ -78,6 +78,11 @@ class ManagedTopicSubscription:
     def __repr__(self) -> str:
         return f"<TopicSubscription {self.core}>"
 
+    @staticmethod
+    def of(subscription: TopicSubscription) -> ManagedTopicSubscription:
+        """Return what a subscription of one instance works on."""
+        return subscription._managed  # noqa: SLF001  (our own)
+
     def open(self) -> None:
         """Begin; see `TopicSubscriptionCore.open`."""
         try:
@@ -91,7 +96,12 @@ class ManagedTopicSubscription:
         owner = threading.current_thread()
         self.core.asks(owner)
         handed = self._next(owner, time_limit(timeout))
-        return None if handed is None else TopicMessage(handed[0], handed[1], self)
+        return None if handed is None else self.message(handed)
+
+    def message(self, handed: Handed) -> TopicMessage:
+        """Make the message of what is handed out."""
+        self.core.last = handed[0]
+        return TopicMessage(handed[0], handed[1], self)
 
     def _next(self, owner: threading.Thread | None, until: float) -> Handed | None:
         core = self.core
@@ -121,6 +131,25 @@ class ManagedTopicSubscription:
         self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return self.core.is_ready
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing more comes."""
+        return self.core.completed
+
+    def fill(self, seconds: float) -> None:
+        """Do what is due, and read until something can be handed out, for so many seconds at most."""
+        with self._lock:
+            if self.core.is_due:
+                self._attend()
+            if not self.core.closed:
+                self._save()
+                self._store.run(self.core.fetch(self.pipeline, seconds))
+
     def _attend(self) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
         self._save()
@@ -129,9 +158,8 @@ class ManagedTopicSubscription:
     def messages(self) -> Iterator[TopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
         for handed in self._handed():
-            yield TopicMessage(handed[0], handed[1], self)
-            if handed[1] is not None:
-                self._returned(handed[1])
+            yield self.message(handed)
+            self.returned(handed)
 
     def _handed(self) -> Iterator[Handed]:
         core, buffer = self.core, self.core.buffer
@@ -166,10 +194,10 @@ class ManagedTopicSubscription:
         except Closed:
             return None
 
-    def _returned(self, received: Received) -> None:
+    def returned(self, handed: Handed) -> None:
         """Note a message as handled, since its iterator was asked for the next one."""
         if self.core.auto_ack:
-            self.core.handle(received)
+            self.core.handle(handed[1])
 
     def run(self, on_message: Callable[[TopicMessage], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed or completed."""
@@ -179,7 +207,7 @@ class ManagedTopicSubscription:
         while not (self.core.closed or self.core.completed):
             try:
                 for handed in self._handed():
-                    self._handle(on_message, handed)
+                    self.call(on_message, handed)
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
@@ -190,15 +218,15 @@ class ManagedTopicSubscription:
                 _log.warning("%r: %s; trying again", self, error)
                 time.sleep(STEP)
 
-    def _handle(self, on_message: Callable[[TopicMessage], object], handed: Handed) -> None:
-        message = TopicMessage(handed[0], handed[1], self)
+    def call(self, on_message: Callable[[TopicMessage], object], handed: Handed) -> None:
+        """Call a function with a message, which is handled when it returns."""
+        message = self.message(handed)
         try:
             on_message(message)
         except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
             _log.exception("handler of %r failed; it does not count as handled", message)
             return
-        if handed[1] is not None:
-            self._returned(handed[1])
+        self.returned(handed)
 
     def acknowledge(self, received: Received | None, *, wait: bool) -> None:
         """Note that a message was handled; see `TopicMessage.ack`."""
@@ -290,6 +318,17 @@ class TopicSubscription:
     def origin(self) -> str:
         """Origin of the messages of this instance: its name and its incarnation."""
         return self._managed.core.origin
+
+    @property
+    def position(self) -> str:
+        """Place where it is: a text for `bookmark`, with which another one begins behind what was handed out here.
+
+        Of an instance with partitions it has a bookmark of each, with commas between.
+
+        Raises:
+            DefinitionError: it is conflated, or of ranges, so that no place says what was handed out.
+        """
+        return self._managed.core.position
 
     @property
     def completed(self) -> bool:

@@ -11,10 +11,12 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
-from ampsq.base.log_positions import FIRST, StoredPosition
+from ampsq.base.log_positions import FIRST, StoredPosition, id_text
 from ampsq.base.message_types import JSON
-from ampsq.protocol.entries import is_message, number_in, source_in
+from ampsq.base.values import is_name
+from ampsq.protocol.entries import bookmark_of, is_message, number_in, source_in
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.request import Pause
 from ampsq.topics.durable_subscription import DurableClaim, HandledMessages, Received
@@ -53,6 +55,8 @@ __all__ = ["Handed", "TopicSubscriptionCore"]
 #: An entry, and what a durable subscription notes of it.
 Handed: TypeAlias = "tuple[Entry, Received | None]"
 _log = logging.getLogger("ampsq")
+#: The topic in a place before there is one: behind the names of others.
+_LAST: Final = "zz"
 #: Messages of a durable subscription that may be handed out and not handled; then it waits.
 _MOST_OPEN: Final = 100_000
 #: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
@@ -84,6 +88,10 @@ class TopicSubscriptionCore:
         self.id = spec.sub_id or session.request()
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
+        #: What was handed out last.
+        self.last: Entry | None = None
+        # Where it began, as a bookmark says it.
+        self._begun = ""
         self._reader: LogReader | LimitedReader | None = None
         # Read and not taken in yet; None: nothing. It does not come again, so that it stays while something fails.
         self._page: list[Entry] | None = None
@@ -115,6 +123,33 @@ class TopicSubscriptionCore:
         """The topics of which something that was asked for had been trimmed."""
         return tuple(sorted(self._reader.missed)) if self._reader is not None else ()
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether something can be handed out."""
+        return bool(self.buffer) and self._held_back() <= 0
+
+    @property
+    def next_recorded(self) -> int | None:
+        """Time when the message was recorded that is handed out next, ms; None where none is at hand."""
+        try:
+            return _recorded(self.buffer[0][0])
+        except IndexError:
+            return None
+
+    @property
+    def position(self) -> str:
+        """See `TopicSubscription.position`."""
+        if self._spec.conflation is not None or self._spec.asked.ranges:
+            what = "conflated" if self._spec.conflation is not None else "of ranges"
+            raise DefinitionError(
+                f"position of subscription {self}: it is {what}, so that no place says what was handed out; allowed: "
+                "the bookmark of each message, or a subscription without conflation and ranges"
+            )
+        if self.last is not None:
+            topic, stream_id, flat = self.last
+            return str(bookmark_of(topic, self.origin, stream_id.decode(), source_in(flat)))
+        return self._begun
+
     def type_of(self, topic: str) -> MessageType:
         """The message type of a topic."""
         return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
@@ -139,6 +174,7 @@ class TopicSubscriptionCore:
             raise
         if self._version_vector is not None:
             await self._version_vector.chart(self.instance, reader.spans(), reader.settled)
+        self._begun = _place_of(spec, reader, self.origin)
         if spec.store is not None:
             await self._begin_durably(reader, spec.store, kept)
         self._reader = reader
@@ -501,6 +537,16 @@ class TopicSubscriptionCore:
             await self.save()
         except NameInUse as error:
             _log.warning("subscription %r: what it handled last is not written down: %s", self, error)
+
+
+def _place_of(spec: TopicSubscriptionSpec, reader: LogReader, origin: str) -> str:
+    """Return the bookmark behind which a reader begins."""
+    places = reader.places()
+    starts = [end.bookmark for end in spec.asked.starts]
+    if len(places) != 1 and starts and None not in starts:
+        return ",".join(map(str, starts))
+    topic = next(iter(places)) if len(places) == 1 else spec.name if is_name(spec.name) else max(places, default=_LAST)
+    return str(Bookmark.of(topic, origin, id_text(places.get(topic, FIRST) if len(places) == 1 else reader.floor)))
 
 
 def _recorded(entry: Entry) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.reads.streams import Stream
-    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.query import Query, QueryResult
     from ampsq.views.rows import Group
 
 __all__ = [
@@ -306,7 +306,7 @@ def fingerprint(view: View) -> str:
     return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
 
 
-async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMessage]:
+async def sow(context: InstanceContext, name: str, query: Query) -> QueryResult:
     """Query the available messages of a queue or the rows of a view.
 
     Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.

@@ -17,7 +17,10 @@ if type_of(former) ~= type_of(definition) and call('EXISTS', K.log(topic)) == 1 
   fail(E.MESSAGE_TYPE_FIXED, {topic = topic})
 end
 -- What is recorded is in the partitions that the topic's definition chose.
-local function partition_by(text) return table.concat(cjson.decode(text).partition_by or {}, '\n') end
+local function partition_by(text)
+  local elements = cjson.decode(text)
+  return table.concat(elements.partition_by or elements.key or {}, '\n')
+end
 if partition_by(former) ~= partition_by(definition)
   and call('HEXISTS', K.instance(), F.partition) == 1 and call('EXISTS', K.log(topic)) == 1 then
   fail(E.PARTITION_BY_FIXED, {topic = topic})

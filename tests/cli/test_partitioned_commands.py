@@ -6,6 +6,7 @@ import json
 
 import click
 import pytest
+from cases import first_ones
 from observing import eventually
 from programs import Called, Program
 
@@ -34,14 +35,8 @@ actions:
 BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Commands that work with one instance alone, each with what it needs to come as far as the server.
 REFUSED = {
-    "readers": [],
-    "sow": ["work"],
-    "sow-delete": ["orders", "--key", "1"],
     "views": [],
-    "actions": [],
     "replication": [],
-    "subscribe-topic": ["orders", "--bookmark", "epoch"],
-    "tail": ["work"],
     "gateway": ["--config", "gateway.yaml"],
 }
 #: Commands that work with all partitions; the tests below call each of them.
@@ -59,8 +54,14 @@ MERGED = {
     "top",
     "trim",
     "publishers",
+    "readers",
+    "actions",
     "publish",
+    "sow",
+    "sow-delete",
     "subscribe",
+    "subscribe-topic",
+    "tail",
     "ack",
     "dead-letters",
     "worker",
@@ -241,8 +242,8 @@ def test_a_file_is_applied_to_all_partitions_and_shows_what_differs(run, served)
     # A new instance is made by it.
     run("apply", "q.yaml", "--yes", "--instance", "fresh-one")
     assert [each["name"] for each in run("queues", "--json", "--instance", "fresh-one").json] == ["dead", "work"]
-    (run.folder / "v.yaml").write_text("topics:\n  - {name: keyed, key: /id}\n")
-    assert "records of all partitions are not merged yet" in run("apply", "v.yaml", "--dry-run", code=1).err
+    (run.folder / "v.yaml").write_text("queues:\n  - {name: q, barrier_expression: '/end = 1'}\n")
+    assert "a barrier would hold one partition" in run("apply", "v.yaml", "--dry-run", code=1).err
 
 
 def test_messages_are_published_and_their_figures_are_those_of_all(run):
@@ -266,6 +267,11 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
     assert all(each["clean"] for each in checked)
 
 
+def recorded(bookmark):
+    """Return when a message was recorded, ms: several may be in the same one."""
+    return bookmark.rpartition("~")[2].partition("-")[0]
+
+
 def test_a_message_is_explained_told_and_settled_where_it_is(run):
     bookmarks = run.publish(*orders(10))
 
@@ -273,7 +279,11 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert run("history", bookmarks[4], "--json").json[0]["bookmark"] == bookmarks[4]
     assert run("ack", "work", bookmarks[3], bookmarks[4]).out == "acknowledged 2\n"
     assert run("ack", "work", "--filter", "/id < 3", "--yes").out == "acknowledged 3\n"
-    assert "explain without a bookmark is not there" in run("explain", "work", code=1).err
+    # The next one of all is the oldest one, whatever its partition.
+    following = run("explain", "work", "--json").json[0]["bookmark"]
+    assert following in bookmarks[5:]
+    assert recorded(following) == recorded(bookmarks[5])
+    assert run("explain", "dead", "--json").json[0]["state"] == "empty"
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
     assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
     assert run("groups", "work").out == ""
@@ -316,6 +326,64 @@ def test_a_topic_is_trimmed_in_all_partitions_also_where_it_is_in_some_alone(run
     assert "no such topic" in run("trim", "nothing", "--age", "0s", "--yes", code=1).err
 
 
+def test_records_of_all_partitions_are_printed_changed_deleted_and_followed(run):
+    (run.folder / "k.yaml").write_text("topics:\n  - {name: states, key: /id}\n")
+    run("apply", "k.yaml", "--yes")
+    run.publish(*({"id": number, "qty": number % 3} for number in range(12)), topic="states")
+    run("publish", "states", '{"id": 7, "qty": 50}', "--delta")
+
+    assert [each["key"] for each in run("sow", "states", "--order-by", "/id DESC", "--top", "3", "--json").json] == [
+        *("11", "10", "9"),
+    ]
+    assert run("sow", "states", "--key", "7", "--json").json[0]["data"] == {"id": 7, "qty": 50}
+    assert run("sow", "states", "--count").out == "12\n"
+    followed = run("sow", "states", "--follow", "--timeout", "300ms", "--json").json
+    assert sorted(int(each["key"]) for each in followed) == list(range(12))
+    assert run("sow-delete", "states", "--filter", "/qty = 0", "--dry-run").out == "4\n"
+    assert run("sow-delete", "states", "--filter", "/qty = 0", "--yes").out == "4\n"
+    assert run("sow-delete", "states", "--data", '{"id": 7}').out == "1\n"
+    assert run("sow", "states", "--count").out == "7\n"
+
+
+def test_failed_events_of_an_action_are_those_of_all_partitions(run):
+    with run.client() as client:
+        steps = [ampsq.Do.extract(value="TO=/to"), ampsq.Do.publish(topic="{{TO}}", data="{{AMPS_DATA}}")]
+        client.apply(ampsq.Action(name="route", on=ampsq.On.publish(topic="orders"), do=steps))
+    run.publish(*({"customer": f"c{number}", "id": number, "to": "no name"} for number in range(8)))
+
+    def route():
+        return next(each for each in run("actions", "--json").json if each["name"] == "route")
+
+    eventually(lambda: route()["failed"] == 8, within=20.0)
+    failed = run("actions", "failed", "route", "--json").json
+    assert sorted(json.loads(each["variables"]["AMPS_DATA"])["id"] for each in failed) == list(range(8))
+    assert len({each["event"] for each in failed}) == 8
+    assert [each["failed"] for each in failed] == sorted(each["failed"] for each in failed)
+    # A number names one event, in its partition.
+    third = str(failed[2]["event"])
+    assert run("actions", "drop", "route", "--event", third).out == "1 dropped\n"
+    left = [each["event"] for each in run("actions", "failed", "route", "--json").json]
+    assert {*left} == {each["event"] for each in failed} - {int(third)}
+    assert f"event {third} of route did not fail" in run("actions", "retry", "route", "--event", third, code=1).err
+    assert run("actions", "retry", "route").out == "7 retried\n"
+    assert run("actions", "drop", "route", "--all", "--yes").out == "7 dropped\n"
+    assert route()["failed"] == 0
+    assert "no subscriptions to topics report" in run("readers").err
+
+
+def test_topics_of_all_partitions_are_read(run):
+    run.publish(*orders(20))
+
+    found = run("subscribe-topic", "orders", "--bookmark", "[epoch:now]", "--json").json
+    assert sorted(each["data"]["id"] for each in found) == list(range(20))
+    durable = ["subscribe-topic", "orders", "--sub-id", "audit", "--timeout", "300ms", "--json"]
+    assert len(run(*durable, "--count", "8").json) == 8
+    assert len(run(*durable).json) == 12
+    for name in ("orders", "work"):
+        assert len(run("tail", name, "--bookmark", "epoch", "--timeout", "300ms", "--json").json) == 20
+    assert "did you mean 'orders'?" in run("tail", "orderz", code=1).err
+
+
 def test_messages_of_all_partitions_are_printed(run):
     run.publish(*orders(20))
 
@@ -352,15 +420,15 @@ async def later(message):
 """
 
 
-@pytest.mark.parametrize(
+@first_ones(
     "options",
     [
-        ("handlers:handle", "--queue", "work"),
         ("handlers:later", "--queue", "work"),
         ("handlers:handle", "--queue", "work", "--concurrency", "4", "--processes", "1"),
+        ("handlers:handle", "--queue", "work"),
         ("handlers:app",),
     ],
-    ids=["function", "coroutine", "processes", "app"],
+    2,
 )
 def test_a_worker_handles_messages_of_all_partitions_until_it_is_stopped(process, options):
     (process.folder / "handlers.py").write_text(HANDLERS)

@@ -33,6 +33,7 @@ ENDING = {
     "topics": ["orders"],
     "readers": [],
     "trim": ["orders", "--age", "1h"],
+    "keys": ["--hot", "orders"],
     "queues": ["work"],
     "groups": ["work"],
     "explain": ["work"],

@@ -169,9 +169,9 @@ def test_reasons_of_dead_letters_are_those_of_actions():
     assert get_args(Reason) == REASONS
 
 
-def test_names_of_every_kind_are_completed(defined_process):
+def test_names_of_every_kind_are_completed(defined):
     # Given something of each kind
-    with defined_process.client() as client:
+    with defined.client() as client:
         client.apply(
             Topic(name="records", key=["/id"]),
             View(name="totals", underlying_topic="orders", projection=["COUNT(/id) AS /n"], grouping=["/s"]),
@@ -185,14 +185,14 @@ def test_names_of_every_kind_are_completed(defined_process):
             publisher.publish("orders", 1)
             publisher.flush(timeout="30s")
             assert held.get(timeout="30s") is not None
-            coordinator = defined_process.start("coordinator", "--instance", client.instance)
+            coordinator = defined.start("coordinator", "--instance", client.instance)
             eventually(lambda: len(client.admin.failed_events("copy")) == 2, within=30)
             # What is being tried again is not listed.
-            defined_process.end(coordinator)
+            defined.end(coordinator)
 
             # When words are completed, then they are what is there
             def of(*words):
-                return completed(defined_process, "ampsq", *words, "")
+                return completed(defined, "ampsq", *words, "")
 
             queues, instance = {"other", "work", "tenants"}, client.instance
             assert of("top") == of("check") == of("explain") == of("subscribe") == of("ack") == queues

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from observing import eventually
 
-from ampsq import Action, Destination, LocalQueue, Queue, Topic
+from ampsq import Action, Client, Destination, LocalQueue, Queue, Topic
 from ampsq.base.histogram import BOUNDS
 from ampsq.console.metrics import FAMILIES, HISTOGRAMS
 from ampsq.operations import group_counting
@@ -239,6 +239,27 @@ def test_actions_instances_and_duties_are_there(client, serve, valkey):
     assert metrics["ampsq_coordinator_duty_age_seconds"] == {
         (("ampsq_instance", client.instance), ("duty", "sweep")): 0.25
     }
+
+
+def test_partitions_say_which_instance_they_are_of(client, serve, valkey):
+    whole = f"{client.instance}-w"
+    with Client(valkey.url, partitions=2, instance=whole) as both:
+        both.apply(Queue(name="work", underlying_topic="orders"))
+        for number in range(10):
+            both.publish("orders", number, key=str(number))
+        names = both.partitions
+        depths = [each.admin.queue_stats("work").depth for each in both.clients]
+
+    metrics = serve(valkey.url, [client.instance, *names]).anew().metrics()
+
+    # Then the labels join the samples of each partition with its number and the whole; an instance without has none
+    said = [dict(labels) for labels in metrics["ampsq_partition_info"]]
+    assert said == [
+        {"ampsq_instance": name, "whole": whole, "partition": str(number), "partitions": "2"}
+        for number, name in enumerate(names)
+    ]
+    found = {dict(labels)["ampsq_instance"]: value for labels, value in metrics["ampsq_queue_depth"].items()}
+    assert [found[each["ampsq_instance"]] for each in said] == depths
 
 
 def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, serve, valkey, define_many):

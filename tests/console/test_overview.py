@@ -103,6 +103,39 @@ def test_an_instance_that_cannot_be_read_keeps_no_other_one_away(serve, client, 
     assert "unreachable" in asked.page("/").text
 
 
+def test_partitions_are_one_instance_with_a_row_each_and_the_hot_one_is_told(serve, client, valkey):
+    # Given an instance with partitions, of which one has nearly all messages
+    whole = f"{client.instance}-w"
+    with Client(valkey.url, partitions=4, instance=whole) as all_of_them:
+        all_of_them.apply(Queue(name="work", underlying_topic="orders"))
+        all_of_them.publish_many("orders", range(1_100), batch=500, key=lambda _: "hot")
+        all_of_them.publish("orders", 1, key="other")
+        names = all_of_them.partitions
+        depths = [each.admin.queue_stats("work").depth for each in all_of_them.clients]
+    hot = depths.index(max(depths))
+    asked = serve(valkey.url, [client.instance, *names])
+
+    # When one looks
+    found = examined(asked, whole)
+
+    # Then there is one part of them, with sums and all that is wrong
+    assert {each["name"] for each in overview(asked)["instances"]} == {client.instance, whole}
+    assert (found["depth"], found["queues"], found["total"]) == (1_101, 1, 4)
+    assert {each["name"]: each["depth"] for each in found["partitions"]} == dict(zip(names, depths, strict=True))
+    assert [each["number"] for each in found["partitions"] if each["is_hot"]] == [hot]
+    faults = {(each["check"], each["subject"]): each for each in found["faults"]}
+    assert faults["skew", f"partition {hot}"]["text"].startswith(f"{max(depths):,} messages, ")
+    assert faults["skew", f"partition {hot}"]["page"] == f"/i/{names[hot]}/queues"
+    eventually(lambda: all(each["health"] == "wrong" for each in examined(asked, whole)["partitions"]), within=60)
+    subjects = {each["subject"] for each in examined(asked, whole)["faults"] if each["check"] == "coordinator"}
+    assert subjects == {"coordinator in all 4 partitions"}
+    page = asked.page("/").text
+    assert f"{whole} in 4 partitions" in page
+    assert f'<a href="/i/{names[hot]}/queues">{hot}: {names[hot]}</a>' in page
+    # One that a console is not asked to show is not counted.
+    assert overview(serve(valkey.url, [names[0]]))["instances"][0]["total"] == 4
+
+
 def test_a_refused_link_is_shown_on_either_side(asked, client):
     # given
     now = int(client._store.redis.time()[0]) * 1000

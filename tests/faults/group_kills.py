@@ -1,12 +1,15 @@
 """Queues with groups whose workers, coordinator and server are killed: ``group_kills.py --seed 1 --seeds 30``.
 
-A seed decides the queue's definition, the messages, who is killed and when. Each worker writes down when a handler
-starts and ends. The judge demands of each run: nothing is lost; no message of a group starts before the one ahead of
-it is settled, where that is promised; no more of a group is in hands than `group_concurrency`; after each kill `check`
-finds that the counts of groups are those of their leases; at the end nothing is left of any group. Some queues give
-groups in batches: for these all of that holds, too, and a worker has several messages of a group and one in its hands.
+A seed decides the queue's definition, the messages, who is killed and when; fifteen seeds in turn have every choice of
+groups with hold, pass and stop, one and several at a time. Each worker writes down when a handler starts and ends. The
+judge demands of each run: nothing is lost; no message of a group starts before the one ahead of it is settled, where
+that is promised; no more of a group is in hands than `group_concurrency`; after each kill `check` finds that the counts
+of groups are those of their leases; at the end nothing is left of any group. Some queues give groups in batches: for
+these all of that holds, too, and a worker has several messages of a group and one in its hands. Some have a rate: no
+more of a group, or of all, is begun in any time than it lets go. Where a failure stops a group, each message is
+delivered once: what is never handled is a dead letter, and nothing more of the group starts before it is released.
 Now and then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups
-what waits is dropped: just so many messages are never handled.
+what waits is dropped: just these messages are never handled.
 """
 
 # ruff: noqa: E402, T201  (imports behind a path; a command prints)
@@ -31,15 +34,19 @@ from campaign import conftest
 from network import Node
 from observing import eventually
 
-from ampsq import Client, Queue
+from ampsq import Action, Client, Queue
 from ampsq.base.errors import Unavailable
+from ampsq.protocol.schema import key
 
-__all__ = ["Held", "judge", "run", "said"]
+__all__ = ["Held", "judge", "run", "said", "too_fast"]
 
 _CHILD = Path(__file__).parent / "child.py"
 _WORKERS, _MESSAGES, _KILLS = 3, 900, 7
 #: Seconds within which everything is handled: a coordinator that has just begun trusts no absence for ten.
 _DRAINED = 120.0
+#: What fifteen seeds in turn have: how many of a group at a time, and what a failure does to the others of it.
+_LIMITS = [(1, "hold"), (1, "stop"), (2, "hold"), (5, "pass"), (3, "stop")]
+_CHOICES = ["first", "round_robin", "fair"]
 
 
 class Held:
@@ -70,7 +77,17 @@ def _too_early(of):
     return found
 
 
-def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=None):
+def too_fast(starts, most, each_second):
+    """Say whether more was begun in some time than a rate lets go: `most` at once, and so many each second."""
+    # Of all windows from one start to another: the most that any had beyond what the rate gave in it.
+    ahead, worst = float("-inf"), 0.0
+    for number, at in enumerate(sorted(starts)):
+        ahead = max(ahead, at * each_second - number)
+        worst = max(worst, number + 1 - at * each_second + ahead)
+    return worst > most
+
+
+def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=None, releases=None):
     """Say what is wrong: a list of sentences.
 
     Args:
@@ -81,29 +98,54 @@ def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=N
         in_batches: one worker has several messages of a group, which it handles in their order.
         dropped: group -> how many messages of it were dropped, which nobody handles to the end. Of such a group one
             that was dropped after it failed lets the next one start.
+        releases: group -> when it was let go on; of a queue whose failures stop groups, which delivers each message
+            once. None: failures stop none.
     """
     wrong, dropped = [], dropped or {}
     by_group = defaultdict(list)
     for each in held:
         by_group[each.group].append(each)
     for group, number in published.items():
-        of = by_group[group]
+        of = sorted(by_group[group], key=lambda each: each.start)
+        found, is_whole = [], group not in dropped
         missing = set(range(number)) - {each.number for each in of if each.is_done}
-        if len(missing) > dropped.get(group, 0):
-            wrong.append(f"{group}: {len(missing)} messages were never handled: {sorted(missing)[:5]}")
+        if releases is None and len(missing) > dropped.get(group, 0):
+            found.append(f"{len(missing)} messages were never handled: {sorted(missing)[:5]}")
         ends = [(each.start, 1) for each in of] + [(each.end, -1) for each in of]
         most = max(itertools.accumulate(step for _, step in sorted(ends)), default=0)
         if most > concurrency:
-            wrong.append(f"{group}: {most} messages were in hands at a time, of {concurrency}")
-        if in_batches and group not in dropped:
-            wrong += [f"{group}: message {n} was started before {ahead} was done" for n, ahead in _too_early(of)]
-        elif in_order and not in_batches:
-            for earlier, later in itertools.pairwise(sorted(of, key=lambda each: each.start)):
-                if later.number < earlier.number:
-                    wrong.append(f"{group}: message {later.number} was started after message {earlier.number}")
-                elif later.number > earlier.number and not earlier.is_done and group not in dropped:
-                    wrong.append(f"{group}: message {later.number} was started before {earlier.number} was done")
+            found.append(f"{most} messages were in hands at a time, of {concurrency}")
+        if releases is not None:
+            found += _wrong_of_stops(of, releases.get(group, ()), in_order and is_whole, in_batches)
+        elif in_batches and is_whole:
+            found += [f"message {n} was started before {ahead} was done" for n, ahead in _too_early(of)]
+        if in_order and not in_batches:
+            found += _wrong_order(of, may_go_on=releases is not None or not is_whole)
+        wrong += [f"{group}: {each}" for each in found]
     return wrong
+
+
+def _wrong_order(of, may_go_on):
+    """Say what was started in another order. may_go_on: also where what was before it is not done."""
+    found = []
+    for earlier, later in itertools.pairwise(of):
+        if later.number < earlier.number:
+            found.append(f"message {later.number} was started after message {earlier.number}")
+        elif later.number > earlier.number and not earlier.is_done and not may_go_on:
+            found.append(f"message {later.number} was started before {earlier.number} was done")
+    return found
+
+
+def _wrong_of_stops(of, releases, in_order, in_batches):
+    """Say what is wrong in a group that failures stop, where each message is delivered once."""
+    found = []
+    # Of a batch whose worker died before it sent its acknowledgements, those behind the first one come again.
+    if not in_batches and len(of) > len({each.number for each in of}):
+        found.append("a message was delivered twice")
+    for earlier, later in itertools.pairwise(of) if in_order else ():
+        if not earlier.is_done and not any(earlier.end <= at <= later.start for at in releases):
+            found.append(f"message {later.number} was started before the stop by {earlier.number} was released")
+    return found
 
 
 class _Run:
@@ -111,16 +153,20 @@ class _Run:
 
     def __init__(self, program, folder, seed):
         self.folder, self.rng = Path(folder), random.Random(seed)  # noqa: S311  (a test's dice)
-        self.node = Node(program, self.folder / "server", ["--appendonly", "yes"])
+        self.node = Node(program, self.folder / "server", ["--appendonly", "yes", "--appendfsync", "always"])
         self.instance = f"groups-{seed}"
         self.children, self.died, self.numbers = {}, {}, itertools.count()
-        choice = self.rng.choice(["first", "round_robin", "fair"])
-        self.concurrency = self.rng.choice([1, 1, 2, 5])
-        failure = "hold" if self.concurrency == 1 else self.rng.choice(["hold", "pass"])
-        self.in_order = self.concurrency == 1
-        # Drawn apart, so that a seed has the same queue as without batches.
-        self.batch = random.Random(f"batch {seed}").choice([1, 1, 5, 50]) if self.in_order else 1  # noqa: S311
+        self.concurrency, failure = _LIMITS[(seed - 1) % len(_LIMITS)]
+        choice = _CHOICES[(seed - 1) // len(_LIMITS) % len(_CHOICES)]
+        self.in_order, self.stops = self.concurrency == 1, failure == "stop"
+        self.batch = self.rng.choice([1, 5, 50]) if self.in_order else 1
         self.groups = self.rng.choice([3, 20, 100])
+        limits = {}
+        self.rate = self.rng.choice(["", "", "rate", "group_rate"])
+        if self.rate:
+            self.each_second = 400 if self.rate == "rate" else max(300 // self.groups, 5)
+            self.burst = self.rng.choice([1, 5, 20])
+            limits = {self.rate: f"{self.each_second}/s", f"{self.rate}_burst": self.burst}
         self.queue = Queue(
             name="work",
             underlying_topic="orders",
@@ -130,12 +176,56 @@ class _Run:
             on_group_failure=failure,
             group_batch=self.batch,
             max_per_subscription_backlog=50,
+            max_deliveries=1 if self.stops else 0,
             lease_period="60s",
+            **limits,
         )
         batches = f" in batches of {self.batch}" if self.batch > 1 else ""
-        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}"
+        rates = f", {self.rate} {self.each_second}/s by {self.burst}" if self.rate else ""
+        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}{rates}"
 
         self.administers, self.dropped, self.pauses = random.Random(f"administers {seed}"), {}, 0  # noqa: S311
+        self.releases = defaultdict(list)
+
+    def release(self, client):
+        """Let all stopped groups go on."""
+        for each in client.admin.groups("work", limit=500).groups:
+            if each.stopped is not None:
+                self.releases[each.group].append(time.monotonic())
+                client.admin.release_group("work", each.group)
+
+    def letters(self):
+        """Return group and number of the messages that are dead letters."""
+        with self.node.client() as server:
+            found = server.xrange(key(self.instance, "log", "dead"))
+        bodies = [json.loads(fields["b"])["message"] for _, fields in found]
+        return {(body["g"], body["n"]) for body in bodies}
+
+    def unhandled(self, published, held):
+        """Return group and number of each message that nobody handled to the end."""
+        done = {(each.group, each.number) for each in held if each.is_done}
+        return {(group, n) for group, number in published.items() for n in range(number)} - done
+
+    def too_fast(self, held):
+        """Say where more was begun than the rate lets go."""
+        if not self.rate:
+            return []
+        if self.rate == "rate":
+            # What was delivered before a time and is begun later waits in the backlog of a worker.
+            backlogs = 6 * (_WORKERS + 1)
+            return ["the rate was exceeded"] * too_fast(
+                [each.start for each in held], self.burst + backlogs, self.each_second
+            )
+        by_group = defaultdict(list)
+        for each in held:
+            by_group[each.group].append(each.start)
+        wrong = []
+        for group, starts in by_group.items():
+            # A release gives the whole burst again.
+            bursts = self.burst * (1 + len(self.releases[group]))
+            if too_fast(starts, bursts + max(self.concurrency, self.batch), self.each_second):
+                wrong.append(f"{group}: its rate was exceeded")
+        return wrong
 
     def pause(self, client):
         """Pause a group; gives its name, and how many messages of it are leased then."""
@@ -220,7 +310,7 @@ def run(program, folder, seed):
     """Carry out one seed; gives a row: what was done, and what is wrong."""
     with contextlib.closing(_Run(program, folder, seed)) as one, contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(one.node.url, instance=one.instance))
-        client.apply(one.queue)
+        client.apply(one.queue, Action.dead_letter("work", "dead"))
         workers = [one.start_worker() for _ in range(_WORKERS)]
         coordinator = one.start_coordinator()
         eventually(lambda: client.admin.queue_stats("work").subscriptions == _WORKERS, within=40.0)
@@ -253,23 +343,39 @@ def run(program, folder, seed):
                 one.node.start()
             wrong += _checked(client, f"after a kill of the {who}")
             wrong += one.resume(client, paused)
+            one.release(client)
+
+        def is_drained():
+            one.release(client)
+            return client.admin.queue_stats("work").depth == 0
+
         try:
-            eventually(lambda: client.admin.queue_stats("work").depth == 0, within=_DRAINED)
+            eventually(is_drained, within=_DRAINED)
         except AssertionError:
             wrong.append(f"stuck: {client.admin.queue_stats('work')}")
+        one.release(client)
         wrong += _checked(client, "at the end")
         if groups := client.admin.groups("work").groups:
             wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
         held = one.held()
         wrong += judge(
-            held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1, dropped=one.dropped
-        )
+            held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1, dropped=one.dropped,
+            releases=one.releases if one.stops else None,
+        )  # fmt: skip
+        wrong += one.too_fast(held)
+        unhandled = one.unhandled(published, held)
+        try:
+            eventually(lambda: unhandled <= one.letters(), within=60.0)
+        except AssertionError:
+            lost = sorted(unhandled - one.letters())
+            wrong.append(f"{len(lost)} messages were neither handled nor given up: {lost[:5]}")
         return {
             "seed": seed,
             "queue": one.what,
             "kills": dict(kills),
             "paused": one.pauses,
             "dropped": sum(one.dropped.values()),
+            "stops": sum(map(len, one.releases.values())),
             "handled": sum(each.is_done for each in held),
             "again": sum(not each.is_done for each in held),
             "wrong": wrong,
@@ -292,7 +398,8 @@ def said(row):
     """A line about a run."""
     kills = ", ".join(f"{number} of the {who}" for who, number in sorted(row["kills"].items()))
     well = "; ".join(row["wrong"]) or "well"
-    done = f"{row['handled']} handled, {row['again']} again, {row['dropped']} dropped, {row['paused']} pauses"
+    done = f"{row['handled']} handled, {row['again']} again, {row['dropped']} dropped"
+    done += f", {row['paused']} pauses, {row['stops']} stops"
     return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {done}: {well}"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from group_kills import Held, judge, run, said
+from group_kills import Held, judge, run, said, too_fast
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("kind", "seed"), [("valkey", 1), ("redis", 4)])
+@pytest.mark.parametrize(("kind", "seed"), [("valkey", 1), ("redis", 17), ("valkey", 15)])
 def test_groups_keep_their_order_and_their_limit_while_everybody_is_killed(server_program, kind, seed, tmp_path):
     row = run(server_program(kind), tmp_path, seed)
 
@@ -53,6 +53,30 @@ def test_the_judge_lets_just_so_many_messages_go_as_were_dropped():
 def test_the_judge_notices_what_a_batch_goes_on_with_behind_one_that_is_not_done(wrong):
     found = judge(wrong, {"g": 3}, 2, in_order=True, in_batches=True)
     assert found == ["g: message 2 was started before 1 was done"]
+
+
+def test_the_judge_lets_a_group_go_on_behind_a_failure_once_it_was_released():
+    one = [held(0, 1, 2, is_done=False), held(1, 4, 5), held(2, 5, 6)]
+
+    assert judge(one, {"g": 3}, 1, in_order=True, releases={"g": [3]}) == []
+    too_early = "g: message 1 was started before the stop by 0 was released"
+    for releases in ({}, {"g": [0.5, 4.5]}):
+        assert judge(one, {"g": 3}, 1, in_order=True, releases=releases) == [too_early]
+    again = [*one, held(0, 7, 8)]
+    assert "g: a message was delivered twice" in judge(again, {"g": 3}, 1, in_order=True, releases={"g": [3]})
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_wrong"),
+    [
+        ([0, 0, 0, 0.1, 0.2, 0.3], False),
+        ([0, 5, 5, 5, 5.1], False),
+        ([0, 0, 0, 0, 1], True),
+        ([0, 9, 9.01, 9.02, 9.03], True),
+    ],
+)
+def test_the_judge_notices_more_than_a_burst_and_a_rate_let_go(starts, is_wrong):
+    assert too_fast(starts, 3, 10) is is_wrong
 
 
 @pytest.mark.parametrize(

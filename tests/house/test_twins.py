@@ -97,9 +97,15 @@ TWINS = [
             "PartitionRouter": "AsyncPartitionRouter",
             "PartitionedAdmin": "AsyncPartitionedAdmin",
             "PartitionedClient": "AsyncPartitionedClient",
+            "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
             "PartitionedPublisher": "AsyncPartitionedPublisher",
+            "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
             "PartitionedSubscription": "AsyncPartitionedSubscription",
+            "PartitionedTopicSubscription": "AsyncPartitionedTopicSubscription",
             "Publisher": "AsyncPublisher",
+            "RecordSubscription": "AsyncRecordSubscription",
+            "TopicMessage": "AsyncTopicMessage",
+            "TopicSubscription": "AsyncTopicSubscription",
             "Subscription": "AsyncSubscription",
             "for threads: a client of each": "for asyncio: a client of each",
         },
@@ -107,6 +113,8 @@ TWINS = [
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
             *("self._router.choose(", "self._router.batches("),
+            *("self.clients[number].delta_publish(", "each.sow_delete(", "connection.find_records(", "managed.close("),
+            *("client._connection.follow_topics(", "self._follow_topics(", "self._follow_known("),
             *(
                 "self.clients[number].publish(",
                 "self.clients[each.partition].publish_many(",
@@ -126,17 +134,39 @@ TWINS = [
             "from ampsq.client.partition_router import PartitionRouter\n": "",
             "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
             "from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of\n": "",
+            "from ampsq.client.partitioned_record_subscription import PartitionedRecordSubscription\n": "",
             "from ampsq.client.partitioned_subscription import PartitionedSubscription\n": "",
+            "from ampsq.client.partitioned_topic_subscription import PartitionedTopicSubscription\n": "",
             "from ampsq.client.client import Client\n": (
                 "from ampsq.client.async_client import Client\n"
                 "from ampsq.client.async_partition_router import PartitionRouter\n"
                 "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
                 "from ampsq.client.async_partitioned_publisher import PartitionedPublisher, parts_of\n"
+                "from ampsq.client.async_partitioned_record_subscription import PartitionedRecordSubscription\n"
                 "from ampsq.client.async_partitioned_subscription import PartitionedSubscription\n"
+                "from ampsq.client.async_partitioned_topic_subscription import PartitionedTopicSubscription\n"
             ),
             "ampsq.client.publisher": "ampsq.client.async_publisher",
+            "    from ampsq.queues.query import SowMessage\n"
             "    from ampsq.queues.subscription import Message, Subscription\n": (
                 "    from ampsq.queues.async_subscription import Message, Subscription\n"
+                "    from ampsq.queues.query import SowMessage\n"
+            ),
+            "ampsq.records.subscription": "ampsq.records.async_subscription",
+            "ampsq.topics.subscription import": "ampsq.topics.async_subscription import",
+            '    ) -> RecordSubscription:\n        """Query': (
+                '    ) -> Subscribing[RecordSubscription]:\n        """Query'
+            ),
+            "        return self._follow_records(topic, query, places, oof=oof, conflation=conflation)\n": (
+                "        making = self._follow_records(topic, query, places, oof=oof, conflation=conflation)\n"
+                '        return Subscribing(making, f"the records of {shown(topic)}")\n'
+            ),
+            '    ) -> TopicSubscription:\n        """Subscribe': (
+                '    ) -> Subscribing[TopicSubscription]:\n        """Subscribe'
+            ),
+            "        return self._begin_topics(spec, filter, on_message, is_bare=is_bare)\n": (
+                "        making = self._begin_topics(spec, filter, on_message, is_bare=is_bare)\n"
+                "        return Subscribing(making, shown(name))\n"
             ),
             "from ampsq.queues.handlers": (
                 "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
@@ -153,7 +183,7 @@ TWINS = [
                 "            await self._open()\n"
                 "        return self\n"
             ),
-            "Any, Never\n": "Any, Never, Self\n",
+            "Any, Never, TypeAlias": "Any, Never, Self, TypeAlias",
             "awaits=False": "awaits=True",
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
@@ -188,12 +218,14 @@ TWINS = [
             "PartitionRouter": "AsyncPartitionRouter",
             "PartitionedPublisher": "AsyncPartitionedPublisher",
             "Publisher": "AsyncPublisher",
+            "PartitionedDeletionReceipt": "AsyncPartitionedDeletionReceipt",
             "Receipt": "AsyncReceipt",
             "for threads: one of each": "for asyncio: one of each",
         },
         (
             *("self._make(", "self._open(", "self.close(", "self._router.choose(", "self._router.batches("),
             *("parts[number].publish(", "parts[each.partition].publish_many(", "each.flush(", "each.close("),
+            *("parts[number].delta_publish(", "each.sow_delete("),
         ),
         {
             "`ampsq.client.async_partitioned_publisher` is made from this file.": (
@@ -204,7 +236,7 @@ TWINS = [
             "from ampsq.client.partition_rules": (
                 "from ampsq.client.async_publisher import Publisher\nfrom ampsq.client.partition_rules"
             ),
-            "PartitionedReceipts, Receipt,": "Receipt, PartitionedReceipts,",
+            "    PartitionedReceipts,\n    Receipt,\n": "    Receipt,\n    PartitionedReceipts,\n",
             "float | str | None = None) -> None:\n": (
                 "float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)\n"
             ),
@@ -212,6 +244,72 @@ TWINS = [
                 "    async def __aenter__(self) -> Self:\n        return await self._open()\n\n"
                 "    def is_of(self, router"
             ),
+        },
+    ),
+    Twin(
+        "client/partitioned_topic_subscription.py",
+        "client/async_partitioned_topic_subscription.py",
+        {
+            "Client": "AsyncClient",
+            "Iterator": "AsyncIterator",
+            "ManagedTopicSubscription": "AsyncManagedTopicSubscription",
+            "PartitionFeeds": "AsyncPartitionFeeds",
+            "PartitionedTopicSubscription": "AsyncPartitionedTopicSubscription",
+            "Threads may share it": "Tasks may share it",
+            "TopicMessage": "AsyncTopicMessage",
+            "TopicSubscription": "AsyncTopicSubscription",
+            "for threads: one of each": "for asyncio: one of each",
+            "iterate over it, or call": "iterate over it with ``async for``, or await",
+            "in a thread": "in a task",
+            "Whose message a thread": "Whose message a task",
+        },
+        (
+            *("self._next(", "self._feeds.get(", "self._feeds.close(", "managed.call(", "each.flush(", "each.close("),
+            "time.sleep(",
+        ),
+        {
+            "`ampsq.client.async_partitioned_topic_subscription` is made from this file.": (
+                "This is `ampsq.client.partitioned_topic_subscription`, awaited."
+            ),
+            "import logging\nimport threading\nimport time\n": "import asyncio\nimport logging\nimport time\n",
+            "time.sleep(": "asyncio.sleep(",
+            "threading.current_thread()": "asyncio.current_task()",
+            "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
+            "def __iter__": "def __aiter__",
+            "for managed, handed in": "async for managed, handed in",
+            "ampsq.client.partition_feeds": "ampsq.client.async_partition_feeds",
+            "ampsq.topics.subscription import": "ampsq.topics.async_subscription import",
+            "        self._last: weakref": (
+                "        self._task: asyncio.Task[None] | None = None\n        self._last: weakref"
+            ),
+            'threading.Thread(target=self._run, args=(on_message,), name="ampsq-partitions", daemon=True).start()': (
+                'self._task = asyncio.create_task(self._run(on_message), name="ampsq-partitions")'
+            ),
+            "import Callable, Iterator, Sequence": "import AsyncIterator, Callable, Sequence",
+        },
+    ),
+    Twin(
+        "client/partitioned_record_subscription.py",
+        "client/async_partitioned_record_subscription.py",
+        {
+            "Client": "AsyncClient",
+            "Iterator": "AsyncIterator",
+            "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
+            "PartitionFeeds": "AsyncPartitionFeeds",
+            "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
+            "RecordSubscription": "AsyncRecordSubscription",
+            "for threads: one of each": "for asyncio: one of each",
+        },
+        ("self._next(", "self._feeds.get(", "self._feeds.close(", "each.close("),
+        {
+            "`ampsq.client.async_partitioned_record_subscription` is made from this file.": (
+                "This is `ampsq.client.partitioned_record_subscription`, awaited."
+            ),
+            "None) -> RecordChange | None:": "None) -> RecordChange | None:  # noqa: ASYNC109",
+            "def __iter__": "def __aiter__",
+            "ampsq.client.partition_feeds": "ampsq.client.async_partition_feeds",
+            "ampsq.records.subscription import": "ampsq.records.async_subscription import",
+            "import Callable, Iterator, Sequence": "import AsyncIterator, Callable, Sequence",
         },
     ),
     Twin(
@@ -227,6 +325,8 @@ TWINS = [
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
+            *("each.admin.explain(", "each.admin.readers(", "each.admin.actions(", "each.admin.failed_events("),
+            *("each.admin.retry_action(", "each.admin.drop_failed("),
             *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
             *("self._having(bookmark).history(", "each.admin.release_group(", "each.admin.dead_letters("),
             *("each.admin.pause_group(", "each.admin.resume_group(", "each.admin.drop_group("),
@@ -350,7 +450,7 @@ TWINS = [
         },
         (
             *_AWAITED_OF_SUBSCRIPTIONS,
-            *("self._attend(", "self._attend_aside(", "self._step(", "self._save(", "self.flush(", "self._handle("),
+            *("self._attend(", "self._attend_aside(", "self._step(", "self._save(", "self.flush(", "self.call("),
             *("self._managed.acknowledge(", "self._managed.flush("),
         ),
         {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from cases import short_and_whole
 from group_model import GroupedHistory
@@ -20,6 +22,6 @@ def test_random_histories_of_groups_agree_with_the_model(world, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(1, 6), *range(100, 129)])
+@pytest.mark.parametrize("seed", range(1, 1 + int(os.environ.get("AMPSQ_HISTORIES", "100"))))
 def test_many_random_histories_of_groups_agree_with_the_model(world, seed):
     run_history(world, seed, 200)

@@ -41,4 +41,4 @@ def test_each_example_of_the_page_is_a_test_that_passes(server, tmp_path):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(examples)} passed" in done.stdout
-    assert len(examples) == 5
+    assert len(examples) == 6

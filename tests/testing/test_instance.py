@@ -21,6 +21,36 @@ def held(request, _session_servers):
         yield instance
 
 
+def test_what_is_settled_and_given_up_is_told_of_one_group(held):
+    client = held.client
+    client.apply(
+        Queue(name="orders", group_by="/customer", max_deliveries=1, max_per_subscription_backlog=9),
+        Queue(name="dead"),
+        Action.dead_letter("orders", "dead"),
+    )
+    for customer, number in ((7, 1), ("b", 2), (7, 3), (None, 4), ("b", 5)):
+        client.publish("orders", {"customer": customer, "n": number})
+    client.publish("orders", {"customer": "b", "n": 6}, group="7")
+    with client.subscribe("orders", max_backlog=9) as orders:
+        for _ in range(6):
+            order = orders.get("20s")
+            if order.data["n"] == 5:
+                order.expire()
+            else:
+                order.ack()
+            orders.flush()
+
+    def numbers(found):
+        return [(how, data["n"]) for how, data in found]
+
+    assert numbers(held.settled("orders", group="7")) == [("acknowledged", n) for n in (1, 3, 6)]
+    assert numbers(held.settled("orders", group="b")) == [("acknowledged", 2), ("expired", 5)]
+    assert held.settled("orders", group="nobody") == []
+    assert len(held.settled("orders")) == 6
+    assert numbers(held.dead_letters("dead", group="b")) == [("forced_expire", 5)]
+    assert held.dead_letters("dead", group="7") == []
+
+
 def test_threads_and_tasks_share_the_server_of_a_name():
     url = "memory://shared-by-all"
     got = []

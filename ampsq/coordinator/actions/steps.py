@@ -159,9 +159,8 @@ class Performer:
         filter_ = _utf8(event.text(step.filter)) if step.filter is not None else None
         keyed, query = self._keyed(), Query(filter_, list(step.order_by), 1)
         for name in self._named(step.topic, {*self._catalog.queues, *self._catalog.views, *keyed}):
-            found = self._store.run(
-                sow_records(self._context, keyed[name], query) if name in keyed else sow(self._context, name, query)
-            )
+            flow = sow_records(self._context, keyed[name], query) if name in keyed else sow(self._context, name, query)
+            found = self._store.run(flow).messages()
             if found:
                 return found[0].raw
         return event.text(step.default_data)
