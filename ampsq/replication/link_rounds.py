@@ -1,8 +1,9 @@
 """Rounds: calls that all links of a process make at one server again and again, in one packet; each alone had ten.
 
 A link says at both ends that it stands, holds its duty, and sees whether what is defined there has changed. A link that
-has read everything waits for entries. Both are done here, by one thread a server (in a cluster: an instance), for all
-links that have an end there. Whatever is out of the ordinary the thread only tells to the link, which then asks by
+has read everything waits for entries. Both are done here, by a thread each a server (in a cluster: an instance), for
+all links that have an end there: a blocked read costs as much as it has streams when it begins, so it goes on over many
+rounds while the same links wait. Whatever is out of the ordinary the threads only tell to the link, which then asks by
 itself: so there is one place that judges, and a failure of one link is no matter of the others.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
@@ -23,7 +25,7 @@ from ampsq.protocol.reads.streams import wait_for_any, wait_for_streams
 from ampsq.transport.kept_pipeline import KeptPipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ampsq.protocol.reads.streams import Stream
     from ampsq.protocol.request import Call
@@ -36,6 +38,11 @@ _log = logging.getLogger("ampsq.replication")
 #: Seconds between two rounds, and rounds of which a link has one on which nothing moves.
 _ROUND: Final = 1.0
 _IDLE_ROUNDS: Final = 2
+#: Seconds of one blocked read: a link that begins to wait with the others does so from the next one on. Where it was
+#: for the same links as the one before, the next one lasts twice as long, up to the most: for long only where the
+#: system looks itself whether an idle connection still stands.
+_WAIT: Final = 1.0
+_LONGEST_WAIT: Final = 60.0 if hasattr(socket, "TCP_KEEPIDLE") else 2.0
 #: Seconds without news after which a link waits with the others: what wakes one has all asked again.
 _QUIET_AFTER: Final = 2.0
 #: Seconds for which a link waits with the others until it looks whether it is to do anything else; what is wakes it.
@@ -103,24 +110,20 @@ class LinkRounds:
 
 
 class ServerRounds:
-    """The rounds at one server. The thread and its connection are there while links have an end there.
+    """The rounds at one server. Its threads, and a connection of each, are there while links have an end there.
 
     Args:
         servers: makes stores.
     """
 
     def __init__(self, servers: ServerWait) -> None:
-        self._servers = servers
-        # Guards what follows; the thread waits for it to change.
+        # Guards what follows; the threads wait for it to change.
         self._changed = threading.Condition()
         self._parts: list[RoundPart] = []
         self._waits: list[NewsWait] = []
         # Those of which something is being said.
         self._asked: Sequence[RoundPart] = ()
-        self._is_running = False
-        self._store: Store | None = None
-        # Of the thread.
-        self._asking = KeptPipeline()
+        self._rounds, self._reads = _ServerConnection(servers), _ServerConnection(servers)
         # What the server's clock showed, in ms, and when; 0 where it was not asked yet.
         self._clock = 0, 0.0
 
@@ -129,23 +132,23 @@ class ServerRounds:
         """Ask that, too, while the context lasts; after it nothing more is said of it."""
         with self._changed:
             self._parts.append(part)
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, name="link-rounds", daemon=True).start()
+            self._rounds.be_used("link-rounds", self._run)
+            self._reads.be_used("link-reads", self._run_reads)
             self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
                 self._parts.remove(part)
-                if not self._parts and self._store is not None:
-                    # Its thread may wait for entries.
-                    self._store.disconnect()
+                if not self._parts:
+                    # Somebody may wait on them.
+                    self._rounds.disconnect()
+                    self._reads.disconnect()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: part not in self._asked, _LEAVES_WITHIN)
 
     def offer(self, wait: NewsWait) -> None:
-        """Wait for entries for somebody, too, from the next packet on."""
+        """Wait for entries for somebody, too, from the next read on."""
         with self._changed:
             if wait not in self._waits:
                 self._waits.append(wait)
@@ -158,11 +161,11 @@ class ServerRounds:
             if wait in self._waits:
                 self._waits.remove(wait)
 
-    # -- the thread
+    # -- rounds
 
     def _run(self) -> None:
         number, next_round = 0, time.monotonic() + _ROUND
-        while store := self._current_store():
+        while store := self._store_of(self._rounds):
             now = time.monotonic()
             is_round = now >= next_round
             if is_round:
@@ -170,65 +173,43 @@ class ServerRounds:
                 number, next_round = number + passed, next_round + passed * _ROUND
             with self._changed:
                 parts = self._due(number) if is_round else []
-                waits = list(self._waits)
-                for wait in waits:
-                    # Where it begins, no entry is missed between two packets.
-                    wait.is_shared = True
-                if not (parts or waits):
+                if not parts:
                     self._changed.wait(max(next_round - now, 0.0))
                     continue
                 self._asked = parts
-                is_idle = all(part.is_idle for part in self._parts)
-            rounds = _IDLE_ROUNDS - number % _IDLE_ROUNDS if is_idle else 1
-            self._ask(store, parts, waits, next_round + (rounds - 1) * _ROUND - now)
+            self._ask(store, parts)
 
-    def _current_store(self) -> Store | None:
+    def _store_of(self, connection: _ServerConnection) -> Store | None:
         """A store on an instance of the server that a link has an end at; None: there is none, the thread ends."""
         with self._changed:
-            names = [part.store.instance for part in self._parts]
-            if self._store is not None and self._store.instance not in names:
-                self._store.close()
-                self._store = None
-            if not names:
-                self._is_running = False
-                self._asking.close()
-            elif self._store is None:
-                first = self._parts[0].store
-                self._store = self._servers.store(first.url, first.instance, _RETRY_TIMEOUT)
-            return self._store
+            return connection.choose([part.store for part in self._parts])
 
     def _due(self, number: int) -> list[RoundPart]:
         return [part for part in self._parts if number % _IDLE_ROUNDS == 0 or not part.is_idle]
 
-    def _ask(
-        self,
-        store: Store,
-        parts: Sequence[RoundPart],
-        waits: Sequence[NewsWait],
-        seconds: float,
-    ) -> None:
+    def _ask(self, store: Store, parts: Sequence[RoundPart]) -> None:
         """Send one packet, and read what is answered."""
         unanswered, began = list(parts), time.monotonic()
         try:
-            self._exchange(store, unanswered, waits, seconds)
+            self._exchange(store, unanswered)
         except AmpsqError as error:
             _log.debug("what links ask together failed, so that each asks by itself: %s", error)
             # Who asked by itself would wait as long once more.
             is_hung = isinstance(error, Unavailable) and time.monotonic() - began >= store.route.heartbeat
             for part in list(self._parts) if is_hung else unanswered:
                 part.fail(error if isinstance(error, Unavailable) and is_hung else None)
-            self._wake(waits)
+            if is_hung:
+                self._reads.disconnect()
         except Exception:  # noqa: BLE001  (without this thread no link would say that it stands)
             # Closed by the last link that left, while it was read.
             if self._parts:
                 _log.exception("what links ask together failed, so that each asks by itself")
             for part in unanswered:
                 part.fail(None)
-            self._wake(waits)
         finally:
             self._all_said()
 
-    def _exchange(self, store: Store, unanswered: list[RoundPart], waits: Sequence[NewsWait], seconds: float) -> None:
+    def _exchange(self, store: Store, unanswered: list[RoundPart]) -> None:
         """Take what is answered off the list of what is not."""
         asked = [(part, part.calls(self._server_now(store))) for part in unanswered]
         # The first one is answered at once: where the connection was lost since the last packet, all is sent again.
@@ -237,19 +218,12 @@ class ServerRounds:
         for name in names:
             calls += [version_and_origin(name), read_raw_groups(name)]
         calls += [call for _, some in asked for call in some]
-        if waits:
-            calls.append(_wait_for(waits, max(seconds, 0.001)))
-        with contextlib.closing(self._asking.ask(store, calls)) as replies:
+        with contextlib.closing(self._rounds.asking.ask(store, calls)) as replies:
             self._clock = cast("int", next(replies)), time.monotonic()
             facts = {name: self._facts(replies) for name in names}
             for part, some in asked:
                 part.take_in(facts[part.store.instance], [next(replies) for _ in some])
                 unanswered.remove(part)
-            self._all_said()
-            keys = set(cast("list[str]", next(replies))) if waits else set()
-            for wait in waits:
-                if not keys.isdisjoint(wait.keys):
-                    wait.wake(is_news=True)
 
     def _server_now(self, store: Store) -> int:
         shown, at = self._clock
@@ -267,10 +241,80 @@ class ServerRounds:
             self._asked = ()
             self._changed.notify_all()
 
-    @staticmethod
-    def _wake(waits: Sequence[NewsWait]) -> None:
-        for wait in waits:
-            wait.wake()
+    # -- reads
+
+    def _run_reads(self) -> None:
+        seconds, before = _WAIT, list[NewsWait]()
+        while store := self._store_of(self._reads):
+            with self._changed:
+                waits = list(self._waits)
+                if not waits:
+                    # Whoever offers one, and whoever leaves, ends that.
+                    self._changed.wait()
+                    continue
+                for wait in waits:
+                    # Where it begins, no entry is missed between two reads.
+                    wait.is_shared = True
+            seconds = min(2 * seconds, _LONGEST_WAIT) if waits == before else _WAIT
+            before = waits
+            keys = self._read(store, waits, seconds)
+            for wait in waits:
+                if keys is None or not keys.isdisjoint(wait.keys):
+                    self.withdraw(wait)
+                    wait.wake(is_news=keys is not None)
+
+    def _read(self, store: Store, waits: Sequence[NewsWait], seconds: float) -> set[str] | None:
+        """Wait until something comes; gives in which streams, None where that failed."""
+        try:
+            with contextlib.closing(self._reads.asking.ask(store, [_wait_for(waits, seconds)])) as replies:
+                return set(cast("list[str]", next(replies)))
+        except AmpsqError as error:
+            _log.debug("what links wait for together failed, so that each waits by itself: %s", error)
+        except Exception:  # noqa: BLE001  (without this thread each link would wait by itself for good)
+            # Closed by the last link that left, while it was read.
+            if self._parts:
+                _log.exception("what links wait for together failed, so that each waits by itself")
+        return None
+
+
+class _ServerConnection:
+    """A thread's connection to a server, on an instance there that a link has an end at.
+
+    Args:
+        servers: makes stores.
+
+    Attributes:
+        asking: what the thread asks with.
+    """
+
+    def __init__(self, servers: ServerWait) -> None:
+        self._servers = servers
+        self.asking = KeptPipeline()
+        self._store: Store | None = None
+        self._is_used = False
+
+    def be_used(self, name: str, work: Callable[[], None]) -> None:
+        """Begin the thread, where there is none; it ends once `choose` gives None."""
+        if not self._is_used:
+            self._is_used = True
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+    def choose(self, stores: Sequence[Store]) -> Store | None:
+        """Return a store of its own on one of these instances; None: there is none, so that the thread ends."""
+        if self._store is not None and self._store.instance not in {each.instance for each in stores}:
+            self._store.close()
+            self._store = None
+        if not stores:
+            self._is_used = False
+            self.asking.close()
+        elif self._store is None:
+            self._store = self._servers.store(stores[0].url, stores[0].instance, _RETRY_TIMEOUT)
+        return self._store
+
+    def disconnect(self) -> None:
+        """End what is waited for."""
+        if self._store is not None:
+            self._store.disconnect()
 
 
 def _wait_for(waits: Sequence[NewsWait], seconds: float) -> Call[list[str]]:

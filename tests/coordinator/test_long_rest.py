@@ -13,6 +13,8 @@ from ampsq import Client, Queue, Topic
 from ampsq.coordinator import Coordinator, server_watch
 from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.log_search import LogSearch
+from ampsq.protocol.keepalive import LONGEST_HEARTBEAT, SESSION_TIMEOUT
+from ampsq.protocol.limits import LONG_REST_HORIZON
 from ampsq.protocol.reads.streams import log_of
 from ampsq.protocol.schema import key
 from ampsq.transport.store import Store
@@ -60,6 +62,11 @@ def all_rest(plain):
 
 def since(began):
     return time.monotonic() - began
+
+
+def test_between_two_turns_nothing_is_due_that_nobody_told_and_no_subscription_that_lives_ends():
+    round_of_turns = server_watch._TURNS * server_watch._LOOK * 1000
+    assert round_of_turns + 3_000 < LONG_REST_HORIZON < SESSION_TIMEOUT - LONGEST_HEARTBEAT
 
 
 @pytest.mark.usefixtures("resting")

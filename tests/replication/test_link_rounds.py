@@ -74,6 +74,10 @@ def blocked_readers(store):
     return [each["id"] for each in store.redis.client_list() if each["cmd"] == "xread" and "b" in each["flags"]]
 
 
+def calls_of(store, name):
+    return store.redis.info("commandstats")[f"cmdstat_{name}"]["calls"]
+
+
 def test_of_several_that_wait_together_the_one_is_woken_whose_log_has_grown(client, store, rounds):
     # Given two that wait with others
     client.apply(Topic(name="here"), Topic(name="there"))
@@ -94,6 +98,26 @@ def test_of_several_that_wait_together_the_one_is_woken_whose_log_has_grown(clie
         store.redis.xadd(Stream("log", "there").key(store.instance), {"b": b"{}"})
         threads[1].join(20)
         assert found[1]
+
+
+def test_one_read_goes_on_over_many_rounds(client, store, rounds, monkeypatch):
+    monkeypatch.setattr(link_rounds, "_WAIT", 30.0)
+    client.apply(Topic(name="here"))
+    wait, found, part = NewsWait(store, rounds), [], Part(store, "to-b")
+    with rounds.joined(part):
+        thread = waiting(wait, "here", found)
+        until(lambda: wait.is_shared)
+        until(lambda: len(blocked_readers(store)) == 1)
+        # Given that it waits with the others alone
+        time.sleep(0.3)
+        reader, asked, reads = blocked_readers(store), part.asked, calls_of(store, "xread")
+        # When two rounds pass
+        until(lambda: part.asked >= asked + 2)
+        # Then its read is the same one
+        assert (blocked_readers(store), calls_of(store, "xread")) == (reader, reads)
+        store.redis.xadd(Stream("log", "here").key(store.instance), {"b": b"{}"})
+        thread.join(20)
+        assert found
 
 
 def test_who_waits_with_others_asks_by_itself_after_their_connection_was_lost(client, store, rounds):
