@@ -110,6 +110,7 @@ class QueueGroups:
 def _merged_group(parts: Sequence[GroupState]) -> GroupState:
     pauses = [(part.paused, part.paused_by) for part in parts if part.paused is not None]
     paused, paused_by = min(pauses, default=(None, ""))
+    # Queues over partitions have no affinity, so that nothing is bound.
     return GroupState(
         parts[0].group, sum(part.leased for part in parts), sum(part.waiting for part in parts),
         sum(part.failed for part in parts), _first(part.stopped for part in parts), max(part.weight for part in parts),
