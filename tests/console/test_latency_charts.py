@@ -101,3 +101,10 @@ def test_the_page_has_them_for_each_range_and_says_how_many_were_measured(client
         assert told["latencies"]["over"] == range_
         assert told["latencies"]["delivery"] == pytest.approx({"samples": 1200, "p50": 7.5, "p95": 9.75, "p99": 9.95})
         assert told["latencies"]["handling"]["samples"] == 5
+
+
+def test_one_of_what_was_measured_is_told_as_one(client, asked):
+    client.apply(Queue(name="work", underlying_topic="orders"))
+    client._store.call(heartbeat(30_000, [], "work|100 12 1|100 7 1"))
+    text = unescape(asked.anew().page(f"/i/{client.instance}/queues/work").text)
+    assert "Clients measured 1 delivery and 1 acknowledgement: one message" in text
