@@ -159,3 +159,14 @@ def test_how_long_a_message_is_leased_is_told_as_a_moment(asked, client, message
         page = asked.anew().page(f"/i/{client.instance}/messages?queue=work&bookmark={given['bookmark']}").text
 
     assert re.search(r"until 20\d\d-\d\d-\d\dT[\d:.]+Z", page)
+
+
+def test_headers_of_a_message_have_a_heading_and_are_told_in_words(asked, client):
+    client.apply(LocalQueue(name="work", underlying_topic="orders"))
+    bookmark = client.publish("orders", {"id": 1}, headers={"desk": "ny", "trader": "ann"})
+
+    page = asked.anew().page(f"/i/{client.instance}/messages?queue=work&bookmark={bookmark}").text
+
+    assert '<h2 id="headers">Headers</h2>' in page
+    assert "headers desk=ny trader=ann" in page
+    assert 'data-label="Details"' in page
