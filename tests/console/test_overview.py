@@ -49,7 +49,7 @@ def test_an_instance_without_a_coordinator_is_told_of_with_why_and_what_mends_it
     assert fault["text"] == "no coordinator is at work"
     assert (fault["why"] != "", fault["mend"]) == (True, "ampsq coordinator")
     page = asked.page("/").text
-    assert "no coordinator is at work" in page
+    assert '<span class="badge bad">coordinator</span> no coordinator is at work</p>' in page
     assert "<code>ampsq coordinator</code>" in page
 
 
@@ -131,6 +131,7 @@ def test_partitions_are_one_instance_with_a_row_each_and_the_hot_one_is_told(ser
     assert subjects == {"coordinator in all 4 partitions"}
     page = asked.page("/").text
     assert f"{whole} in 4 partitions" in page
+    assert "<strong>in all 4 partitions</strong>: no coordinator is at work" in page
     assert f'<a href="/i/{names[hot]}/queues">{hot}: {names[hot]}</a>' in page
 
 
