@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import secrets
 from collections import OrderedDict
 from datetime import UTC, datetime
@@ -78,6 +80,8 @@ _BUDGET: Final = 1.5
 _PATIENT: Final = 20
 #: Words that are kept for the page that a change leads to.
 _NOTES: Final = 100
+#: A moment as sentences have it, by ISO 8601.
+_MOMENT: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d{3})?Z")
 #: Other instances that the header leads to; the overview has all.
 _OTHERS: Final = 20
 
@@ -100,11 +104,11 @@ class Pages:
             lstrip_blocks=True, finalize=_seen,
         )  # fmt: skip
         self._templates.filters |= {
-            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format, "at": _at,
-            "age": _age,
+            "wait": wait, "span": span, "moment": _moment, "moments": _with_moments, "size": size_text,
+            "number": "{:,}".format, "at": _at, "age": _age, "setting": _setting,
         }  # fmt: skip
         self._live = LiveUpdates(observer, examiner, self._templates, stopping)
-        self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": fact_text}
+        self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": _fact}
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -454,6 +458,27 @@ class Pages:
 def _at(moment: datetime) -> str:
     """Write a moment to the second, by UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _moment(milliseconds: int) -> str:
+    """Write a moment, ms since 1970, to the millisecond, where the order of several counts."""
+    return _with_moments(time_text(milliseconds))
+
+
+def _with_moments(text: str) -> str:
+    """Write the moments in a sentence as all pages write them."""
+    return _MOMENT.sub(r"\1 \2\3 UTC", text)
+
+
+def _fact(name: str, value: object) -> object:
+    """Write a fact about a message; the words of strangers stay as they are."""
+    text = fact_text(name, value)
+    return _with_moments(text) if isinstance(text, str) and not isinstance(value, str) else text
+
+
+def _setting(value: object) -> str:
+    """Write the value of a definition's element: texts as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _age(bookmark: Bookmark | None) -> str:

@@ -227,7 +227,8 @@ def replay(client: Client, topic: str, asked: ReplayRequest) -> Replayed:
         DefinitionError: there is no such place, or the filter is wrong.
     """
     until = time.monotonic() + asked.seconds
-    place = asked.place or "epoch"
+    # A time is taken as pages show it, too.
+    place = asked.place.replace(" UTC", "Z") or "epoch"
     range_ = place if place[:1] in {"[", "("} else f"[{place}:now)"
     found: list[LoggedMessage] = []
     is_whole = False

@@ -39,6 +39,15 @@ LOOSE = """() => [...document.querySelectorAll("main button, main .button")].fla
 #: IDs that a page has twice.
 TWICE = """() => { const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
   return ids.filter((e, i) => ids.indexOf(e) !== i); }"""
+#: Placeholders that are wider than their field.
+CUT = """() => [...document.querySelectorAll("input[placeholder]")].filter((e) => {
+  const style = getComputedStyle(e), pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const room = e.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return pen.measureText(e.placeholder).width > room + 1;
+}).map((e) => e.placeholder)"""
+#: Moments in another form than that of all pages.
+MOMENTS = r"""() => document.querySelector("main").innerText.match(/\d{4}-\d\d-\d\dT\d\d:\d\d/g) || []"""
 #: Words of links that are not in sight as a whole, or that touch a box or other words.
 COVERED = """() => {
   const box = (e) => e.getBoundingClientRect();
@@ -157,6 +166,8 @@ def faults_of(page):
         "loose words beside buttons": page.evaluate(LOOSE),
         "grave buttons near others": page.evaluate(APART),
         "IDs twice": page.evaluate(TWICE),
+        "placeholders cut": page.evaluate(CUT),
+        "moments in another form": page.evaluate(MOMENTS),
         "wider than its window": page.evaluate("Math.max(document.documentElement.scrollWidth - innerWidth, 0)") or [],
     }
     tree = page.locator("body").aria_snapshot().splitlines()
@@ -197,10 +208,11 @@ def test_the_test_of_all_pages_sees_each_of_its_faults(browser):
     page = browser.new_page()
     page.set_content("""<main><h1>A</h1><h3 id="x">B</h3><p id="x">words <a class="button" href="/">Do</a>
       <a class="button grave" href="/">Purge</a><a href="/"></a></p>
-      <table><thead><tr><th>In</th><th>In</th></tr></thead></table><p style="width: 5000px">wide</p></main>""")
+      <table><thead><tr><th>In</th><th>In</th></tr></thead></table><p style="width: 5000px">wide</p>
+      <input placeholder="words that are longer" style="width: 60px"><p>2026-05-01T09:00:00Z</p></main>""")
     assert set(faults_of(page)) == {
         "tables", "loose words beside buttons", "grave buttons near others", "IDs twice", "wider than its window",
-        "nameless", "levels left out", "landmarks",
+        "nameless", "levels left out", "landmarks", "placeholders cut", "moments in another form",
     }  # fmt: skip
     page.close()
 

@@ -91,6 +91,8 @@ def test_a_replay_begins_at_a_bookmark_or_a_time_and_filters(asked, client, topi
     assert ids(f"from={quote(f'({bookmarks[26]}:now)')}") == [27, 28, 29]
     assert ids("from=epoch") == list(range(25))
     assert ids("from=2001-01-01T00:00:00Z&limit=3") == [0, 1, 2]
+    # As pages show it, too
+    assert ids("from=2001-01-01+00:00:00+UTC&limit=3") == [0, 1, 2]
     assert ids(f"filter={quote('/id > 27')}") == [28, 29]
     assert "from=a &lt;b&gt;" in asked.page(f"{path}?from=epoch").text
     assert "Go on behind the last one" in asked.page(f"{path}?from=epoch").text
