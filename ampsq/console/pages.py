@@ -476,9 +476,9 @@ def _fact(name: str, value: object) -> object:
     return _with_moments(text) if isinstance(text, str) and not isinstance(value, str) else text
 
 
-def _setting(value: object) -> str:
+def _setting(value: object, indent: int | None = None) -> str:
     """Write the value of a definition's element: texts as they are, all else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
 def _age(bookmark: Bookmark | None) -> str:
