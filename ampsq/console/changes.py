@@ -241,20 +241,20 @@ _ALL: Final = (
         lambda given: f"Every message of {given['queue']} that waits or is leased leaves it as expired, whoever holds "
         "it. If the queue has a dead-letter action, that publishes each. What is delayed or scheduled stays. There is "
         "no undo.",
-        _purge, _present, counted="wait or are leased now", says=_REASON, is_grave=True,
+        _purge, _present, counted="now, waiting or leased", says=_REASON, is_grave=True,
     ),
     ConsoleChange(
         "pause", "Pause", ("queue",),
         lambda given: f"{given['queue']} delivers nothing more on this instance until it is resumed. What is leased "
         "stays so; messages still enter.",
         lambda client, given: f"{given['queue']} {_was(changed=client.admin.pause_queue(given['queue']))} paused",
-        _waiting, counted="wait now, and stay where they are",
+        _waiting, counted="now; what waits stays where it is",
     ),
     ConsoleChange(
         "resume", "Resume", ("queue",),
         lambda given: f"{given['queue']} delivers again.",
         lambda client, given: f"{given['queue']} {_was(changed=client.admin.resume_queue(given['queue']))} resumed",
-        _waiting, counted="wait now, and may be delivered at once",
+        _waiting, counted="now, which may be delivered at once",
     ),
     ConsoleChange(
         "release-group", "Release", ("queue", "group"),
@@ -267,7 +267,7 @@ _ALL: Final = (
         "pause-group", "Pause", ("queue", "group"),
         lambda given: f"Nothing more of group {given['group']} of {given['queue']} is delivered on this instance until "
         "it is resumed. What is leased of it stays so; messages still enter, and other groups go on.",
-        _pause_group, _grouped, counted="of it now, and stay where they are",
+        _pause_group, _grouped, counted="of it now; what waits stays where it is",
     ),
     ConsoleChange(
         "resume-group", "Resume", ("queue", "group"),

@@ -181,7 +181,7 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
     expect(page.get_by_role("status")).to_have_text("30 messages of work were expired")
     assert client.admin.queue_stats("work").depth == 20
     page.get_by_role("link", name="Pause").click()
-    expect(page.get_by_text("20 messages wait now, and stay where they are.")).to_be_visible()
+    expect(page.get_by_text("20 messages now; what waits stays where it is.")).to_be_visible()
     confirm(page, "Pause")
     expect(page.get_by_text("the queue is paused")).to_be_visible()
     with client.subscribe("work", max_backlog=2) as messages:
@@ -224,7 +224,7 @@ def test_a_queue_is_purged_of_all_that_waits_or_is_leased_after_being_counted(si
         page.goto(f"{page.url}/work")
         # when
         page.get_by_role("link", name="Purge the queue").click()
-        expect(page.get_by_text("4 messages wait or are leased now.")).to_be_visible()
+        expect(page.get_by_text("4 messages now, waiting or leased.")).to_be_visible()
         page.get_by_label("The reason").fill("not wanted")
         confirm(page, "Purge")
         # then

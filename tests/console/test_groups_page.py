@@ -109,7 +109,7 @@ def test_a_group_is_paused_and_resumed_after_a_question(asked, client, grouped):
     pause, resume = (f"/i/{client.instance}/changes/{name}-group" for name in ("pause", "resume"))
     assert f"{pause}?queue=mail%2Fout&amp;group=a" in asked.page(grouped).text
     question = asked.page(f"{pause}?queue=mail/out&group=a").text
-    assert "<strong>2 messages</strong> of it now, and stay where they are." in question
+    assert "<strong>2 messages</strong> of it now; what waits stays where it is." in question
 
     done = asked.change(pause, queue="mail/out", group="a", back=grouped)
 
