@@ -122,6 +122,11 @@ def _row(found: Browsed, context: InstanceContext, message_type: MessageType) ->
 def short_text(raw: bytes, data: object) -> str:
     """A body on one line, cut where it is long."""
     text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, None)
+    return cut_text(text)
+
+
+def cut_text(text: str) -> str:
+    """A text on one line, cut where it is long."""
     text = " ".join(text.split())
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
@@ -129,6 +134,9 @@ def short_text(raw: bytes, data: object) -> str:
 def long_text(raw: bytes, data: object) -> str:
     """A body over several lines, cut where it is very long."""
     text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, 2)
+    if len(text) > _LONG and not isinstance(data, bytes):
+        # What is deep is mostly the spaces before its lines.
+        text = _json(data, None)
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 

@@ -39,7 +39,7 @@ from ampsq.console.charts import draw_sparkline, rates
 from ampsq.console.facts import RefusalFacts
 from ampsq.console.history_charts import RANGE_NAMES, draw_history, draw_latencies
 from ampsq.console.live_updates import LiveUpdates
-from ampsq.console.lookups import browse, long_text, read_body, read_past, short_text
+from ampsq.console.lookups import browse, cut_text, long_text, read_body, read_past, short_text
 from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.page_table import PAGES
@@ -105,7 +105,7 @@ class Pages:
         )  # fmt: skip
         self._templates.filters |= {
             "wait": wait, "span": span, "moment": _moment, "moments": _with_moments, "size": size_text,
-            "number": "{:,}".format, "at": _at, "age": _age, "setting": _setting,
+            "number": "{:,}".format, "at": _at, "age": _age, "setting": _setting, "short": cut_text,
         }  # fmt: skip
         self._live = LiveUpdates(observer, examiner, self._templates, stopping)
         self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": _fact}

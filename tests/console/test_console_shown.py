@@ -73,3 +73,21 @@ def test_a_very_long_body_is_shown_from_its_beginning_which_is_said(asked, clien
     assert "976.6KB, of which the beginning is shown" in pages[0]
     assert len(pages[0]) < 100_000
     assert "of which the beginning" not in pages[1]
+
+
+@pytest.mark.usefixtures("work")
+def test_a_deep_body_is_shown_whole(asked, client):
+    bookmark = client.publish("orders", b'{"a":' * 400 + b"1" + b"}" * 400)
+    text = asked.page(f"/i/{client.instance}/messages?bookmark={bookmark}").text
+    assert "1" + "}" * 400 in text
+    assert "of which the beginning" not in text
+
+
+@pytest.mark.usefixtures("work")
+def test_long_headers_are_cut_in_tables_and_whole_on_the_message_s_page(asked, client):
+    bookmark = client.publish("orders", {"id": 1}, headers={"long": "h" * 4_000})
+    whole, cut = "h" * 4_000, "long=" + "h" * 159 + "…"
+    topic = asked.page(f"/i/{client.instance}/topics/orders").text
+    message = asked.page(f"/i/{client.instance}/messages?bookmark={bookmark}").text
+    assert (cut in topic, whole in topic) == (True, False)
+    assert (cut in message, message.count(whole)) == (True, 1)
