@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from console_window import WINDOWS
+from console_window import APART, WINDOWS
 from observing import eventually
 from playwright.sync_api import expect
 
@@ -112,6 +112,8 @@ def test_nothing_that_strangers_write_is_run_or_breaks_a_page(hostile, look):
             run = page.evaluate("[window.hacked, document.querySelectorAll('main script, main img').length]")
             if width > 0 or run != [None, 0] or page.evaluate(WIDER):
                 bad[kind, address[:60]] = (width, run, page.evaluate(WIDER))
+            if apart := page.evaluate(APART):
+                bad[kind, address[:60], "grave buttons near others"] = apart
             if folder is not None:
                 page.screenshot(path=Path(folder) / f"hostile-{number:02}-{kind}.png", full_page=True)
     assert said == []
