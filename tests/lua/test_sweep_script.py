@@ -305,7 +305,7 @@ def test_what_nobody_picked_up_counts_for_nothing_behind_many_whose_leases_ended
 
 
 def test_what_nobody_picked_up_counts_for_nothing_among_many_of_another_queue(world):
-    # Given an inbox of 71 messages of a queue whose leases last longer, and behind most of them two of a queue whose leases lapse
+    # Given 71 messages in an inbox whose leases last longer, and behind most of them two whose leases lapse
     world.queue("slow", "parcels", lease=60_000)
     world.queue("work", "orders", lease=5_000)
     subscription = world.subscribe("slow", "work", asked=100)
