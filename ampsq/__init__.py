@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
     from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
-    from ampsq.topics.retention import TopicState, Trimmed
+    from ampsq.topics.retention import Trimmed
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
+    from ampsq.topics.topic_state import TopicState
     from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
     from ampsq.views.async_subscription import AsyncRowSubscription
     from ampsq.views.subscription import RowSubscription
@@ -255,7 +256,7 @@ _HOMES = {
     "SyncState": "publishing.sync_state",
     "Topic": "definitions.queue",
     "TopicMessage": "topics.subscription",
-    "TopicState": "topics.retention",
+    "TopicState": "topics.topic_state",
     "TopicSubscription": "topics.subscription",
     "Transport": "definitions.transport",
     "Trimmed": "topics.retention",

@@ -94,7 +94,7 @@ def show(settings: CommandSettings, name: str) -> None:
 
     `show` may be left out, unless the action has the name of a subcommand.
     """
-    from ampsq.definitions.definition import nearest
+    from ampsq.base.suggestions import nearest
 
     with settings.client(merged=True) as client:
         found = client.admin.actions()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.cli.options import CommandSettings
     from ampsq.queues.history import History
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
 __all__ = ["history"]
 
@@ -51,7 +51,7 @@ def history(settings: CommandSettings, bookmark: str) -> None:
 
 def _meant(bookmark: Bookmark, topics: Mapping[str, TopicState]) -> str:
     """Say what there is instead."""
-    from ampsq.definitions.definition import nearest
+    from ampsq.base.suggestions import nearest
 
     if bookmark.topic not in topics:
         return f"; topic {bookmark.topic!r}: {nearest(bookmark.topic, topics, 'topic')}" if topics else ""

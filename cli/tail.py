@@ -82,24 +82,31 @@ def _followed(client: Client, name: str, text: str | None, bookmark: str | None)
     """
     from ampsq.base.values import is_name
     from ampsq.catalog.suggestions import explain_missing_name
-    from ampsq.client.partitioned_client import PartitionedClient
-    from ampsq.definitions.queue import Queue
+    from ampsq.definitions.stored import read_stored_queue
     from ampsq.protocol.calls.catalog import catalog
     from ampsq.queues.query import parse_query_filter
 
     # All partitions have the definitions that the first one has.
-    first = client.clients[0] if isinstance(client, PartitionedClient) else client
-    found = first._store.call(catalog())  # noqa: SLF001  (it has no call for it)
+    found = _one_client(client)._store.call(catalog())  # noqa: SLF001  (it has no call for it)
     if name in found.queues:
         if text is not None:
             # What is wrong is said of what was written, not of both.
             parse_query_filter(text)
-        own = Queue.from_json(found.queues[name]).filter
+        own = read_stored_queue(found.queues[name]).filter
         both = f"({own}) AND ({text})" if own is not None and text is not None else text or own
         return client.subscribe_topic(name, bookmark=bookmark or "now", filter=both)
     if is_name(name) and not any(name in each for each in (found.topics, found.views, found.conflated)):
         raise click.ClickException(explain_missing_name(found, name, "queue", "topic", "view"))
     return client.subscribe_topic(name, bookmark=bookmark, filter=text)
+
+
+def _one_client(client: Client) -> Client:
+    """The client, or of one of all partitions that of the first."""
+    if not client.partitions:
+        return client
+    from ampsq.client.partitioned_client import PartitionedClient
+
+    return client.clients[0] if isinstance(client, PartitionedClient) else client
 
 
 class _MessageText:

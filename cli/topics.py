@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import Queue
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
 __all__ = ["topics"]
 
@@ -79,7 +79,7 @@ def _missing_topic(name: str, found: Iterable[str], queues: Mapping[str, Queue])
         return f"{name!r} is a queue over {queues[name].underlying_topic!r}; ampsq queues {name} shows it"
     if not found:
         return f"{name!r} is no topic; there is no topic yet"
-    from ampsq.definitions.definition import nearest
+    from ampsq.base.suggestions import nearest
 
     return f"topic {name!r}: {nearest(name, found, 'topic')}"
 

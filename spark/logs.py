@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError, Unavailable, UnknownTopic
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import pattern_of
 from ampsq.catalog.suggestions import explain_missing_name
-from ampsq.definitions.definition import nearest
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import readers as reader_calls

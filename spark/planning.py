@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.base.log_positions import FIRST, NOW, BookmarkEnd, Id, id_text
-from ampsq.definitions.definition import nearest
+from ampsq.base.suggestions import nearest
 from ampsq.protocol.reads import log_index
 from ampsq.protocol.reads.message_names import find_bookmark
 

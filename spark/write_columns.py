@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import Interval, parse_name
-from ampsq.definitions.definition import Fault, nearest, report
+from ampsq.definitions.definition import Fault, report
 from ampsq.protocol.encoding import encode_headers
 from ampsq.publishing.envelope import encode_group
 

@@ -37,6 +37,7 @@ from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import duties as duty_calls
+from ampsq.protocol.calls import groups as group_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import ownership as ownership_calls
 from ampsq.protocol.calls import publish as publish_calls
@@ -182,6 +183,7 @@ def hold_a_group(work):
         work.store.call(calls.settle("cancelled", b"payments", refs, [parts[1]], by=core.registration.id))
     (held,) = work.run(read_groups("payments", 10)).groups
     assert (held.group, held.waiting, held.failed) == ("alice", 1, 1)
+    assert work.store.call(group_calls.count_groups("payments", 0, 10)).on_hold == 1
     assert work.run(release_group("payments", "alice"))
     assert not work.run(release_group("payments", "alice"))
     assert work.run(pause_group("payments", "alice", "c", paused=True))
@@ -194,7 +196,7 @@ def hold_a_group(work):
 
 def look(work):
     bookmarks = work.publish("orders", {"id": 40, "symbol": "A"}, {"id": 41, "symbol": "B"})
-    assert len(work.run(work.session.sow("work", Query("/id > 0", "/id DESC", 5, None), None, None))) >= 2
+    assert len(work.run(work.session.sow("work", Query("/id > 0", "/id DESC", 5, None), None, None)).messages()) >= 2
     work.run(explain(work.session, "work"))
     work.run(explain(work.session, "work", bookmarks[0]))
     work.run(history(work.session, bookmarks[0]))
@@ -325,7 +327,7 @@ def keep_records(work):
     work.run(work.session.plain.publish("states", {"id": 2, "w": 2}, PLAIN, delta=True))
 
     def records():
-        return {each.key: each.data for each in work.run(work.session.sow("states", Query(), None, None))}
+        return {each.key: each.data for each in work.run(work.session.sow("states", Query(), None, None)).messages()}
 
     assert records() == {
         **{str(n): {"id": n, "v": 1} for n in (0, 1, 3, 4, 5)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-__all__ = ["as_sentence", "explain_missing_instance", "misplaced", "misspelt", "nearest_names", "unknown_argument"]
+__all__ = [
+    "as_sentence",
+    "explain_missing_instance",
+    "misplaced",
+    "misspelt",
+    "nearest",
+    "nearest_names",
+    "unknown_argument",
+]
 
 #: Letters by which a name may differ from another one; of a short one, one less; and the shortest that may be misspelt.
 _LETTERS, _SHORT, _SHORTEST = 2, 6, 4
@@ -81,6 +90,20 @@ def misspelt(name: str, known: Iterable[str]) -> str | None:
         if name.translate(_DIGITS) != other.translate(_DIGITS) and _distance(name, other) <= most:
             return other
     return None
+
+
+def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
+    """Say what somebody who wrote an unknown name meant, or else which names there are."""
+    known = list(names)
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wrong).lower()
+    if snake in known:
+        return f"no such {what}; it is written {snake!r} here"
+    # `lease` is the beginning of lease_period rather than something like leasing.
+    begun = [name for name in known if name.startswith(f"{snake}_")]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(snake, known, n=1)
+    if close:
+        return f"no such {what}; did you mean {close[0]!r}?"
+    return f"no such {what}; allowed: {', '.join(known)}"
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:

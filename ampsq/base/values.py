@@ -27,6 +27,7 @@ __all__ = [
     "Interval",
     "Rate",
     "check_text",
+    "feeds_from",
     "is_name",
     "list_of",
     "parse_count",
@@ -182,6 +183,12 @@ def parse_name(value: object) -> str:
 
 
 @lru_cache(maxsize=1024)
+def feeds_from(underlying: str, topic: str) -> bool:
+    """Say whether what is published to a topic enters a queue with this `underlying_topic`."""
+    # Comparing is cheap, and the name of a topic is never a pattern.
+    return topic == underlying or (not is_name(underlying) and pattern_of(underlying).search(topic) is not None)
+
+
 def pattern_of(text: str) -> re.Pattern[str]:
     """Compile a regular expression over topics; it is searched for anywhere in a name.
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from ampsq.base.errors import NoRecords, UnknownQueue
 from ampsq.base.suggestions import as_sentence
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.protocol.calls import catalog as catalog_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.definitions.queue import Queue
+    from ampsq.definitions.stored import StoredQueue
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.request import Flow
 
@@ -126,11 +127,8 @@ def _over(catalog: Catalog, topic: str, what: str) -> str:
     return f"{what} are {_list(names)}" if names else ""
 
 
-def _queue(catalog: Catalog, name: str) -> Queue:
-    # Every client imports this file, and most publish or subscribe without the models, which take long to import.
-    from ampsq.definitions.queue import Queue  # noqa: PLC0415
-
-    return Queue.from_json(catalog.queues[name])
+def _queue(catalog: Catalog, name: str) -> StoredQueue:
+    return read_stored_queue(catalog.queues[name])
 
 
 def _list(names: list[str]) -> str:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import ReplicationReport
-    from ampsq.topics.retention import TopicState, Trimmed
+    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.topic_state import TopicState
     from ampsq.transport.store import Store
 
 __all__ = ["Admin"]

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import ReplicationReport
-    from ampsq.topics.retention import TopicState, Trimmed
+    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.topic_state import TopicState
     from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncAdmin"]

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
     from ampsq.queues.redrive import Redriven, RedriveProgress
-    from ampsq.topics.retention import TopicState, Trimmed
+    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.topic_state import TopicState
 
     _Defined = Coroutine[Any, Any, list[tuple[Definition, Outcome]]]
     _Define = Callable[[Sequence[Definition], Sequence[Definition]], _Defined]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.values import list_of
 from ampsq.queues.redrive import Redriven, RedriveProgress
-from ampsq.topics.retention import TopicState
+from ampsq.topics.topic_state import TopicState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from ampsq.queues.query import Query, QueryResult
     from ampsq.queues.redrive import Redriven, RedriveWishes
     from ampsq.records.follow import RecordSubscriptionCore
-    from ampsq.topics.retention import TopicState, Trimmed
+    from ampsq.topics.retention import Trimmed
+    from ampsq.topics.topic_state import TopicState
     from ampsq.views.upkeep import Follower
 
 __all__ = ["Session"]
@@ -366,7 +367,7 @@ class Session:
 
     async def topics(self) -> dict[str, TopicState]:
         """Read all topics; see `Admin.topics`."""
-        from ampsq.topics.retention import read_topics
+        from ampsq.topics.topic_state import read_topics
 
         return await read_topics(self.instance, self.origin)
 

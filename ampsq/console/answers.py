@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.operations.actions import ActionState
     from ampsq.operations.figures import QueueFigures
     from ampsq.queues.dead_letters import DeadLetter
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
 __all__ = [
     "action_facts",

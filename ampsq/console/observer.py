@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ampsq.operations.figures import InstanceFigures, QueueFigures
     from ampsq.protocol.reads.coordinators import CoordinatorEntry
     from ampsq.protocol.request import Flow
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["MOMENTS", "FigureSample", "Observer", "Reading"]

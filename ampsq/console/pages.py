@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue, UnknownTopic
 from ampsq.base.formatting import fact_text, printable, size_text, time_text
 from ampsq.base.message_types import MessageType
+from ampsq.base.suggestions import nearest
 from ampsq.console.answers import (
     action_facts,
     browse_facts,
@@ -44,7 +45,6 @@ from ampsq.console.queue_list import choose_queues, span, wait
 from ampsq.console.replication_graph import draw_links
 from ampsq.console.search import KINDS, search_everything
 from ampsq.console.topic_lookups import ReplayRequest, read_details, read_topic_page
-from ampsq.definitions.definition import nearest
 from ampsq.operations.figures import sample_of
 from ampsq.operations.subscribers import read_subscribers
 from ampsq.protocol.calls.queue_history import RANGES

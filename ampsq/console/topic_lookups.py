@@ -17,7 +17,7 @@ from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import body_in, bookmark_of, headers_in, is_message, read_entry
 from ampsq.protocol.reads.streams import last_entries, log_of
 from ampsq.queues.query import as_json
-from ampsq.topics.retention import read_some_topics
+from ampsq.topics.topic_state import read_some_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.query import SowMessage
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
 __all__ = ["LoggedMessage", "ReplayRequest", "TopicDetails", "TopicPage", "read_details", "read_topic_page"]
 

@@ -14,7 +14,8 @@ from ampsq.definitions.queue import Topic
 from ampsq.protocol.calls.retention import LOG_START, discard_unsettled, forget_publishers
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.streams import entries_between, log_of
-from ampsq.topics.retention import feeding, limits_of, trim_journal_step, trim_step
+from ampsq.topics.retention import limits_of, trim_journal_step, trim_step
+from ampsq.topics.topic_state import feeding
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import shown
 from ampsq.definitions.action_steps import ActionStep, Do
 from ampsq.definitions.action_triggers import If, On, Part, Trigger
 from ampsq.definitions.action_values import VARIABLE, Reason, Reasons
-from ampsq.definitions.definition import Fault, nearest
+from ampsq.definitions.definition import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
-import re
 import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, S
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import NAME_ALLOWED, parse_name, shown
 from ampsq.definitions.elements import reading_stored
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.errors import AmpsqError
 
-__all__ = ["CheckedModel", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest", "report"]
+__all__ = ["CheckedModel", "Definition", "Fault", "Lines", "Loaded", "Name", "report"]
 
 #: Element -> its line in a file.
 Lines = dict[str, int]
@@ -233,20 +232,6 @@ def _read(kind: type[_Kind], text: str | bytes) -> _Kind:
         raise DefinitionError(f"{kind.__name__}: {shown(text)} is not a JSON object of elements")
     with reading_stored():
         return kind._stored(elements)  # noqa: SLF001  (this is its class method's)
-
-
-def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
-    """Say what somebody who wrote an unknown name meant, or else which names there are."""
-    known = list(names)
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wrong).lower()
-    if snake in known:
-        return f"no such {what}; it is written {snake!r} here"
-    # `lease` is the beginning of lease_period rather than something like leasing.
-    begun = [name for name in known if name.startswith(f"{snake}_")]
-    close = begun if len(begun) == 1 else difflib.get_close_matches(snake, known, n=1)
-    if close:
-        return f"no such {what}; did you mean {close[0]!r}?"
-    return f"no such {what}; allowed: {', '.join(known)}"
 
 
 def _fault(kind: type[CheckedModel], detail: ErrorDetails) -> Fault:

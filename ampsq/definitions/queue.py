@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
-from ampsq.base.values import Interval, Rate, is_name, pattern_of, shown
+from ampsq.base.values import Interval, Rate, feeds_from, is_name, pattern_of, shown
 from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
@@ -284,9 +284,7 @@ class Queue(Definition):
 
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
-        under = self.underlying_topic
-        # Comparing is cheap, and the name of a topic is never a pattern.
-        return topic == under or (not is_name(under) and pattern_of(under).search(topic) is not None)
+        return feeds_from(self.underlying_topic, topic)
 
     def to_json(self) -> str:
         """As of every definition, with the kind of one that is no plain queue."""

@@ -59,10 +59,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import INSTANCE_TRANSPORT, parse_name, shown
 from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
-from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
+from ampsq.definitions.definition import Fault, Lines, Loaded
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import check_text, list_of
 from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
-from ampsq.definitions.definition import nearest
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.actions import (

@@ -95,7 +95,8 @@ class QueueGroups:
     def merged(cls, parts: Sequence[QueueGroups], limit: int) -> QueueGroups:
         """Return those of a queue of all partitions, of those of each; a group that is in several counts once.
 
-        Where partitions have more groups than were read of them, their number is a lower bound.
+        Where partitions have more groups than were read of them, their number is a lower bound. Partitions
+        bind no groups to subscriptions.
         """
         found: dict[str, list[GroupState]] = {}
         for part in parts:
@@ -109,10 +110,11 @@ class QueueGroups:
 def _merged_group(parts: Sequence[GroupState]) -> GroupState:
     pauses = [(part.paused, part.paused_by) for part in parts if part.paused is not None]
     paused, paused_by = min(pauses, default=(None, ""))
+    # Queues over partitions have no affinity, so that nothing is bound.
     return GroupState(
         parts[0].group, sum(part.leased for part in parts), sum(part.waiting for part in parts),
         sum(part.failed for part in parts), _first(part.stopped for part in parts), max(part.weight for part in parts),
-        _first(part.oldest for part in parts), paused, paused_by,
+        _first(part.oldest for part in parts), paused, paused_by, "", None,
     )  # fmt: skip
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.catalog.destination_checks import sent_topic
-from ampsq.definitions.destination import Address, Destination
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import read_link_reports
@@ -58,6 +56,9 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
     for name, since in sorted(states.items()):
         if name not in catalog.destinations:
             continue
+        # Every client that reads a topic imports this file, and few have a sync destination.
+        from ampsq.definitions.destination import Address, Destination  # noqa: PLC0415
+
         waiting = await replication_calls.behind_since(name, _carried(catalog, name))
         peer = name_of(await read_peer(instance, name))
         # Where the other side makes the link, that side speaks for it.
@@ -78,5 +79,8 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
 
 def _carried(catalog: Catalog, name: str) -> list[str]:
     """Return what a destination is sent by its definition."""
+    from ampsq.catalog.destination_checks import sent_topic  # noqa: PLC0415  (as above)
+    from ampsq.definitions.destination import Destination  # noqa: PLC0415  (as above)
+
     definition = Destination.from_json(catalog.destinations[name])
     return [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]

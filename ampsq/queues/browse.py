@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.queue import Queue
+    from ampsq.definitions.stored import StoredQueue
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.browse import Browsed, BrowsePage, Walk
     from ampsq.protocol.calls.queues import Verb
@@ -246,7 +247,7 @@ def _by_ref(found: Browsed) -> bytes:
     return found.ref
 
 
-async def sow_queue(context: InstanceContext, queue: Queue, query: Query) -> QueryResult:
+async def sow_queue(context: InstanceContext, queue: Queue | StoredQueue, query: Query) -> QueryResult:
     """Query a queue's available messages, in the order of delivery if the query names none.
 
     Nothing is leased, and every message costs the server its way through the filter: `top_n` without `order_by` stops

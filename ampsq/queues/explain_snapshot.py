@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.expressions.unparse import show
 from ampsq.protocol.reads.journals import MessageAttempts
 from ampsq.protocol.transitions import MessageState
@@ -150,7 +150,7 @@ class Snapshot:
         self.where = self.text("where")
         self.ref = self.text("ref")
         self.now = self.number("now")
-        self.definition = Queue.from_json(self.text("definition"))
+        self.definition = read_stored_queue(self.text("definition"))
 
     def text(self, name: str) -> str:
         """A fact; "" where it was not told."""

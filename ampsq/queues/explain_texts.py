@@ -393,13 +393,13 @@ class _Words:
 
     def group_leased(self) -> str:
         leased, definition = self._snapshot.number("group_leased"), self._snapshot.definition
-        if definition.group_batch > 1:
+        if (definition.group_batch or 1) > 1:
             return f"{count_text(leased, 'message')} of a batch"
-        return f"{leased:,} of {definition.group_concurrency:,}"
+        return f"{leased:,} of {definition.group_concurrency or 1:,}"
 
     def group_holders(self) -> str:
         now, holders = self._snapshot.now, self._snapshot.group_holders
-        if self._snapshot.definition.group_batch > 1:
+        if (self._snapshot.definition.group_batch or 1) > 1:
             # All of a batch has one.
             holders = holders[:1]
         told = [f"{name} for {span_text(max(now - since, 0))}" for name, since in holders]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, ref_of
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.entries import path_in, read_publication, source_in
@@ -146,7 +146,7 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
     catalog = await catalog_calls.catalog()
     states = []
     for name, stored in catalog.queues.items():
-        if Queue.from_json(stored).feeds_from(bookmark.topic):
+        if read_stored_queue(stored).feeds_from(bookmark.topic):
             state, found = await _in_queue(place, name, named)
             states.append(state)
             events += found

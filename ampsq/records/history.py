@@ -20,6 +20,7 @@ from ampsq.records.query import RecordKey, chosen, read_records
 if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
     from ampsq.definitions.queue import Topic
+    from ampsq.definitions.stored import StoredTopic
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query, QueryResult
@@ -48,7 +49,7 @@ class LoggedChange:
 
 
 def change_of(
-    topic: Topic, key: RecordKey, context: InstanceContext, stream_id: bytes, flat: list[bytes]
+    topic: Topic | StoredTopic, key: RecordKey, context: InstanceContext, stream_id: bytes, flat: list[bytes]
 ) -> LoggedChange | None:
     """Return the change that an entry makes; None: it makes none, since it has no key or is for one queue alone."""
     record = record_of(topic.name, b"", stream_id, flat)
@@ -114,7 +115,7 @@ class _State:
 
 
 async def sow_history(
-    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: object
+    context: InstanceContext, topic: Topic | StoredTopic, query: Query, named: list[bytes] | None, bookmark: object
 ) -> QueryResult:
     """Query a topic's records as they were; see `records_at`."""
     found = await records_at(context, topic, query, named, bookmark)
@@ -122,7 +123,7 @@ async def sow_history(
 
 
 async def records_at(
-    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: object
+    context: InstanceContext, topic: Topic | StoredTopic, query: Query, named: list[bytes] | None, bookmark: object
 ) -> list[StoredRecord]:
     """Find the records that match a query's filter, as they were.
 
@@ -154,7 +155,7 @@ async def records_at(
     ]
 
 
-def _is_over(topic: Topic, record: StoredRecord, ms: int) -> bool:
+def _is_over(topic: Topic | StoredTopic, record: StoredRecord, ms: int) -> bool:
     times = times_in(record.message.fields)
     life, begins = times.expiration or int(topic.expiration or 0), times.due or int(record.id.partition("-")[0])
     return life > 0 and begins + life <= ms
@@ -173,7 +174,7 @@ async def _horizon(context: InstanceContext, topic: str) -> Id:
     return max(previous_id(facts.first), facts.deleted)
 
 
-async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, horizon: Id) -> _State:
+async def _state_at(context: InstanceContext, topic: Topic | StoredTopic, moment: LogMoment, horizon: Id) -> _State:
     """Read the records that did not change since the log was trimmed, and those that the log has."""
     state = _State()
     if horizon > FIRST:

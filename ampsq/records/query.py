@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.definitions.queue import Topic
+    from ampsq.definitions.stored import StoredTopic
     from ampsq.expressions import Document
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
@@ -46,7 +47,7 @@ class RecordKey:
         topic: the topic, with a key.
     """
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic | StoredTopic) -> None:
         self._parts = [parse(text, "filter") for text in topic.key]
 
     def of(self, document: Document) -> bytes | None:
@@ -73,7 +74,7 @@ def key_parts(text: bytes, number: int) -> list[bytes]:
     return parts
 
 
-def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
+def key_texts(keys: object, topic: Topic | StoredTopic | None = None) -> list[bytes]:
     """The keys that a user names: each a text or a number, or for a key of several parts a tuple of such.
 
     Args:
@@ -94,7 +95,7 @@ def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
     return found
 
 
-def _check_parts(topic: Topic, each: object, text: bytes) -> None:
+def _check_parts(topic: Topic | StoredTopic, each: object, text: bytes) -> None:
     wanted = len(topic.key)
     parts = len(each) if isinstance(each, tuple) else len(key_parts(text, wanted))
     if parts == wanted:
@@ -138,7 +139,7 @@ async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> l
 
 
 async def sow_records(
-    context: InstanceContext, topic: Topic, query: Query, keys: Iterable[object] | None = None
+    context: InstanceContext, topic: Topic | StoredTopic, query: Query, keys: Iterable[object] | None = None
 ) -> QueryResult:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 
@@ -152,7 +153,9 @@ async def sow_records(
     return chosen(context, topic, query, records)
 
 
-def chosen(context: InstanceContext, topic: Topic, query: Query, records: Iterable[StoredRecord]) -> QueryResult:
+def chosen(
+    context: InstanceContext, topic: Topic | StoredTopic, query: Query, records: Iterable[StoredRecord]
+) -> QueryResult:
     """Choose of records that match a query's filter those that it gives."""
     selection = QueryResult(query, in_order=False)
     for record in records:
@@ -161,7 +164,7 @@ def chosen(context: InstanceContext, topic: Topic, query: Query, records: Iterab
     return selection
 
 
-def record_message(context: InstanceContext, topic: Topic, record: StoredRecord) -> SowMessage:
+def record_message(context: InstanceContext, topic: Topic | StoredTopic, record: StoredRecord) -> SowMessage:
     """A record as queries give it."""
     text = record.key.decode("utf-8", "surrogateescape")
     return SowMessage.of(record.message, context.origin, key=text, type=topic.type)

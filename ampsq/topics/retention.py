@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.base.log_positions import parse_id
+from ampsq.base.suggestions import nearest
 from ampsq.base.values import check_text
 from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
-from ampsq.definitions.definition import nearest
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Interval, Queue, Topic
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import retention as retention_calls
-from ampsq.protocol.calls.records import catch_up_records, count_records
-from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower, measure_logs
-from ampsq.protocol.entries import bookmark_of
+from ampsq.protocol.calls.records import catch_up_records
+from ampsq.protocol.calls.retention import LOG_START, RetentionLimits, StreamFollower
 from ampsq.protocol.reads.message_names import name_message
 from ampsq.protocol.reads.streams import last_id, log_of, stream_length, stream_memory
+from ampsq.topics.topic_state import feeding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,12 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.calls.catalog import Catalog
-    from ampsq.protocol.calls.retention import JournalTrimStep, LogFigures, Pin, TrimStep
+    from ampsq.protocol.calls.retention import JournalTrimStep, Pin, TrimStep
     from ampsq.protocol.request import Call
 
 __all__ = [
-    "TopicState",
     "Trimmed",
-    "feeding",
     "limits_of",
-    "read_some_topics",
-    "read_topics",
     "trim",
     "trim_journal_step",
     "trim_step",
@@ -47,51 +43,6 @@ __all__ = [
 
 #: Catalog changes during one trimming by hand; more than this is not chance.
 _RACES: Final = 50
-#: Logs that one call measures.
-_LOGS: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
-    """The content of a topic: its log, its queues, and what is kept beyond its retention, as the last walk found it.
-
-    Attributes:
-        messages: in its log.
-        bytes: memory of its log.
-        first: bookmark of the first message; None of an empty log.
-        last: bookmark of the last one.
-        queues: names of the queues that it feeds.
-        retention: the elements of its retention that are given, by name.
-        key: its identifiers; () of a topic without records.
-        records: how many it has.
-        recorded: messages that were ever recorded in its log.
-        kept: messages beyond the retention that are kept, since somebody needs them; of unread ones only the first
-            counts.
-        pinned_by: who needs the first of those kept; None if none is.
-        pinned: its bookmark.
-        state: what it is there; "" of others than queues.
-    """
-
-    messages: int
-    bytes: int
-    first: Bookmark | None
-    last: Bookmark | None
-    queues: tuple[str, ...]
-    retention: dict[str, object]
-    key: tuple[str, ...]
-    records: int
-    recorded: int = 0
-    kept: int = 0
-    pinned_by: str | None = None
-    pinned: Bookmark | None = None
-    state: str = ""
-
-    def as_dict(self) -> dict[str, object]:
-        """Give it as plain values, as JSON has them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        bookmarks = {name: str(values[name]) for name in ("first", "last", "pinned") if values[name] is not None}
-        return {**values, **lists, **bookmarks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +116,6 @@ def _destinations(catalog: Catalog, queues: Sequence[str], topic: str) -> Iterat
 def _stored(text: str) -> Destination:
     """A destination as the catalog has it: it is asked for at each step, and is slow to read."""
     return Destination.from_json(text)
-
-
-def feeding(catalog: Catalog, topic: str) -> list[str]:
-    """The queues that a topic feeds, sorted."""
-    return sorted(name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic))
 
 
 def trim_step(
@@ -269,42 +215,3 @@ async def _walk_journal(queue: str) -> None:
     place: str | None = LOG_START
     while place is not None:
         place = (await trim_journal_step(catalog, queue, place)).next
-
-
-# -- what is there
-
-
-async def read_topics(instance: str, origin: str) -> dict[str, TopicState]:
-    """Read all topics by name; see `Admin.topics`."""
-    catalog = await catalog_calls.catalog()
-    return await read_some_topics(instance, origin, catalog, sorted(catalog.topics))
-
-
-async def read_some_topics(instance: str, origin: str, catalog: Catalog, names: Sequence[str]) -> dict[str, TopicState]:
-    """Read topics of a catalog, a hundred logs with one call."""
-    found: dict[str, TopicState] = {}
-    for first in range(0, len(names), _LOGS):
-        some = names[first : first + _LOGS]
-        for name, log in zip(some, await measure_logs(some), strict=True):
-            found[name] = await _read_topic(instance, origin, catalog, name, log)
-    return found
-
-
-async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str, log: LogFigures) -> TopicState:
-    topic = Topic.stored(name, catalog.topics[name])
-    state = TopicState(
-        messages=log.length,
-        bytes=log.bytes,
-        first=bookmark_of(name, origin, log.first, log.first_source) if log.first else None,
-        last=bookmark_of(name, origin, log.last, log.last_source) if log.last else None,
-        queues=tuple(feeding(catalog, name)),
-        retention={each: value for each, value in topic.elements().items() if each.startswith("retention")},
-        key=tuple(topic.key),
-        records=await count_records(instance, name),
-        recorded=log.added,
-    )
-    found = await retention_calls.read_remembered_walk(instance, name) if topic.has_retention else None
-    if found is None:
-        return state
-    pinned = await name_message(name, found.pin.id)
-    return replace(state, kept=max(found.kept, 1), pinned_by=found.pin.by, pinned=pinned, state=found.pin.state)

@@ -9,10 +9,10 @@ from ampsq.base.errors import DefinitionError, UnknownTopic
 from ampsq.base.suggestions import as_sentence
 from ampsq.base.values import is_name, pattern_of
 from ampsq.catalog.suggestions import closest_name, explain_no_topic
-from ampsq.definitions.queue import Queue
-from ampsq.definitions.topic import ConflatedTopic
+from ampsq.definitions.stored import read_stored_queue
 
 if TYPE_CHECKING:
+    from ampsq.definitions.topic import ConflatedTopic
     from ampsq.protocol.calls.catalog import Catalog
 
 __all__ = ["ConflatedName", "topics_of"]
@@ -61,9 +61,12 @@ def topics_of(name: str, catalog: Catalog, *, reads_queues: bool, begins: bool, 
     if name in catalog.queues and not reads_queues:
         raise UnknownTopic(name=name).with_explanation(explain_no_topic(catalog, name))
     if name in catalog.queues:
-        queue = Queue.from_json(catalog.queues[name])
+        queue = read_stored_queue(catalog.queues[name])
         return [topic for topic in catalog.topics if queue.feeds_from(topic)]
     if name in catalog.conflated:
+        # Most who read topics do without the models, which take long to import.
+        from ampsq.definitions.topic import ConflatedTopic  # noqa: PLC0415
+
         raise ConflatedName(ConflatedTopic.from_json(catalog.conflated[name]))
     if begins:
         if not may_come or closest_name(catalog, name, "topic", "queue") is not None:

@@ -35,7 +35,6 @@ SHORT = {
     "ampsq.gateway.server_probe": "asks a server that may not answer, apart from those that serve",
     "ampsq.operations.upgrade.format_4": "a step of an upgrade, which the next one replaces",
     "ampsq.records.conflation": "turns changes of records into rows; following reads them",
-    "ampsq.records.sow": "asks records and views; the files of records know no views",
     "ampsq.replication.ownership": "proxied transfer, which coordinators do and links do not",
     "ampsq.spark.session": "what a program calls first, before anything of Spark is loaded",
     "ampsq.testing.plugin": "what pytest loads in every run, apart from what an instance needs",

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import UnknownQueue
 from ampsq.base.values import check_text
-from ampsq.catalog.apply import redefine
 from ampsq.catalog.suggestions import with_suggestions
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.operations.check.copies import check_copies, check_owners
 from ampsq.operations.check.findings import DIFFERENCES
 from ampsq.operations.check.messages import Findings, Ledger, Recheck
 from ampsq.operations.check.structures import check_state, check_timetable
-from ampsq.operations.rebuild import rebuild
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.reads.recovery_points import recorded_starts
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.definitions.stored import StoredQueue
     from ampsq.operations.check.structures import Timetable
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.catalog import Catalog
@@ -179,7 +178,7 @@ async def _check_queue(
     place: InstanceIdentity, catalog: Catalog, name: str, timetable: Timetable, *, repair: bool
 ) -> CheckReport:
     began = time.monotonic()
-    queue = Queue.from_json(catalog.queues[name])
+    queue = read_stored_queue(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
     whole = await _check_whole(name, topics, repair=repair)
     rebuilt: Rebuilt | None = None
@@ -189,6 +188,8 @@ async def _check_queue(
             whole.undecided.append("somebody is rebuilding the queue")
             return _checked(queue, whole, recheck.findings, _Walk(recheck, once=False), None, began, repair=repair)
         if "undefined" in whole.numbers and repair:
+            from ampsq.catalog.apply import redefine  # noqa: PLC0415  (seldom wanted, and long to import)
+
             await redefine(name)
             again = await _check_whole(name, topics, repair=repair)
             whole.numbers.update(again.numbers)
@@ -196,6 +197,8 @@ async def _check_queue(
         await check_owners(place.instance, name, whole, repair=repair)
         await check_copies(place.instance, topics, whole, repair=repair)
         if repair and any(word in whole.numbers for word in _NEED_REBUILD):
+            from ampsq.operations.rebuild import rebuild  # noqa: PLC0415  (seldom wanted, and long to import)
+
             rebuilt, findings = await rebuild(place.instance, name, topics, filtered=queue.filter is not None)
             recheck.findings = findings
         walk = _Walk(recheck, once=queue.semantics == "at-most-once")
@@ -217,7 +220,14 @@ async def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Fin
 
 
 def _checked(  # noqa: PLR0917
-    queue: Queue, whole: Findings, found: Findings, walk: _Walk, rebuilt: Rebuilt | None, began: float, *, repair: bool
+    queue: StoredQueue,
+    whole: Findings,
+    found: Findings,
+    walk: _Walk,
+    rebuilt: Rebuilt | None,
+    began: float,
+    *,
+    repair: bool,
 ) -> CheckReport:
     numbers = whole.numbers + found.numbers
     differences = []
@@ -248,8 +258,10 @@ async def rebuild_queue(place: InstanceIdentity, name: str) -> Rebuilt:
     catalog = await catalog_calls.catalog()
     if name not in catalog.queues:
         raise UnknownQueue(queue=name)
-    queue = Queue.from_json(catalog.queues[name])
+    queue = read_stored_queue(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
+    from ampsq.operations.rebuild import rebuild  # noqa: PLC0415  (the others of this file do without)
+
     await check_owners(place.instance, name, Findings(), repair=True)
     rebuilt, _ = await rebuild(place.instance, name, topics, filtered=queue.filter is not None)
     await check(place, [name], repair=True)

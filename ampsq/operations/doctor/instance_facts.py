@@ -15,13 +15,13 @@ from ampsq.protocol.reads.instance import is_attended
 from ampsq.protocol.reads.streams import latest_ids, log_of
 from ampsq.protocol.reads.subscriptions import most_asked
 from ampsq.protocol.request import Collect, Post
-from ampsq.topics.retention import read_topics
+from ampsq.topics.topic_state import read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.operations.figures import InstanceFigures
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
     from ampsq.transport.pipeline import Pipeline
 
 __all__ = [

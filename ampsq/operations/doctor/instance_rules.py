@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ampsq.operations.doctor.instance_facts import InstanceFacts, RepeatedFacts
     from ampsq.operations.figures import QueueFigures
     from ampsq.replication.report import LinkStatus
-    from ampsq.topics.retention import TopicState
+    from ampsq.topics.topic_state import TopicState
 
 __all__ = ["RULES"]
 

@@ -113,6 +113,10 @@ async def read_server_facts(instance: str) -> ServerFacts:
         info = await information()
     except NotPermitted:
         refused.append("INFO")
+    # Before the clock: messages that are recorded meanwhile are not before it. Why not is told by who looks at the
+    # instance.
+    with contextlib.suppress(AmpsqError):
+        clock, _ = await last_given_id(instance)
     try:
         now, ahead, latency = await _timed()
     except NotPermitted:
@@ -125,9 +129,6 @@ async def read_server_facts(instance: str) -> ServerFacts:
     functions: list[FunctionState] = []
     with contextlib.suppress(AmpsqError):
         functions = await functions_at()
-    # Why not is told by who looks at the instance.
-    with contextlib.suppress(AmpsqError):
-        clock, _ = await last_given_id(instance)
     return ServerFacts(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance), tuple(functions))
 
 
