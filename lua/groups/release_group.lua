@@ -10,6 +10,8 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.concurrency then return {0, 0, 0} end
 local state = load_groups(queue, {group})[group]
 local waits = queue.group_rate and state.waiting > 0 and tokens_of_group(queue, state) == 0
+-- Bound to one that is gone, it may stand so until somebody comes upon it.
+review_binding(queue, state)
 local bound = state.bound_to ~= nil
 if state.held + state.stopped == 0 and not waits and not bound then return {0, 0, 0} end
 local cursor, freed = '0', {}

@@ -236,6 +236,17 @@ def test_a_release_ends_a_binding_and_nothing_else(world):
     check(world)
 
 
+def test_a_release_says_of_a_binding_to_one_that_is_gone_that_there_was_none(world):
+    first, _ = bound_to_one(world, "a", failure="stop")
+    put(world, ("a", 1))
+    world.settle("expired", world.take(first))
+    world.unsubscribe(first)
+    stopped = groups_of(world)["a"][4]
+    assert stopped > 0
+    assert world.run("release_group", world.now, "work", "a") == [0, stopped, 0]
+    check(world)
+
+
 def test_a_group_is_listed_with_its_binding(world):
     bound_queue(world)
     first = world.subscribe("work", asked=1, client="crew/1")

@@ -287,3 +287,70 @@ def test_a_freed_subscription_of_two_queues_gets_from_the_other_when_its_lease_l
     world.sweep_all()
 
     assert world.inbox(subscription)[-1].body == "dear"
+
+
+def test_what_nobody_picked_up_counts_for_nothing_behind_many_whose_leases_ended(world):
+    # Given an inbox of 67 messages, all but the last of which are settled where they lie
+    world.queue("work", "orders", lease=5_000)
+    subscription = world.subscribe("work", asked=67)
+    world.publish("orders", *map(str, range(67)))
+    *before, last = world.inbox(subscription)
+    assert world.settle("acknowledged", {"work": [(message.ref, message.token) for message in before]}) == {}
+    # When the last one's lease lapses
+    world.now = 6_000
+    world.sweep()
+    # Then that was no delivery
+    (again,) = world.take(subscription, 67)
+    assert (again.ref, again.delivery) == (last.ref, 1)
+
+
+def test_what_nobody_picked_up_counts_for_nothing_among_many_of_another_queue(world):
+    # Given 71 messages in an inbox whose leases last longer, and behind most of them two whose leases lapse
+    world.queue("slow", "parcels", lease=60_000)
+    world.queue("work", "orders", lease=5_000)
+    subscription = world.subscribe("slow", "work", asked=100)
+    world.publish("parcels", *map(str, range(70)))
+    world.publish("orders", "one")
+    world.publish("parcels", "between")
+    world.publish("orders", "two")
+    # When they lapse
+    world.now = 6_000
+    world.sweep()
+    # Then that was no delivery, and the others keep their order
+    messages = world.take(subscription, 100)
+    assert [message.body for message in messages] == [*map(str, range(70)), "between", "one", "two"]
+    assert {message.delivery for message in messages} == {1}
+
+
+def test_the_inbox_of_a_consumer_that_does_not_come_is_bounded_behind_what_lasts(world):
+    # Given 100 messages that last, and behind them ten whose leases lapse
+    world.queue("slow", "parcels", lease=0)
+    world.queue("work", "orders", lease=5_000)
+    subscription = world.subscribe("slow", "work", asked=110)
+    world.publish("parcels", *map(str, range(100)))
+    world.publish("orders", *map(str, range(100, 110)))
+    # When they lapse and are pushed again, many times
+    for _ in range(50):
+        world.now += 5_000
+        world.sweep_all()
+    # Then the inbox is not much longer than what is leased, and all of it is delivered for the first time and in order
+    assert len(world.inbox(subscription)) < 2 * (110 + 10 + 64) + 10
+    messages = world.take(subscription, 110)
+    assert [message.body for message in messages] == [*map(str, range(110))]
+    assert {message.delivery for message in messages} == {1}
+
+
+def test_1200_messages_that_nobody_picked_up_count_for_nothing(world):
+    world.queue("work", "orders", lease=5_000, room=2_000)
+    subscription = world.subscribe("work", asked=1_200)
+    for part in range(3):
+        world.publish("orders", *(str(400 * part + n) for n in range(400)))
+    world.sweep_all()
+    assert len(world.inbox(subscription)) == 1_200
+    world.now = 6_000
+
+    world.sweep_all()
+
+    messages = [message for _ in range(3) for message in world.take(subscription, 400)]
+    assert {message.delivery for message in messages} == {1}
+    assert sorted(int(message.body) for message in messages) == [*range(1_200)]
