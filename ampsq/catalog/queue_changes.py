@@ -79,11 +79,6 @@ CHANGES: Mapping[str, QueueChange] = {
         "at-once",
         "For the next delivery of each group. A batch that is leased stays one, and comes back as one.",
     ),
-    "group_affinity": QueueChange(
-        "at-once",
-        "For the next delivery of each group. One that is bound to a subscription stays so no longer than the new "
-        "value allows from now on; without one, none is bound.",
-    ),
     "group_choice": QueueChange(
         "at-once",
         "For the next delivery; what waits is put in its new order in bounded steps.",
@@ -108,6 +103,11 @@ CHANGES: Mapping[str, QueueChange] = {
     ),
     "group_rate_burst": QueueChange(
         "at-once", "For the next delivery of each group; the groups that it lets go are found in bounded steps."
+    ),
+    "group_affinity": QueueChange(
+        "at-once",
+        "For the next delivery of each group. One that is bound to a subscription stays so no longer than the new "
+        "value allows from now on; without one, none is bound.",
     ),
     "expiration": QueueChange(
         "at-once", "The new value holds for every waiting message, and for a leased one when it comes back."

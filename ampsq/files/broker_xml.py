@@ -35,11 +35,12 @@ _ROUTING: Final = ("anycast", "multicast")
 _DEFAULT: Final = "default-"
 _PINNED: Final = (
     "a group stays with one consumer in Artemis, which may have several messages of it; here whoever is free gets the "
-    "next one, once the one before it is settled (docs/groups.md)"
+    "next one, once the one before it is settled; define the queue with group_affinity where its groups should stay "
+    "(docs/groups.md)"
 )
 _FIRST_KEY: Final = (
-    "group-first-key is not acted on: no message says that it is the first of its group for its consumer, since a "
-    "group is of no consumer"
+    "group-first-key is not acted on: message.group_begins says that a message is the first of its group for its "
+    "consumer, where the queue has group_affinity (docs/groups.md)"
 )
 _MADE_LATER: Final = (
     "defaults of groups count for the queues of this file alone: one that is made when it is first used has no groups; "
