@@ -44,7 +44,7 @@ class ActionState:
 
     Attributes:
         name: its name.
-        stored: what it does, as it is stored.
+        text: its definition, as it is stored: JSON.
         waiting: entries of its sources that it has not looked at yet; an entry of a journal may be many events.
         done: events on which it acted to the end; those whose conditions were false are among them.
         failed: events that failed and are tried again.
@@ -53,7 +53,7 @@ class ActionState:
     """
 
     name: str
-    stored: StoredAction
+    text: str
     waiting: int
     done: int
     failed: int
@@ -63,7 +63,7 @@ class ActionState:
     @property
     def definition(self) -> Action:
         """What it does."""
-        return _model(self.stored.text)
+        return _model(self.text)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -128,7 +128,7 @@ async def _state(instance: str, catalog: Catalog, action: StoredAction) -> Actio
         if await stream_exists(instance, stream):
             added = (await stream_facts(instance, stream)).added
         waiting[name] = max(added - progress.read.get(name, 0), 0)
-    return ActionState(action.name, action, sum(waiting.values()), progress.done, failed, progress.error, waiting)
+    return ActionState(action.name, action.text, sum(waiting.values()), progress.done, failed, progress.error, waiting)
 
 
 async def failed_events(instance: str, name: str) -> list[FailedEvent]:

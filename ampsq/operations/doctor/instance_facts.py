@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
+from ampsq.definitions.stored_action import read_stored_action
 from ampsq.operations.figures import read_figures
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.reads.clock import server_time
@@ -169,12 +170,13 @@ async def _count_dead_letters(
 
 def dead_letter_topics(figures: InstanceFigures) -> list[str]:
     """The topics to which actions publish what queues give up."""
+    actions = [read_stored_action(state.text) for state in figures.actions.values()]
     return sorted(
         {
             topic
-            for action in figures.actions.values()
-            if any(trigger.word == "expire" for trigger in action.stored.on)
-            for topic in action.stored.published
+            for action in actions
+            if any(trigger.word == "expire" for trigger in action.on)
+            for topic in action.published
             if "{{" not in topic
         }
     )
