@@ -19,7 +19,7 @@ class Follower(Protocol):
 
     @property
     def word(self) -> str:
-        """What files call it."""
+        """Word by which files call it."""
 
     @property
     def id(self) -> str:

@@ -62,7 +62,7 @@ class ActionState:
 
     @property
     def definition(self) -> Action:
-        """What it does."""
+        """The action: what sets it off, and what it does."""
         return _model(self.text)
 
     def as_dict(self) -> dict[str, object]:
