@@ -1,4 +1,4 @@
-"""Writes ampsq/protocol/library_hash.py, by which a server's functions are known without composing them.
+"""Writes the hash by which a server's functions are known without composing them, into ampsq/protocol/functions.py.
 
 python lua/library_hash.py            # after a change of a script of the server functions, or of what composes them
 """
@@ -8,31 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ampsq.protocol.functions import library
+from ampsq.protocol.functions import LIBRARY_HASH, library
 
 __all__ = ["PATH", "text"]
 
-#: Where it is written to, in a checkout.
-PATH: Final = Path(__file__).resolve().parents[1] / "ampsq" / "protocol" / "library_hash.py"
-_TEXT: Final = '''\
-"""SHA-256 of this release's server functions, as their names have the beginning of it.
-
-Written by lua/library_hash.py; a test compares it with what is composed.
-"""
-
-from __future__ import annotations
-
-from typing import Final
-
-__all__ = ["LIBRARY_HASH"]
-
-LIBRARY_HASH: Final = "{}"
-'''
+#: Where it is, in a checkout.
+PATH: Final = Path(__file__).resolve().parents[1] / "ampsq" / "protocol" / "functions.py"
 
 
 def text() -> str:
-    """Return the text of the module."""
-    return _TEXT.format(library().hash)
+    """Return the text of the module with the hash of what is composed now."""
+    return PATH.read_text().replace(LIBRARY_HASH, library().hash)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.catalog import Catalog
 
-__all__ = ["FollowedStream", "Follower", "SourceKind", "followed_streams", "track_name"]
+__all__ = ["AnyTrigger", "FollowedStream", "SourceKind", "followed_streams", "track_name"]
 
 SourceKind: TypeAlias = Literal["journal", "log", "deliveries", "happenings", "overdue", "clock"]
 
 
-class Follower(Protocol):
+class AnyTrigger(Protocol):
     """A trigger, as its model or as it is stored."""
 
     @property
@@ -45,7 +45,7 @@ class FollowedStream(NamedTuple):
     of: str
 
 
-def followed_streams(trigger: Follower, catalog: Catalog) -> Iterator[FollowedStream]:
+def followed_streams(trigger: AnyTrigger, catalog: Catalog) -> Iterator[FollowedStream]:
     """Give the streams that a trigger follows now; a ``timeout`` follows none by itself."""
     if trigger.word == "timeout":
         return

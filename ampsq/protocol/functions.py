@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol import scripts
-from ampsq.protocol.library_hash import LIBRARY_HASH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "HOT",
+    "LIBRARY_HASH",
     "PREFIX",
     "SWITCH",
     "ServerLibrary",
@@ -47,6 +47,8 @@ SWITCH: Final = "AMPSQ_FUNCTIONS"
 _SWITCHED: Final = {"off": False, "on": True}
 #: Letters of the hash that names have: 80 bits.
 _HASHED: Final = 20
+#: SHA-256 of the text below before the names have a part of it. Written by lua/library_hash.py; a test compares it.
+LIBRARY_HASH: Final = "02cfdf92d5a23b33a06f93b448494650e4d1c035e0d96a4534c6c700554daa79"
 #: Stands for the hash while the text is made; no Lua file has it.
 _HASH: Final = "\x00"
 #: While a library is loaded there is no `redis.call`, so each call binds it. KEYS and ARGV are a function's parameters.
