@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError
+from ampsq.catalog.followed_streams import followed_streams, track_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.queue import Queue, View
 from ampsq.expressions import parse, parse_projection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ampsq.catalog.followed_streams import SourceKind
     from ampsq.definitions.action_parts import Trigger
     from ampsq.protocol.calls.catalog import Catalog
 
@@ -26,10 +28,8 @@ __all__ = [
     "keys_of",
     "records_deliveries",
     "sources_of",
-    "track_name",
 ]
 
-Kind = Literal["journal", "log", "deliveries", "happenings", "overdue", "clock"]
 #: Triggers on what becomes of the link to a destination.
 LINKED: Final = (
     *(On.connect_replication, On.disconnect_replication, On.downgrade_replication, On.upgrade_replication),
@@ -51,7 +51,7 @@ class ActionSource(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: SourceKind
     of: str
     trigger: Trigger
 
@@ -64,29 +64,8 @@ def sources_of(action: Action, catalog: Catalog) -> list[ActionSource]:
             if all(source.kind != "overdue" for source in found):
                 found.append(ActionSource(TIMEOUT, "overdue", "", trigger))
         else:
-            found += _sources_of(trigger, catalog)
+            found += (ActionSource(*stream, trigger) for stream in followed_streams(trigger, catalog))
     return found
-
-
-def _sources_of(trigger: Trigger, catalog: Catalog) -> Iterator[ActionSource]:
-    if isinstance(trigger, On.schedule):
-        yield ActionSource(trigger.id, "clock", "", trigger)
-    elif isinstance(trigger, HEARD):
-        yield ActionSource(trigger.id, "happenings", "", trigger)
-    elif isinstance(trigger, On.expire | On.delete):
-        yield ActionSource(trigger.id, "journal", trigger.topic, trigger)
-    else:
-        kind: Kind = "deliveries" if isinstance(trigger, On.deliver) else "log"
-        names = catalog.queues if kind == "deliveries" else catalog.topics
-        behind = f" {trigger.about}" if trigger.is_pattern else ""
-        for name in sorted(names):
-            if trigger.follows(name):
-                yield ActionSource(f"{trigger.word} {name}{behind}", kind, name, trigger)
-
-
-def track_name(topic: str) -> str:
-    """Under which name an action keeps its place in the log of a topic whose messages it times."""
-    return f"track {topic}"
 
 
 def follows_client_events(actions: Iterable[Action]) -> bool:

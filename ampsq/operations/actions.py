@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import DefinitionError
 from ampsq.base.suggestions import nearest
 from ampsq.base.values import check_text, list_of
-from ampsq.catalog.action_sources import sources_of, track_name
-from ampsq.definitions.action import Action
-from ampsq.definitions.action_parts import On
+from ampsq.catalog.followed_streams import followed_streams, track_name
+from ampsq.definitions.stored_action import read_stored_action
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.actions import (
@@ -26,6 +25,8 @@ from ampsq.protocol.reads.streams import Stream, log_of, stream_exists, stream_f
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ampsq.definitions.action import Action
+    from ampsq.definitions.stored_action import StoredAction
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.actions import ActionProgress, StoredEvent
 
@@ -43,7 +44,7 @@ class ActionState:
 
     Attributes:
         name: its name.
-        definition: what it does.
+        text: its definition, as it is stored: JSON.
         waiting: entries of its sources that it has not looked at yet; an entry of a journal may be many events.
         done: events on which it acted to the end; those whose conditions were false are among them.
         failed: events that failed and are tried again.
@@ -52,12 +53,17 @@ class ActionState:
     """
 
     name: str
-    definition: Action
+    text: str
     waiting: int
     done: int
     failed: int
     error: str
     sources: dict[str, int]
+
+    @property
+    def definition(self) -> Action:
+        """The action: what sets it off, and what it does."""
+        return _model(self.text)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -101,27 +107,28 @@ async def actions(instance: str) -> dict[str, ActionState]:
     catalog = await catalog_calls.catalog()
     out = {}
     for name, text in sorted(catalog.actions.items()):
-        out[name] = await _state(instance, catalog, Action.from_json(text))
+        out[name] = await _state(instance, catalog, read_stored_action(text))
     return out
 
 
-async def _state(instance: str, catalog: Catalog, action: Action) -> ActionState:
+async def _state(instance: str, catalog: Catalog, action: StoredAction) -> ActionState:
     progress: ActionProgress = await read_progress(instance, action.name)
     failed = await count_failed(instance, action.name)
     waiting: dict[str, int] = {}
     streams = [
         (source.name, Stream(source.kind, source.of))
-        for source in sources_of(action, catalog)
+        for trigger in action.on
+        for source in followed_streams(trigger, catalog)
         if source.kind in _STREAMS
     ]
-    timed = [trigger.topic for trigger in action.on if isinstance(trigger, On.timeout)]
+    timed = [trigger.about or "" for trigger in action.on if trigger.word == "timeout"]
     streams += [(track_name(topic), log_of(topic)) for topic in timed]
     for name, stream in streams:
         added = 0
         if await stream_exists(instance, stream):
             added = (await stream_facts(instance, stream)).added
         waiting[name] = max(added - progress.read.get(name, 0), 0)
-    return ActionState(action.name, action, sum(waiting.values()), progress.done, failed, progress.error, waiting)
+    return ActionState(action.name, action.text, sum(waiting.values()), progress.done, failed, progress.error, waiting)
 
 
 async def failed_events(instance: str, name: str) -> list[FailedEvent]:
@@ -197,4 +204,10 @@ async def _known(name: str) -> Action:
     if name not in catalog.actions:
         known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"
         raise DefinitionError(f"action {name!r}: {known}")
-    return Action.from_json(catalog.actions[name])
+    return _model(catalog.actions[name])
+
+
+def _model(text: str) -> Action:
+    from ampsq.definitions.action import Action  # noqa: PLC0415 - slow to import
+
+    return Action.from_json(text)

@@ -7,17 +7,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import UnknownQueue
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.operations.actions import actions
 from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import queue_stats as stats_calls
 from ampsq.protocol.calls.queue_ages import measure_ages
 from ampsq.protocol.calls.queue_history import HistorySample
 from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.request import Collect, Post
-from ampsq.replication.report import read_links
 
 if TYPE_CHECKING:
+    from ampsq.definitions.queue import Queue
+    from ampsq.definitions.stored import StoredQueue
     from ampsq.operations.actions import ActionState
     from ampsq.operations.group_counting import GroupCounter, GroupFigures
     from ampsq.protocol.calls.catalog import Catalog
@@ -37,16 +39,26 @@ class QueueFigures:
     """One queue.
 
     Attributes:
-        definition: the queue.
+        text: its definition, as it is stored.
         stats: its figures.
         ages: how old what is in it is.
         groups: how many groups it has, and how they are; None of a queue without groups, or where nobody counts them.
     """
 
-    definition: Queue
+    text: str
     stats: QueueStats
     ages: Ages
     groups: GroupFigures | None = None
+
+    @property
+    def definition(self) -> Queue:
+        """The queue."""
+        return _queue(self.text)
+
+    @property
+    def stored(self) -> StoredQueue:
+        """The same, without its model."""
+        return read_stored_queue(self.text)
 
     @property
     def behind(self) -> float:
@@ -87,6 +99,8 @@ class InstanceFigures:
 
 @lru_cache(maxsize=4096)
 def _queue(text: str) -> Queue:
+    from ampsq.definitions.queue import Queue  # noqa: PLC0415 - slow to import
+
     return Queue.from_json(text)
 
 
@@ -103,12 +117,20 @@ async def read_figures(instance: str, pipeline: Pipeline, counter: GroupCounter 
     catalog: Catalog = await catalog_calls.catalog()
     queues = await read_queue_figures(catalog, pipeline)
     if counter is not None:
-        grouped = [name for name, each in queues.items() if each.definition.is_grouped]
+        grouped = [name for name, each in queues.items() if each.stored.is_grouped]
         for name, groups in (await counter.count(grouped, pipeline)).items():
             queues[name] = replace(queues[name], groups=groups)
-    links = await read_links(instance, catalog)
+    links = await _links(instance, catalog)
     states = await actions(instance)
     return InstanceFigures(catalog.instance, catalog.group, queues, links, states, catalog.defined_only)
+
+
+async def _links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
+    if not catalog.destinations and not (await link_calls.read_link_reports(instance)).incoming:
+        return ()
+    from ampsq.replication.report import read_links  # noqa: PLC0415 - needs models, which are slow to import
+
+    return await read_links(instance, catalog)
 
 
 def sample_of(queue: QueueFigures, now: int) -> HistorySample:
@@ -134,5 +156,5 @@ async def read_queue_figures(catalog: Catalog, pipeline: Pipeline) -> dict[str, 
                 # Another instance of the name took the place of this one: its catalog comes with the next reading.
                 pipeline.close()
                 return found
-            found[name] = QueueFigures(_queue(catalog.queues[name]), QueueStats(name, figures), ages)
+            found[name] = QueueFigures(catalog.queues[name], QueueStats(name, figures), ages)
     return found

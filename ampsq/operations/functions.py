@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.base.errors import AmpsqError, NotPermitted, ScriptBug
-from ampsq.protocol.functions import HOT, library
+from ampsq.protocol.functions import HOT, function_name, has_library_text, library, library_name
 from ampsq.protocol.reads.functions import delete_library, has_users, list_libraries, load_library, may_list_users
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ async def functions_at() -> list[FunctionState]:
     Raises:
         NotPermitted: this user may not list functions. ScriptBug: the server has none.
     """
-    texts, ours = dict(await list_libraries()), library()
-    text = texts.pop(ours.name, None)
-    state: _State = "missing" if text is None else "here" if text == ours.source.encode() else "replaced"
-    found = [FunctionState(ours.functions[verb], verb, state) for verb in HOT]
+    texts = dict(await list_libraries())
+    text = texts.pop(library_name(), None)
+    state: _State = "missing" if text is None else "here" if has_library_text(text) else "replaced"
+    found = [FunctionState(function_name(verb), verb, state) for verb in HOT]
     return found + [FunctionState(name, "", "other") for name in sorted(texts)]
 
 

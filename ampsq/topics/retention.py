@@ -10,8 +10,9 @@ from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.base.log_positions import parse_id
 from ampsq.base.suggestions import nearest
 from ampsq.base.values import check_text
-from ampsq.catalog.action_sources import sources_of, track_name
+from ampsq.catalog.action_sources import sources_of
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
+from ampsq.catalog.followed_streams import track_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.destination import Destination

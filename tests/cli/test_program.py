@@ -124,11 +124,11 @@ LIGHT = (
 ALSO_LIGHT = (
     ["history", "BOOKMARK"], ["check"], ["sow", "tenants"], ["sow", "records"], ["ack", "work", "BOOKMARK"],
     ["tail", "work", "--bookmark", "epoch", "--count", "1"], ["coordinators"],
-    ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"],
+    ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"], ["doctor", "--interval", "100ms"],
 )  # fmt: skip
 WITH_MODELS = (
     ["queues", "work"], ["top", "work", "--once", "--interval", "100ms"], ["views"], ["actions"], ["sow", "totals"],
-    ["trim", "orders"], ["dead-letters", "list", "tenants"], ["replication"], ["doctor", "--interval", "100ms"],
+    ["trim", "orders"], ["dead-letters", "list", "tenants"], ["replication"],
     ["subscribe", "work", "--count", "1"],
 )  # fmt: skip
 

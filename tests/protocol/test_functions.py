@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ampsq.base.errors import DefinitionError
+from ampsq.lua import library_hash
 from ampsq.protocol import functions, scripts
 from ampsq.protocol.functions import HOT, PREFIX, are_used, library
 
@@ -162,3 +163,18 @@ def test_another_word_is_refused_with_what_is_allowed(monkeypatch):
 
     with pytest.raises(DefinitionError, match="AMPSQ_FUNCTIONS='yes'; allowed: on and off"):
         are_used()
+
+
+def test_the_hash_that_is_written_with_the_release_is_that_of_what_is_composed():
+    assert library_hash.PATH.read_text() == library_hash.text(), "python lua/library_hash.py"
+    assert functions.library_name() == library().name
+    assert {verb: functions.function_name(verb) for verb in HOT} == library().functions
+
+
+def test_a_text_is_known_for_the_release_s_own_without_composing_it():
+    ours = library().source.encode()
+    hashed = library().hash[:20].encode()
+
+    assert functions.has_library_text(ours)
+    for other in (ours + b" ", ours[:-1], ours.replace(hashed, b"\0"), ours.replace(hashed, b"\0", 1), b""):
+        assert not functions.has_library_text(other)

@@ -6,7 +6,8 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.catalog.action_sources import keys_of, track_name
+from ampsq.catalog.action_sources import keys_of
+from ampsq.catalog.followed_streams import track_name
 from ampsq.coordinator.actions.sources import place_of, read_entries
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.queue import Topic

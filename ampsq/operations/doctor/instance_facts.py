@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
-from ampsq.definitions.action_parts import Do, On
+from ampsq.definitions.stored_action import read_stored_action
 from ampsq.operations.figures import read_figures
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.reads.clock import server_time
@@ -146,7 +146,7 @@ async def read_instance_facts(instance: str, origin: str, pipeline: Pipeline) ->
     backlogs = {}
     for name, queue in seen.figures.queues.items():
         stats = queue.stats
-        if queue.definition.max_per_subscription_backlog == 1 and stats.subscriptions and stats.waiting + stats.ready:
+        if queue.stored.max_per_subscription_backlog == 1 and stats.subscriptions and stats.waiting + stats.ready:
             backlogs[name] = await most_asked(instance, name)
     return InstanceFacts(now, seen, late, keepers, topics, letters, backlogs)
 
@@ -170,12 +170,13 @@ async def _count_dead_letters(
 
 def dead_letter_topics(figures: InstanceFigures) -> list[str]:
     """The topics to which actions publish what queues give up."""
+    actions = [read_stored_action(state.text) for state in figures.actions.values()]
     return sorted(
         {
-            step.topic
-            for action in figures.actions.values()
-            if any(isinstance(trigger, On.expire) for trigger in action.definition.on)
-            for step in action.definition.do
-            if isinstance(step, Do.publish) and "{{" not in step.topic
+            topic
+            for action in actions
+            if any(trigger.word == "expire" for trigger in action.on)
+            for topic in action.published
+            if "{{" not in topic
         }
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import size_text, span_text
 from ampsq.operations.doctor.instance_facts import Finding
-from ampsq.protocol.functions import HOT, are_used, library
+from ampsq.protocol.functions import HOT, are_used, library_name
 from ampsq.protocol.reads.server import is_too_old
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def functions(now: ServerFacts) -> Iterator[Finding]:
     names = {state: [each.name for each in now.functions if each.state == state] for state in _STATES}
     if names["replaced"]:
         why = "a user with FUNCTION LOAD put it there, and it runs with the rights of every user that calls it"
-        text = f"the library {library().name} has another text than this release's"
+        text = f"the library {library_name()} has another text than this release's"
         yield told(text, why, "redis-cli ACL LIST    # then ampsq functions load")
     if names["missing"] and now.functions and are_used():
         # Nothing fails for it, and a coordinator loads them by itself where it may.
