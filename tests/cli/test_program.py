@@ -123,7 +123,7 @@ LIGHT = (
 #: The same, run seldom.
 ALSO_LIGHT = (
     ["history", "BOOKMARK"], ["check"], ["sow", "tenants"], ["sow", "records"], ["ack", "work", "BOOKMARK"],
-    ["tail", "work", "--bookmark", "epoch", "--count", "1"], ["coordinators"],
+    ["tail", "tenants", "--bookmark", "epoch", "--count", "1"], ["coordinators"],
     ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"], ["doctor", "--interval", "100ms"],
 )  # fmt: skip
 WITH_MODELS = (
@@ -149,6 +149,7 @@ def test_a_command_that_reaches_the_server_imports_what_it_needs_and_no_more(pro
             Action.dead_letter("work", "dead"),
         )
         bookmark = str(client.publish("orders", {"id": 1}))
+        client.publish("in", {"g": 1})
     where = ["--url", process.environment["AMPSQ_URL"], "--instance", process.environment["AMPSQ_INSTANCE"]]
 
     loaded = modules_after([*(bookmark if word == "BOOKMARK" else word for word in arguments), *where])

@@ -377,6 +377,7 @@ def run(program, folder, seed):
             "dropped": sum(one.dropped.values()),
             "stops": sum(map(len, one.releases.values())),
             "handled": sum(each.is_done for each in held),
+            "given_up": len(unhandled),
             "again": sum(not each.is_done for each in held),
             "wrong": wrong,
         }

@@ -14,7 +14,8 @@ def test_groups_keep_their_order_and_their_limit_while_everybody_is_killed(serve
 
     assert not row["wrong"], said(row)
     assert sum(row["kills"].values()) == 7
-    assert row["handled"] + row["dropped"] >= 900
+    # What was dropped, or given up after it failed, is a dead letter: the run has looked for each of them.
+    assert row["handled"] + row["given_up"] >= 900
 
 
 def held(number, start, end, *, is_done=True):
