@@ -127,7 +127,7 @@ ALSO_LIGHT = (
     ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"], ["doctor", "--interval", "100ms"],
 )  # fmt: skip
 WITH_MODELS = (
-    ["queues", "work"], ["top", "work", "--once", "--interval", "100ms"], ["views"], ["actions"], ["sow", "totals"],
+    ["queues", "work"], ["top", "work", "--once", "--interval", "100ms"], ["views"], ["actions"],
     ["trim", "orders"], ["dead-letters", "list", "tenants"], ["replication"],
     ["subscribe", "work", "--count", "1"],
 )  # fmt: skip

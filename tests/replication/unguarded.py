@@ -60,4 +60,4 @@ def without(guard):
 def _forget_texts():
     """Compose scripts anew, and functions: the server has none of a changed text, so that scripts are called."""
     scripts.script.cache_clear()
-    functions.function.cache_clear()
+    functions.library.cache_clear()
