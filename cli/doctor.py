@@ -56,7 +56,7 @@ def doctor(settings: CommandSettings, interval: Interval) -> None:
     of the last hour that wait; links; logs that are kept beyond their retention, and by whom; whether defined topics
     alone are taken; actions. Nothing is changed. Every server that answers is looked at, also one that other commands
     refuse. With partitions= in the address all partitions are looked at: what is wrong names its partition, also one
-    whose server is away, and one that has or gets many more messages than the others is told (skew).
+    whose server is away. Skew is a warning: one partition has, or gets, many more messages than the others.
     """
     from ampsq.base.values import parse_name
     from ampsq.cli.open_instance import DEFAULT

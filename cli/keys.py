@@ -57,10 +57,10 @@ _COLUMNS: Final = ("of", "topic", "key", "partition", "instance", "messages", "s
 def keys(settings: CommandSettings, name: str, newest: int, top: int) -> None:
     """Show which keys and which partitions get the most of the newest messages.
 
-    The key of a message is the value of its topic's partition_by; where the topic has none, the message's group. A key
-    that was given as key= beside these is not recorded, and counts by its partition alone. Of a name that is a queue's
-    and a topic's: the queue. Messages are read from the newest one back, of all partitions together, and counted where
-    they are; nothing is changed.
+    The key of a message is the value of its topic's partition_by, else of the topic's key; where the topic has neither,
+    it is the message's group. A key that was given as key= beside these is not recorded, and counts by its partition
+    alone. Of a name that is a queue's and a topic's: the queue. Messages are read from the newest one back, of all
+    partitions together, and counted where they are; nothing is changed.
     """
     from ampsq.operations.hot_keys import count_newest
 
@@ -135,4 +135,4 @@ def _note(found: HotKeys, name: str) -> None:
         f"{count_text(len(found.keys), 'key')}"
     )
     if without:
-        note(f"no partition_by is defined for {', '.join(without)}: keys are the groups of messages")
+        note(f"{', '.join(without)}: no partition_by and no key is defined, so keys are the groups of messages")

@@ -67,8 +67,8 @@ _BETWEEN_ROUNDS: Final = 0.01
 _INSTANCES: Final = 200
 #: Seconds without anything that happens after which an instance rests long, looks of which each has one then, and
 #: seconds for which one is looked at each time where a look found what nobody had told. All turns together take less
-#: than what is told ahead (`LONG_REST_HORIZON`), and than a subscription's time is ahead that gives its signs of life:
-#: so no look is needed between two turns while all is well.
+#: than `LONG_REST_HORIZON`, the time before a due entry at which scripts wake the coordinator, and less than what is
+#: left of a subscription's time after a sign of life. So no look is needed between two turns while all is well.
 _QUIET_AFTER: Final = 10.0
 _TURNS: Final = 24
 _UNTOLD: Final = 600.0

@@ -48,7 +48,8 @@ class CountedKey(NamedTuple):
 
     Attributes:
         topic: of the messages.
-        key: the value of the topic's `partition_by`; where it has none, the group of the message; None: it has neither.
+        key: the value of the topic's `partition_by`, else of the topic's `key`, else the group of the message; None: it
+            has none of these.
         partition: the number of the partition that has them; 0 without partitions.
     """
 
@@ -66,7 +67,7 @@ class HotKeys:
         since: when the first one of them was recorded, ms; 0: there is none.
         keys: how many of them each key has.
         partitions: how many of them each partition has, of all partitions.
-        topics: topic -> the identifiers of its `partition_by`; none where it has none.
+        topics: topic -> the identifiers of its `partition_by`, else of its `key`; none where it has neither.
     """
 
     messages: int

@@ -262,7 +262,7 @@ def test_records_come_first_in_the_order_asked_for_and_then_what_changes_them(or
         orders.publish("orders", {"id": 100, "price": 9})
         orders.publish("orders", {"id": 101, "price": 1})
         orders.publish("orders", {"id": 38, "price": 1})
-        # Not given, so that nobody is told that it leaves.
+        # It was not among the five, so no `oof` message comes for it.
         orders.publish("orders", {"id": 5, "price": 1})
         orders.sow_delete("orders", keys=[37, 27])
 

@@ -19,6 +19,13 @@ pytestmark = pytest.mark.slow
 TOTAL, KEYS, ROUNDS, MANY = 6, 40, 20, 200
 
 
+def numbers_by_key(bodies):
+    found = {}
+    for body in bodies:
+        found.setdefault(body["key"], []).append(body["number"])
+    return found
+
+
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind, start_node, instance):
     cluster = Cluster(lambda **options: start_node(kind=kind, **options))
@@ -52,21 +59,27 @@ def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind,
                 raise
 
         threads = [threading.Thread(target=publish), threading.Thread(target=move)]
-        with client.subscribe("work", max_backlog=20 * TOTAL) as subscription:
+        with (
+            client.subscribe_topic("orders", bookmark="epoch") as followed,
+            client.subscribe("work", max_backlog=20 * TOTAL) as subscription,
+        ):
             for each in threads:
                 each.start()
-            by_key, count = {}, 0
-            while count < ROUNDS * MANY:
+            got = []
+            while len(got) < ROUNDS * MANY:
                 message = subscription.get("30s")
-                assert message is not None, f"{count} of {ROUNDS * MANY} came; {failures}"
-                by_key.setdefault(message.data["key"], []).append(message.data["number"])
+                assert message is not None, f"{len(got)} of {ROUNDS * MANY} came; {failures}"
+                got.append(message.data)
                 message.ack()
-                count += 1
             for each in threads:
                 each.join(60)
+            read = [followed.get("30s").data for _ in range(ROUNDS * MANY)]
         assert failures == []
         assert moved == list(client.partitions[::2])
-        assert by_key == {f"k{key}": list(range(key, ROUNDS * MANY, KEYS)) for key in range(KEYS)}
+        in_order = {f"k{key}": list(range(key, ROUNDS * MANY, KEYS)) for key in range(KEYS)}
+        assert numbers_by_key(got) == in_order
+        # A subscription to the topic reads each once, too, in the order of its key.
+        assert numbers_by_key(read) == in_order
         eventually(lambda: client.admin.queue_stats("work").acknowledged == ROUNDS * MANY, within=20.0)
         assert all(report.clean for report in client.admin.check("work"))
 
@@ -88,8 +101,12 @@ def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_bac
         owners = [cluster.owner(slot_of(name)) for name in client.partitions]
         lost = owners[1]
         there = [number for number, owner in enumerate(owners) if owner is not lost]
-        with consumer.subscribe("work", max_backlog=1) as subscription:
+        with (
+            consumer.subscribe_topic("orders", bookmark="now") as followed,
+            consumer.subscribe("work", max_backlog=1) as subscription,
+        ):
             assert subscription.get("1s") is None
+            assert followed.get("1s") is None
             # When one primary is killed
             lost.kill()
             waited = []
@@ -101,6 +118,8 @@ def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_bac
                 waited.append(time.monotonic() - began)
                 assert message.data == {"key": key, "turn": turn}
                 message.ack()
+                # A subscription to the topic has it, too
+                assert followed.get("20s").data == {"key": key, "turn": turn}
             # Then messages of the others come at once, but for the moment in which it is found out
             assert sorted(waited)[len(waited) // 2] < 0.5
             assert max(waited) < 10
@@ -120,5 +139,6 @@ def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_bac
                 assert message is not None, got
                 got.add(message.data["key"])
                 message.ack()
+            assert sorted(followed.get("30s").data["key"] for _ in range(TOTAL)) == sorted(keys.values())
         assert got == set(keys.values())
         assert all(report.clean for report in client.admin.check("work"))

@@ -132,7 +132,7 @@ class _PartitionExamination:
         try:
             part()
         except NotPermitted:
-            # What this user may not ask is told by the examination.
+            # The examination of the partition has a finding for what this user may not ask.
             return
         except Unavailable as failure:
             self.failure = self.failure or failure
@@ -225,7 +225,7 @@ def _server_facts(looks: Sequence[_PartitionExamination]) -> ServerFacts | None:
         facts = first.store.run(read_server_facts(first.partition.instance))
         latest = facts.clock
         for look in looks[1:]:
-            # Why not is told by who looks at the partition.
+            # The examination of the partition has a finding for a right that is missing.
             with contextlib.suppress(NotPermitted):
                 latest = max(latest, look.store.call(last_given_id(look.partition.instance))[0])
     except Unavailable as failure:

@@ -113,8 +113,8 @@ async def read_server_facts(instance: str) -> ServerFacts:
         info = await information()
     except NotPermitted:
         refused.append("INFO")
-    # Before the clock: messages that are recorded meanwhile are not before it. Why not is told by who looks at the
-    # instance.
+    # Read before the clock, so that what is recorded meanwhile does not count as ahead of it. The examination of the
+    # instance has a finding for what goes wrong here.
     with contextlib.suppress(AmpsqError):
         clock, _ = await last_given_id(instance)
     try:
