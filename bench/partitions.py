@@ -1,4 +1,4 @@
-"""Costs of a consumer of an instance with partitions beside one of an instance without, on one server.
+"""Costs of publishers and consumers of an instance with partitions beside those of one without, on one server.
 
 The costs are processor time, so that other work on the machine changes little. Latencies are times that passed.
 """
@@ -17,7 +17,7 @@ from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.queues.subscription import Subscription
 
@@ -25,9 +25,11 @@ __all__ = ["PartitionsBenchmark"]
 
 _BODY: Final = b"x" * 250
 #: Numbers of partitions that are measured.
-_PARTITIONS: Final = (4, 16, 64)
+_PARTITIONS: Final = (4, 16, 64, 256)
 #: Messages of one call; an instance without partitions is asked for half of a backlog at once.
 _A_CALL: Final = 100
+#: Messages of one call of `publish_many` that keys spread over partitions.
+_BY_KEY: Final = 1_000
 #: Seconds between two messages that wake a consumer.
 _PAUSE: Final = 0.005
 
@@ -49,11 +51,16 @@ class PartitionsBenchmark(Stage):
                         max_per_subscription_backlog=10_000,
                     )
                 )
-            rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+                # Where a connection calls scripts often, it learns of the server's functions: not in what is measured.
+                client.publish_many("warm", itertools.repeat(_BODY, 20 * _A_CALL), batch=_A_CALL)
+            rounds: dict[str, dict[str, list[dict[str, float]]]] = {
+                what: {name: [] for name in names} for what in ("publish", "by_key", "consume")
+            }
             for number in range(self.settings.rounds):
-                self.progress(f"consume, round {number + 1} of {self.settings.rounds}")
+                self.progress(f"publish and consume, round {number + 1} of {self.settings.rounds}")
                 for name, client in clients.items():
-                    rounds[name].append(self._consume(client, 2 * _A_CALL if name == "one" else _A_CALL))
+                    for what, figures in self._round(client, 2 * _A_CALL if name == "one" else _A_CALL).items():
+                        rounds[what][name].append(figures)
             waits = {}
             for name, client in clients.items():
                 self.progress(f"wait, partitions: {name}")
@@ -61,11 +68,14 @@ class PartitionsBenchmark(Stage):
         finally:
             for client in clients.values():
                 self._remove(client)
-        consumed = {
-            name: {figure: round(statistics.median(each[figure] for each in some), 2) for figure in some[0]}
-            for name, some in rounds.items()
+        medians = {
+            what: {
+                name: {figure: round(statistics.median(each[figure] for each in some), 2) for figure in some[0]}
+                for name, some in found.items()
+            }
+            for what, found in rounds.items()
         }
-        return {"consume": consumed, "wait": waits}
+        return {**medians, "wait": waits}
 
     def _client(self, partitions: int | None) -> Client:
         one = self.client()
@@ -85,10 +95,33 @@ class PartitionsBenchmark(Stage):
         else:
             self.remove(client)
 
-    def _consume(self, client: Client, backlog: int) -> dict[str, float]:
-        """Take and acknowledge what waits, in whole calls: microseconds a message of client and server."""
-        count = self.settings.messages // _A_CALL * _A_CALL
-        client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL)
+    def _round(self, client: Client, backlog: int) -> dict[str, dict[str, float]]:
+        """Publish, by whole batches and by key, then take and acknowledge: microseconds a message."""
+        count = self.settings.messages // _BY_KEY * _BY_KEY
+        found = {
+            "publish": self._spent(
+                lambda: client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL), count
+            ),
+            "by_key": self._spent(lambda: self._publish_by_key(client, count), count),
+        }
+        return {**found, "consume": self._consume(client, backlog, 2 * count)}
+
+    @staticmethod
+    def _publish_by_key(client: Client, count: int) -> None:
+        # Each call waits until all of its messages are recorded, so those of a partition are a call of their own.
+        keys = map(str, itertools.count())
+        for _ in range(count // _BY_KEY):
+            client.publish_many("orders", itertools.repeat(_BODY, _BY_KEY), batch=_A_CALL, key=lambda _: next(keys))
+
+    def _spent(self, work: Callable[[], object], count: int) -> dict[str, float]:
+        """Do a piece of work: microseconds a message of client and server, and messages of a call."""
+        self.redis.config_resetstat()
+        spent = spent_by(self.redis, work, count)
+        calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
+        return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
+
+    def _consume(self, client: Client, backlog: int, count: int) -> dict[str, float]:
+        """Take and acknowledge what waits, in whole calls."""
         with client.subscribe("work", max_backlog=backlog) as messages:
 
             def drain() -> None:
@@ -96,10 +129,7 @@ class PartitionsBenchmark(Stage):
                     message.ack()
                 messages.flush()
 
-            self.redis.config_resetstat()
-            spent = spent_by(self.redis, drain, count)
-            calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
-        return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
+            return self._spent(drain, count)
 
     def _wait(self, client: Client) -> dict[str, float]:
         """Wait for messages that come one by one, and for none: latencies, and shares of a core, in ms a second."""

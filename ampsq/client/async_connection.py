@@ -71,7 +71,7 @@ class AsyncInstanceConnection(Parts[AsyncStore]):
             instance_address,
             options,
             former,
-            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive),
+            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive, pools=options.pools),
         )
 
     async def open(self) -> None:

@@ -171,11 +171,16 @@ def test_a_consumer_of_partitions_is_measured_beside_one_of_an_instance():
         print_tables(measured)
 
     figures = measured["partitions"]
-    assert figures["consume"].keys() == figures["wait"].keys() == {"one", "4", "16", "64"}
+    names = {"one", "4", "16", "64", "256"}
+    assert all(figures[what].keys() == names for what in ("publish", "by_key", "consume", "wait"))
     assert all(row["server_us"] > 0 and row["messages_per_call"] > 10 for row in figures["consume"].values())
+    # Whole batches are not cut, and what keys spread over partitions is.
+    assert {round(row["messages_per_call"]) for row in figures["publish"].values()} == {100}
+    assert figures["by_key"]["64"]["messages_per_call"] < 20
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in figures["wait"].values())
     assert [name for name in flattened(measured) if direction(name) is None] == []
     assert "A consumer: processor time a message" in printed.getvalue()
+    assert "Publishing 1,000 a call by key" in printed.getvalue()
 
 
 def test_hostile_bodies_are_measured_in_every_use(monkeypatch):

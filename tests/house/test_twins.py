@@ -102,6 +102,7 @@ TWINS = [
             "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
             "PartitionedSubscription": "AsyncPartitionedSubscription",
             "PartitionedTopicSubscription": "AsyncPartitionedTopicSubscription",
+            "ServerPools": "AsyncServerPools",
             "Publisher": "AsyncPublisher",
             "RecordSubscription": "AsyncRecordSubscription",
             "TopicMessage": "AsyncTopicMessage",
@@ -122,11 +123,13 @@ TWINS = [
                 "part.close(",
             ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
+            "self._connections.close(",
         ),
         {
             "`ampsq.client.async_partitioned_client` is made from this file.": (
                 "This is `ampsq.client.partitioned_client`, awaited."
             ),
+            "ampsq.transport.store": "ampsq.transport.async_store",
             "ampsq.client.admin": "ampsq.client.async_admin",
             "from ampsq.base.suggestions import misplaced\n": (
                 "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
@@ -188,8 +191,9 @@ TWINS = [
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
-            "return self._subscribe(name, max_backlog, filter, on_message, renew=renew)": (
-                "return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))"
+            "return self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)": (
+                "making = self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)\n"
+                "        return Subscribing(making, shown(name))"
             ),
         },
     ),
@@ -354,6 +358,8 @@ TWINS = [
             "Pipeline": "AsyncPipeline",
             "Store": "AsyncStore",
             "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
+            "ServerPool": "AsyncServerPool",
+            "ServerPools": "AsyncServerPools",
             "Stores for threads": "Stores for asyncio",
             "waits for them in this thread; safe to share between threads": "waits for them; one event loop a store",
         },
@@ -361,8 +367,9 @@ TWINS = [
             *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
             *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
-            *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
-            *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
+            *("self._connections.take(", "self._connections.close(", "self.pool("),
+            *("self._greet(", "pool.release(connection)", "self._pools.close("),
+            *("connection.send_packed_command(", "connection.read_response("),
             *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
             *("self.drop()", "self.pool.release("),
         ),
@@ -396,14 +403,19 @@ TWINS = [
                 "                current = await asyncio.to_thread(self.route.find)\n"
                 "            server = self.route.find() if current is None else current"
             ),
-            "former[1].disconnect(inuse_connections=False)": (
-                "await run_to_end(former[1].disconnect(inuse_connections=False))"
+            "former.disconnect(inuse_connections=False)": (
+                "await run_to_end(former.disconnect(inuse_connections=False))"
             ),
-            "used[1].disconnect()": "await run_to_end(used[1].disconnect())",
-            "        greet = functools": (
+            "pool.disconnect()": "await run_to_end(pool.disconnect())",
+            "        made: ServerPool = cls.from_url(": (
                 "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
                 '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
-                "        greet = functools"
+                "        made: ServerPool = cls.from_url("
+            ),
+            "raw = pool.get_connection()\n": "raw = await pool.get_connection()  # type: ignore[no-untyped-call]\n",
+            "            connection.on_connect()\n": (
+                "            async with asyncio.timeout(self._heartbeat):\n"
+                "                await connection.on_connect()\n"
             ),
             "            self._check(server, connection)\n": (
                 "            async with asyncio.timeout(self.route.heartbeat):\n"
