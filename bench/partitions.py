@@ -5,16 +5,20 @@ The costs are processor time, so that other work on the machine changes little. 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.bench.beside import server_seconds, spent_by
+from ampsq.bench.idle import coordinator_at, worked_by
 from ampsq.bench.replies import command_calls
-from ampsq.bench.setup import Stage
+from ampsq.bench.setup import NotAsRecorded, Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.reads.instances import unlist_instance
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +34,11 @@ _PARTITIONS: Final = (4, 16, 64, 256)
 _A_CALL: Final = 100
 #: Messages of one call of `publish_many` that keys spread over partitions.
 _BY_KEY: Final = 1_000
+#: Partitions of which nothing is asked.
+_IDLE: Final = 1_000
+#: Seconds that a coordinator is at work before it rests; and a consumer, at which messages came.
+_SETTLES: Final = 30.0
+_RESTS: Final = 6.0
 #: Seconds between two messages that wake a consumer.
 _PAUSE: Final = 0.005
 
@@ -61,10 +70,12 @@ class PartitionsBenchmark(Stage):
                 for name, client in clients.items():
                     for what, figures in self._round(client, 2 * _A_CALL if name == "one" else _A_CALL).items():
                         rounds[what][name].append(figures)
-            waits = {}
-            for name, client in clients.items():
-                self.progress(f"wait, partitions: {name}")
-                waits[name] = self._wait(client)
+            with coordinator_at(self.url):
+                self._settle("clients that wait")
+                waits = {}
+                for name, client in clients.items():
+                    self.progress(f"wait, partitions: {name}")
+                    waits[name] = self._wait(client)
         finally:
             for client in clients.values():
                 self._remove(client)
@@ -75,7 +86,30 @@ class PartitionsBenchmark(Stage):
             }
             for what, found in rounds.items()
         }
-        return {**medians, "wait": waits}
+        return {**medians, "wait": waits, "idle": {str(_IDLE): self._idle(_IDLE)}}
+
+    def _settle(self, what: str) -> None:
+        """Wait until a coordinator that began now rests."""
+        self.progress(f"{what}: a coordinator settles")
+        time.sleep(min(3 * self.settings.idle_seconds, _SETTLES))
+
+    def _idle(self, partitions: int) -> dict[str, float]:
+        """Have partitions of which nothing is asked: shares of a core of coordinator and server, in ms a second."""
+        self.progress(f"define {partitions:,} partitions")
+        client = self._client(partitions)
+        try:
+            client.apply(Queue(name="work", underlying_topic="orders"))
+            with coordinator_at(self.url) as coordinator:
+                self._settle(f"{partitions:,} idle partitions")
+                began, worked, served = time.perf_counter(), worked_by(coordinator.pid), server_seconds(self.redis)
+                time.sleep(self.settings.idle_seconds)
+                passed = time.perf_counter() - began
+                return {
+                    "coordinator_ms": round((worked_by(coordinator.pid) - worked) / passed * 1_000, 2),
+                    "server_ms": round((server_seconds(self.redis) - served) / passed * 1_000, 2),
+                }
+        finally:
+            self._remove(client)
 
     def _client(self, partitions: int | None) -> Client:
         one = self.client()
@@ -86,14 +120,18 @@ class PartitionsBenchmark(Stage):
         return Client(self.url, instance=f"{name}-p", partitions=partitions)
 
     def _remove(self, client: Client) -> None:
-        for name in client.partitions:
-            self.remove(Client(self.url, instance=name))
-        if client.partitions:
-            client.close()
-            for name in self.redis.scan_iter("{" + client.instance + "}:*"):
-                self.redis.unlink(name)
-        else:
+        if not client.partitions:
             self.remove(client)
+            return
+        wrong = [str(report) for report in client.admin.check() if not report.clean or report.undecided]
+        if wrong:
+            raise NotAsRecorded(f"after it was measured, instance {client.instance} is not right: {'; '.join(wrong)}")
+        with contextlib.closing(Store(self.url, "")) as store:
+            for name in client.partitions:
+                store.call(unlist_instance(name))
+        client.close()
+        for key in self.redis.scan_iter("{" + client.instance + "[.}]*", count=1_000):
+            self.redis.unlink(key)
 
     def _round(self, client: Client, backlog: int) -> dict[str, dict[str, float]]:
         """Publish, by whole batches and by key, then take and acknowledge: microseconds a message."""
@@ -136,8 +174,10 @@ class PartitionsBenchmark(Stage):
         with client.subscribe("work", max_backlog=_A_CALL) as messages:
             messages.get("100ms")
             latencies = sorted(self._latencies(client, messages))
+            # What a look for what was lost costs is over: all is well.
+            messages.get(_RESTS)
             used, worked, began = time.process_time(), server_seconds(self.redis), time.perf_counter()
-            messages.get(5.0)
+            messages.get(float(self.settings.idle_seconds))
             passed = time.perf_counter() - began
             client_ms = (time.process_time() - used) / passed * 1_000
             server_ms = (server_seconds(self.redis) - worked) / passed * 1_000

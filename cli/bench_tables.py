@@ -145,6 +145,11 @@ def _print_partitions(figures: _Figures) -> None:
             f"{waits['close_ms']:.0f}",
         )
     console.print(table)
+    for name, row in figures.group("idle").groups():
+        print(
+            f"{int(name):,} idle partitions: coordinator {row['coordinator_ms']:.1f} ms/s, "
+            f"server {row['server_ms']:.1f} ms/s"
+        )
 
 
 def _print_groups(figures: _Figures) -> None:

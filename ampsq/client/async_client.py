@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ampsq.server.location import AppendFsync
     from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
-    from ampsq.transport.async_store import AsyncServerPools, AsyncStore
+    from ampsq.transport.async_server_pools import AsyncServerPools
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import ConnectionEvent
     from ampsq.views.async_subscription import AsyncRowSubscription
 

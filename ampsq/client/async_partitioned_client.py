@@ -60,7 +60,7 @@ from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.async_store import AsyncServerPools
+from ampsq.transport.async_server_pools import AsyncServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,7 +20,7 @@ from ampsq.publishing.receipts import (
     AsyncDeletionReceipt,
     AsyncPartitionedDeletionReceipt,
     AsyncReceipt,
-    PartitionedReceipts,
+    PartitionedOutcomes,
     Receipts,
 )
 from ampsq.records.deletion import check_choice
@@ -196,7 +196,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "key")
-        parts, receipts = self.parts, PartitionedReceipts[AsyncReceipt]()
+        parts, receipts = self.parts, PartitionedOutcomes[AsyncReceipt]("receipts")
         batches = await self._router.batches(topic, messages, batch, key=key, group=group, done=self._done)
         with batches.telling():
             for each in batches.cut(messages):

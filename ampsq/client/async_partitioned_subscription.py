@@ -24,8 +24,9 @@ from ampsq.client.partition_turns import PartitionTurns
 from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncMessage, AsyncSubscription, handle_each
+from ampsq.transport.server_pools import ServerPools
 from ampsq.transport.shard_channels import ShardChannels
-from ampsq.transport.store import ServerPools, Store
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence

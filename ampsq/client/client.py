@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.store import ServerPools, Store
+    from ampsq.transport.server_pools import ServerPools
+    from ampsq.transport.store import Store
     from ampsq.views.subscription import RowSubscription
 
 __all__ = ["Client"]

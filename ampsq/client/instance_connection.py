@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
 from ampsq.base.values import Interval, parse_transport
 from ampsq.client.session import Session
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.base.partitions import Partition
-    from ampsq.transport.async_store import AsyncServerPools, AsyncStore
+    from ampsq.transport.async_server_pools import AsyncServerPools
+    from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
-    from ampsq.transport.store import ServerPools
+    from ampsq.transport.server_pools import ServerPools
 
 __all__ = [
     "BETWEEN_ROUNDS",
@@ -68,7 +69,7 @@ class ConnectionOptions:
     revive: Callable[[], None] | None = None
     instances: tuple[str, ...] = ()
     partition: Partition | None = None
-    pools: Any = None
+    pools: ServerPools | AsyncServerPools | None = None
 
     @classmethod
     def parse(
@@ -156,7 +157,12 @@ class InstanceConnection(Parts[Store]):
             instance_address,
             options,
             former,
-            partial(Store, retry_timeout=options.retry_timeout, revive=options.revive, pools=options.pools),
+            partial(
+                Store,
+                retry_timeout=options.retry_timeout,
+                revive=options.revive,
+                pools=cast("ServerPools | None", options.pools),
+            ),
         )
 
     def open(self) -> None:

@@ -56,7 +56,7 @@ from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.store import ServerPools
+from ampsq.transport.server_pools import ServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

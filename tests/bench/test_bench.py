@@ -12,7 +12,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from ampsq.bench import hostile
+from ampsq.bench import hostile, partitions
 from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.consuming import work_out_of_order
@@ -164,7 +164,8 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
 
 
 @pytest.mark.slow
-def test_a_consumer_of_partitions_is_measured_beside_one_of_an_instance():
+def test_partitions_are_measured_beside_an_instance(monkeypatch):
+    monkeypatch.setattr(partitions, "_IDLE", 100)
     with private_server() as url:
         measured = measure(url, "partitions", LITTLE, nothing)
     with redirect_stdout(io.StringIO()) as printed:
@@ -181,6 +182,8 @@ def test_a_consumer_of_partitions_is_measured_beside_one_of_an_instance():
     assert [name for name in flattened(measured) if direction(name) is None] == []
     assert "A consumer: processor time a message" in printed.getvalue()
     assert "Publishing 1,000 a call by key" in printed.getvalue()
+    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms"}
+    assert "100 idle partitions: coordinator" in printed.getvalue()
 
 
 def test_hostile_bodies_are_measured_in_every_use(monkeypatch):

@@ -129,7 +129,7 @@ TWINS = [
             "`ampsq.client.async_partitioned_client` is made from this file.": (
                 "This is `ampsq.client.partitioned_client`, awaited."
             ),
-            "ampsq.transport.store": "ampsq.transport.async_store",
+            "ampsq.transport.server_pools": "ampsq.transport.async_server_pools",
             "ampsq.client.admin": "ampsq.client.async_admin",
             "from ampsq.base.suggestions import misplaced\n": (
                 "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
@@ -240,7 +240,7 @@ TWINS = [
             "from ampsq.client.partition_rules": (
                 "from ampsq.client.async_publisher import Publisher\nfrom ampsq.client.partition_rules"
             ),
-            "    PartitionedReceipts,\n    Receipt,\n": "    Receipt,\n    PartitionedReceipts,\n",
+            "    PartitionedOutcomes,\n    Receipt,\n": "    Receipt,\n    PartitionedOutcomes,\n",
             "float | str | None = None) -> None:\n": (
                 "float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)\n"
             ),
@@ -349,6 +349,41 @@ TWINS = [
         },
     ),
     Twin(
+        "transport/server_pools.py",
+        "transport/async_server_pools.py",
+        {
+            "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
+            "ServerPool": "AsyncServerPool",
+            "ServerPools": "AsyncServerPools",
+            "that stores of threads share": "that stores of asyncio share",
+        },
+        (),
+        {
+            "`ampsq.transport.async_server_pools` is made from this file.": (
+                "This is `ampsq.transport.server_pools`, awaited."
+            ),
+            "import threading\n": "import asyncio\nimport threading\n",
+            "import redis\n": (
+                "import redis.asyncio\nfrom redis.asyncio.retry import Retry\nfrom redis.backoff import NoBackoff\n"
+            ),
+            "from ampsq.transport.attempts": (
+                "from ampsq.base.cancellation import run_to_end\nfrom ampsq.transport.attempts"
+            ),
+            "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
+            "pool.disconnect()": "await run_to_end(pool.disconnect())",
+            "        made: ServerPool = cls.from_url(": (
+                "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
+                '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
+                "        made: ServerPool = cls.from_url("
+            ),
+            "            connection.on_connect()\n": (
+                "            async with asyncio.timeout(self._heartbeat):\n"
+                "                await connection.on_connect()\n"
+            ),
+            "connection.disconnect()": "await connection.disconnect(nowait=True)",
+        },
+    ),
+    Twin(
         "transport/store.py",
         "transport/async_store.py",
         {
@@ -357,7 +392,6 @@ TWINS = [
             "Iterator": "AsyncIterator",
             "Pipeline": "AsyncPipeline",
             "Store": "AsyncStore",
-            "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
             "ServerPool": "AsyncServerPool",
             "ServerPools": "AsyncServerPools",
             "Stores for threads": "Stores for asyncio",
@@ -378,14 +412,18 @@ TWINS = [
                 "This differs from `ampsq.transport.store`"
             ),
             "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
-            "import redis\n": (
-                "import redis\nimport redis.asyncio\nfrom redis.asyncio.retry import Retry\n"
-                "from redis.backoff import NoBackoff\n"
+            "import redis\n": ("import redis\nimport redis.asyncio\n"),
+            "from ampsq.transport.server_pools import ServerPools\n": "",
+            "    from ampsq.transport.server_pools import ServerPool\n": "",
+            "    from ampsq.transport.known_functions": (
+                "    from ampsq.transport.async_server_pools import ServerPool\n"
+                "    from ampsq.transport.known_functions"
             ),
             "from ampsq.base.errors": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.errors",
             "from ampsq.transport.pipeline import PinnedPipeline, Pipeline\n": "",
             "from ampsq.transport.attempts": (
-                "from ampsq.transport.async_pipeline import AsyncPipeline\nfrom ampsq.transport.attempts"
+                "from ampsq.transport.async_pipeline import AsyncPipeline\n"
+                "from ampsq.transport.async_server_pools import ServerPools\nfrom ampsq.transport.attempts"
             ),
             "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
             "time.sleep(": "await asyncio.sleep(",
@@ -406,17 +444,7 @@ TWINS = [
             "former.disconnect(inuse_connections=False)": (
                 "await run_to_end(former.disconnect(inuse_connections=False))"
             ),
-            "pool.disconnect()": "await run_to_end(pool.disconnect())",
-            "        made: ServerPool = cls.from_url(": (
-                "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
-                '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
-                "        made: ServerPool = cls.from_url("
-            ),
             "raw = pool.get_connection()\n": "raw = await pool.get_connection()  # type: ignore[no-untyped-call]\n",
-            "            connection.on_connect()\n": (
-                "            async with asyncio.timeout(self._heartbeat):\n"
-                "                await connection.on_connect()\n"
-            ),
             "            self._check(server, connection)\n": (
                 "            async with asyncio.timeout(self.route.heartbeat):\n"
                 "                await self._check(server, connection)\n"
