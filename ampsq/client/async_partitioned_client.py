@@ -302,7 +302,7 @@ class AsyncPartitionedClient(AsyncClient):
             deduplication_id=deduplication_id,
             within=within,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return recorded
 
     async def delta_publish(
@@ -324,7 +324,7 @@ class AsyncPartitionedClient(AsyncClient):
             refuse_publish_arguments("delta_publish", unknown, "key")
         number, data = await self._router.choose(topic, data, key, changes=True)
         recorded = await self.clients[number].delta_publish(topic, data, headers=headers, expiration=expiration)
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return recorded
 
     async def publish_many(
@@ -370,7 +370,7 @@ class AsyncPartitionedClient(AsyncClient):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    self._router.note_made(topic, each.partition)
+                    await self._router.note_made(topic, each.partition)
         return batches.recorded
 
     def publisher(

@@ -144,7 +144,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
             group=group,
             sequence=sequence,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return receipt
 
     async def delta_publish(
@@ -173,7 +173,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
             expiration=expiration,
             sequence=sequence,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return receipt
 
     async def publish_many(
@@ -213,7 +213,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
                     )
                     receipts.add(each.places, taken)
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
-                    self._router.note_made(topic, each.partition)
+                    await self._router.note_made(topic, each.partition)
         return receipts
 
     async def sow_delete(

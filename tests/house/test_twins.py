@@ -113,7 +113,7 @@ TWINS = [
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
-            *("self._router.choose(", "self._router.batches("),
+            *("self._router.choose(", "self._router.batches(", "self._router.note_made("),
             *("self.clients[number].delta_publish(", "each.sow_delete(", "connection.find_records(", "managed.close("),
             *("client._connection.follow_topics(", "self._follow_topics(", "self._follow_known("),
             *(
@@ -228,6 +228,7 @@ TWINS = [
         },
         (
             *("self._make(", "self._open(", "self.close(", "self._router.choose(", "self._router.batches("),
+            "self._router.note_made(",
             *("parts[number].publish(", "parts[each.partition].publish_many(", "each.flush(", "each.close("),
             *("parts[number].delta_publish(", "each.sow_delete("),
         ),
