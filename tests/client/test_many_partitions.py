@@ -143,7 +143,8 @@ def test_many_partitions_with_asyncio(server, instance):
     async def scene():
         async with AsyncClient(server.url, instance=instance, partitions=MANY) as client:
             await client.apply(WORK)
-            async with client.subscribe("work", max_backlog=20) as subscription:
+            # A name lets it publish again what was on its way on a connection that is killed
+            async with client.publisher("till") as till, client.subscribe("work", max_backlog=20) as subscription:
                 assert await subscription.get(0.2) is None
                 for number in range(MANY):
                     await client.publish("orders", {"key": "k", "number": number}, key=f"k{number}")
@@ -156,7 +157,7 @@ def test_many_partitions_with_asyncio(server, instance):
                     with server.client() as plain:
                         plain.client_kill_filter(_type="pubsub")
                         plain.client_kill_filter(_type="normal", skipme=True)
-                    await client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+                    await till.publish_many("orders", messages_of(KEYS, 1), key=key_of)
                     for _ in range(KEYS):
                         message = await subscription.get(20)
                         assert message is not None, turn
