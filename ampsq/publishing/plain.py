@@ -232,7 +232,7 @@ class PlainPublisher:
         try:
             published = await call
         except (RecordsBehind, UnknownTopic) as refusal:
-            published = await self._publish_again(topic, call, refusal)
+            published = await self.publish_again(topic, call, refusal)
         if published.rest:
             # Too much to read in one call: the topic was given a key since its type was asked for.
             self.client.types.forget_all()
@@ -240,7 +240,7 @@ class PlainPublisher:
             self.client.confirmed_id = published.first_id
         return published
 
-    async def _publish_again(
+    async def publish_again(
         self, topic: str, call: Call[Published], refusal: RecordsBehind | UnknownTopic
     ) -> Published:
         """Run a call again when what it was refused for is mended: records follow the log, or the topic is made."""

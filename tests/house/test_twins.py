@@ -95,6 +95,7 @@ TWINS = [
             "Client": "AsyncClient",
             "Message": "AsyncMessage",
             "PartitionRouter": "AsyncPartitionRouter",
+            "PartitionStream": "AsyncPartitionStream",
             "PartitionedAdmin": "AsyncPartitionedAdmin",
             "PartitionedClient": "AsyncPartitionedClient",
             "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
@@ -135,6 +136,14 @@ TWINS = [
                 "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
             ),
             "from ampsq.client.partition_router import PartitionRouter\n": "",
+            "from ampsq.client.partition_stream import PartitionStream\n": "",
+            "        with batches.telling(), stream:\n": (
+                "        async with contextlib.AsyncExitStack() as stack:\n"
+                "            stack.enter_context(batches.telling())\n"
+                "            await stack.enter_async_context(stream)\n"
+            ),
+            "stream.settle(": "await stream.settle(",
+            "stream.send(": "await stream.send(",
             "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
             "from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of\n": "",
             "from ampsq.client.partitioned_record_subscription import PartitionedRecordSubscription\n": "",
@@ -143,6 +152,7 @@ TWINS = [
             "from ampsq.client.client import Client\n": (
                 "from ampsq.client.async_client import Client\n"
                 "from ampsq.client.async_partition_router import PartitionRouter\n"
+                "from ampsq.client.async_partition_stream import PartitionStream\n"
                 "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
                 "from ampsq.client.async_partitioned_publisher import PartitionedPublisher, parts_of\n"
                 "from ampsq.client.async_partitioned_record_subscription import PartitionedRecordSubscription\n"
@@ -195,6 +205,36 @@ TWINS = [
                 "making = self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)\n"
                 "        return Subscribing(making, shown(name))"
             ),
+        },
+    ),
+    Twin(
+        "client/partition_stream.py",
+        "client/async_partition_stream.py",
+        {
+            "Client": "AsyncClient",
+            "PartitionStream": "AsyncPartitionStream",
+            "Pipeline": "AsyncPipeline",
+            "Store": "AsyncStore",
+            "for several partitions, for threads": "for several partitions, for asyncio",
+        },
+        (
+            *("self.settle(", "self._post(", "self._answer_all(", "self._collect(", "sent.store.run("),
+            *(
+                "sent.pipeline.post(",
+                "sent.pipeline.collect(",
+                "sent.pipeline.close(",
+                "self._sent.popleft().pipeline.close(",
+            ),
+        ),
+        {
+            "`ampsq.client.async_partition_stream` is made from this file.": (
+                "This is `ampsq.client.partition_stream`, awaited."
+            ),
+            "ampsq.client.client": "ampsq.client.async_client",
+            "ampsq.transport.pipeline": "ampsq.transport.async_pipeline",
+            "ampsq.transport.store": "ampsq.transport.async_store",
+            "def __enter__": "async def __aenter__",
+            "def __exit__": "async def __aexit__",
         },
     ),
     Twin(
