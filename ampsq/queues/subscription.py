@@ -343,13 +343,21 @@ class Subscription:
         Raises:
             Closed: the subscription is closed.
         """
-        managed = self._managed
         seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
+        managed = self._managed
         core = managed.core
         if core.inbox.buffer and not managed.is_given_back and not managed.elsewhere.bookmarks:
             # Mostly: no lock, and no look at the clock. Taking from a deque is atomic, as `_delivered_by` says.
-            with contextlib.suppress(IndexError):
-                return Message(*core.inbox.buffer.popleft(), core.leases, managed)
+            try:
+                parts, body = core.inbox.buffer.popleft()
+            except IndexError:
+                pass
+            else:
+                return Message(parts, body, core.leases, managed)
+        return self._wait_for_next(seconds)
+
+    def _wait_for_next(self, seconds: float) -> Message | None:
+        managed = self._managed
         until = time.monotonic() + seconds
         while not managed.is_given_back:
             with managed.turnstile:
