@@ -70,8 +70,7 @@ class Inbox:
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # the last take gave nothing because messages are still being judged
         self._unfinished = False
-        # when a fetch ended last, by the monotonic clock
-        self._answered = math.inf
+        self._answered = math.inf  # when a fetch ended last, by the monotonic clock
         # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
         self._is_free = False
         # somebody else wants to change the subscription: the fetch that is under way ends soon
@@ -83,9 +82,9 @@ class Inbox:
         """Fill the buffer, carrying the acknowledgements collected.
 
         While messages keep coming and handlers are slower than the server, half of the backlog is asked for ahead: the
-        server makes the next batch while this one is worked on. Where handlers are faster, they would wait for the
-        server in any case, and one call for the whole backlog costs both sides less than two for halves. When there
-        are no messages, waits for a push at most `wait` seconds, in one blocked read.
+        server makes the next batch while this one is worked on. Faster handlers would wait in any case, and one call
+        for the whole backlog costs less than two for halves. When there are no messages, waits for a push at most
+        `wait` seconds, in one blocked read.
         """
         started = time.monotonic()
         handled, self._is_interrupted = started - self._answered, False

@@ -344,16 +344,13 @@ class Subscription:
             Closed: the subscription is closed.
         """
         seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
-        managed = self._managed
-        core = managed.core
+        managed, core = self._managed, self._managed.core
         if core.inbox.buffer and not managed.is_given_back and not managed.elsewhere.bookmarks:
             # Mostly: no lock, and no look at the clock. Taking from a deque is atomic, as `_delivered_by` says.
             try:
-                parts, body = core.inbox.buffer.popleft()
+                return Message(*core.inbox.buffer.popleft(), core.leases, managed)
             except IndexError:
                 pass
-            else:
-                return Message(parts, body, core.leases, managed)
         return self._wait_for_next(seconds)
 
     def _wait_for_next(self, seconds: float) -> Message | None:
@@ -401,7 +398,7 @@ class Subscription:
                 parts, body = buffer.popleft()
             except IndexError:
                 try:
-                    message = self.get(_STEP)
+                    message = self._wait_for_next(_STEP)
                 except Closed:
                     return
                 if message is not None:
