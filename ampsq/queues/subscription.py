@@ -375,7 +375,8 @@ class Subscription:
                     if not managed.elsewhere.bookmarks or not managed.is_settled(parts):
                         return Message(parts, body, core.leases, managed)
                     continue
-                core.registration.check_open()
+                if core.registration.closed:
+                    core.registration.check_open()
                 wait = min(until - time.monotonic(), _STEP)
                 try:
                     managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
