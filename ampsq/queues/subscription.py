@@ -298,12 +298,6 @@ class ManagedSubscription:
             self.core.inbox.ahead.give_up()
             self._end(self, self.core)
 
-    def refuse_in_child(self) -> None:
-        """Refuse all that is asked for, in a process that was forked from the one that subscribed."""
-        self.core.refuse_in_child()
-        # A thread that is not in this process may have had them.
-        self.lock, self.turnstile = threading.RLock(), threading.Lock()
-
     def abandon(self, keepalive: Keepalive) -> None:
         """Let the client's own thread end it: closing the client failed before."""
         self.core.registration.closed = True
@@ -347,13 +341,18 @@ class Subscription:
         Raises:
             Closed: the subscription is closed.
         """
-        managed = self._managed
         seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
-        core = managed.core
+        managed, core = self._managed, self._managed.core
         if core.inbox.buffer and not managed.is_given_back and not managed.elsewhere.bookmarks:
             # Mostly: no lock, and no look at the clock. Taking from a deque is atomic, as `_delivered_by` says.
-            with contextlib.suppress(IndexError):
+            try:
                 return Message(*core.inbox.buffer.popleft(), core.leases, managed)
+            except IndexError:
+                pass
+        return self._wait_for_next(seconds)
+
+    def _wait_for_next(self, seconds: float) -> Message | None:
+        managed = self._managed
         until = time.monotonic() + seconds
         while not managed.is_given_back:
             with managed.turnstile:
@@ -398,7 +397,7 @@ class Subscription:
                 parts, body = buffer.popleft()
             except IndexError:
                 try:
-                    message = self.get(_STEP)
+                    message = self._wait_for_next(_STEP)
                 except Closed:
                     return
                 if message is not None:
