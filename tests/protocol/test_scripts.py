@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -20,27 +19,9 @@ from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import ScriptBug
 from ampsq.protocol import schema, scripts
 from ampsq.protocol.request import Call
-from ampsq.protocol.scripts import ComposeError, check_limits, compose
+from ampsq.protocol.scripts import ComposeError, compose
 
 LUA = Path(scripts.__file__).parents[2] / "lua"
-
-
-@pytest.fixture
-def lua(tmp_path, monkeypatch):
-    """A lua/ of the test's own: ``lua("room/verb", text)`` and ``lua("room/lib/part", text)`` write its files."""
-    (tmp_path / "lib").mkdir()
-    shutil.copy(LUA / "lib/fail.lua", tmp_path / "lib/fail.lua")
-    monkeypatch.setattr(scripts, "_folder", lambda: tmp_path)
-    scripts._read.cache_clear()
-
-    def write(name, text):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{name}.lua").write_text(text)
-        scripts._paths.cache_clear()
-
-    yield write
-    scripts._read.cache_clear()
-    scripts._paths.cache_clear()
 
 
 @cache
@@ -51,12 +32,6 @@ def composed(name, *, shebang=True):
 
 def run(store, script, *arguments):
     return store.call(Call(script, arguments, lambda reply: reply))
-
-
-@pytest.fixture
-def opened(store):
-    store.redis.hset("{" + store.instance + "}:instance", "format", schema.FORMAT)
-    return store
 
 
 # What all scripts have in common
@@ -205,49 +180,6 @@ def test_a_cycle_is_refused_with_its_chain(lua):
 
     with pytest.raises(ComposeError, match=r"include cycle: verb -> lib/a -> lib/b -> lib/c -> lib/a"):
         compose("verb")
-
-
-def test_each_script_leaves_room_below_the_limits_of_lua():
-    for name in scripts.names():
-        check_limits(name)
-
-
-def test_a_script_that_is_close_to_two_hundred_local_variables_is_refused(opened, lua):
-    def write(count):
-        lua("lib/many", "--- many: x.\n" + "".join(f"local function f{i}()\n  return {i}\nend\n" for i in range(count)))
-        calls = " + ".join(f"f{i}()" for i in range(count))
-        head = "--- verb: x.\n--- ARGV a, b\n--- @include many, fail\n"
-        lua("verb", f"{head}local c, d = 1, 2\nreturn {calls} + a + b + c + d\n")
-        scripts._read.cache_clear()
-
-    write(185)
-    check_limits("verb")
-    assert run(opened, compose("verb"), 1, 2) == 185 * 184 // 2 + 6
-    write(186)
-    with pytest.raises(ComposeError, match=r"^lua/verb\.lua: 191 local variables with all functions .*`name\(\)`"):
-        check_limits("verb")
-    write(200)
-    with pytest.raises(ScriptBug, match="200 local variables"):
-        run(opened, compose("verb"), 1, 2)
-
-
-def test_a_function_that_is_close_to_sixty_upvalues_is_refused(opened, lua):
-    def write(count):
-        parts = "".join(f"local function f{i}()\n  return {i}\nend\n" for i in range(count))
-        calls = " + ".join(f"f{i}()" for i in range(count))
-        lua("lib/many", f"--- many: x.\n{parts}local function sum()\n  return {calls}\nend\n")
-        lua("verb", "--- verb: x.\n--- @include many, fail\nreturn sum()\n")
-        scripts._read.cache_clear()
-
-    write(55)
-    check_limits("verb")
-    assert run(opened, compose("verb")) == 55 * 54 // 2
-    write(56)
-    with pytest.raises(ComposeError, match=r"^lua/lib/many\.lua:170: 59 functions and variables .* divide it$"):
-        check_limits("verb")
-    write(61)
-    with pytest.raises(ScriptBug, match="60 upvalues"):
-        run(opened, compose("verb"))
 
 
 def test_a_missing_include_and_a_missing_script_are_refused(lua):
