@@ -53,7 +53,7 @@ def event_details(
         "from": lambda value: f"from {value}",
         "path": lambda value: _path(value, details.get("from")),
         "reason": lambda value: f"because {reasons_text(str(value).split(','))}",
-        "consumer_reason": lambda value: f"its consumer said: {value}",
+        "consumer_reason": lambda value: f"reason given: {value}",
         "deliveries": lambda value: "1 delivery" if value == 1 else f"{_number(value):,} deliveries",
         "cancels": lambda value: count_text(_number(value), "cancel"),
         "to": lambda value: f"to instance {value}",
