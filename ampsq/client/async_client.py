@@ -357,9 +357,10 @@ class AsyncClient:
         """
         from ampsq.queues.handlers import check_handler
         from ampsq.queues.subscription_core import SubscriptionCore
-        from ampsq.topics.subscription_spec import refuse_arguments
 
         if unknown:
+            from ampsq.topics.subscription_spec import refuse_arguments
+
             refuse_arguments("subscribe", name, unknown)
         check_handler(on_message, awaits=True)
         connection, session = self._connection, self._connection.session

@@ -510,9 +510,10 @@ class Client:
         """
         from ampsq.queues.handlers import check_handler
         from ampsq.queues.subscription_core import SubscriptionCore
-        from ampsq.topics.subscription_spec import refuse_arguments
 
         if unknown:
+            from ampsq.topics.subscription_spec import refuse_arguments
+
             refuse_arguments("subscribe", name, unknown)
         self._connection.check_open()
         check_handler(on_message, awaits=False)

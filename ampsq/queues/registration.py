@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from ampsq.base.errors import AmpsqError, CatalogChanged, Closed, DefinitionError, UnknownQueue
+from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
+from ampsq.base.forks import closed, was_inherited
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.expressions import parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
@@ -110,6 +112,7 @@ class Registration:
         spec: what is asked for.
         closed: whether nobody uses it any more.
         left: whether the server has ended it, too.
+        process: the ID of the process that subscribed.
         clock: the server's.
     """
 
@@ -119,6 +122,7 @@ class Registration:
         self.id = ""
         self.max_backlog = 0
         self.closed, self.left = False, False
+        self.process = os.getpid()
         self.clock = ClockComparison()
 
     def __str__(self) -> str:
@@ -143,7 +147,12 @@ class Registration:
     def check_open(self) -> None:
         """Refuse what comes after the end; raises `Closed`."""
         if self.closed:
-            raise Closed("this subscription was closed")
+            raise closed("this subscription", self.process)
+
+    def check_process(self) -> None:
+        """Refuse another process than the one that subscribed; raises `Closed`."""
+        if was_inherited(self.process):
+            raise closed("this subscription", self.process)
 
     def spec_with(
         self, name: str | None, asked: int | None, text: str | EllipsisType | None
@@ -188,7 +197,7 @@ class Registration:
             # What was asked for is done: this is only about words.
             return
         names = [name for name in catalog.queues if self.spec.covers(name)]
-        queues = [Queue.from_json(catalog.queues[name]) for name in names[:_FEW]]
+        queues = [read_stored_queue(catalog.queues[name]) for name in names[:_FEW]]
         cause = next((queue for queue in queues if queue.max_per_subscription_backlog == self.max_backlog), None)
         by = f"queue {cause.name!r}" if cause else "its queues"
         text = "max_backlog %d is cut to %d by max_per_subscription_backlog of %s"

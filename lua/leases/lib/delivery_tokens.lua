@@ -12,8 +12,11 @@ end
 -- The `count` tokens behind `before` are given.
 local function keep_tokens(queue, before, count)
   local passed = before - (queue.token or 0)
-  queue.token = string.format('%.0f', before + count)
-  if passed == 0 then return call('HSET', K.queue(queue.name), F.token, queue.token) end
-  queue.skipped = string.format('%.0f', (queue.skipped or 0) + passed)
-  call('HSET', K.queue(queue.name), F.token, queue.token, F.skipped, queue.skipped)
+  queue.token = string.format('%d', before + count)
+  set_later(queue, F.token, queue.token)
+  if passed ~= 0 then
+    queue.skipped = string.format('%d', (queue.skipped or 0) + passed)
+    set_later(queue, F.skipped, queue.skipped)
+  end
+  save_queue(queue)
 end

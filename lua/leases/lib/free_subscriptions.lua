@@ -1,4 +1,5 @@
 --- free_subscriptions: the free subscriptions of one filter of a queue while a dispatch lasts, best first, read in pages as needed.
+-- set_back: of a subscription that comes behind all others in this call alone, what is added to its score; `free` has it where it was.
 --- @include subscription
 
 -- Before what is worse or, among equals, registered later.
@@ -33,12 +34,13 @@ local function load_free_page(room)
       room.bells, room.more = true, false
       return
     end
+    room.scores[page[i]] = room.bound
     local subscription = load_subscription(page[i])
     if not subscription then
       -- Somebody removed its hash; what it holds is returned by the lease pass.
       room.stale[#room.stale + 1] = page[i]
     elseif not room.known[page[i]] then
-      subscription.score = room.bound
+      subscription.score = room.bound + (subscription.set_back or 0)
       room.total = room.total + subscription.max - subscription.leased
       insert_subscription(room.list, subscription)
     end
@@ -50,7 +52,7 @@ end
 local function open_room(name, filter, wanted, own)
   local room = {
     key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {},
-    known = {[own and own.id or ''] = true},
+    known = {[own and own.id or ''] = true}, scores = {},
   }
   load_free_page(room)
   if own and own.leased < own.max then
@@ -81,23 +83,29 @@ local function give_to_best(room, queue, subscription, count, token)
     table.remove(list, 1)
     return
   end
-  subscription.score = fairness_score(queue, subscription, token)
+  subscription.score = fairness_score(queue, subscription, token) + (subscription.set_back or 0)
   insert_subscription_from(list, 1, subscription)
 end
 
+-- Writes what changed: who has as many leases as before, and the score that was read, is left as it is. The pages that were read tell of
+-- all who are free where there are no more.
 local function close_room(room, queue)
   for _, id in ipairs(room.stale) do call('ZREM', room.key, id) end
+  local is_whole = not room.more and not room.bells
   for id, subscription in pairs(room.touched) do
-    subscription.unsaved = false
+    local leased = subscription.leased
     if queue.turn > 0 then
-      call('HSET', K.subscription(id), F.leased, subscription.leased, 'turn ' .. queue.name, subscription.turn)
-    else
-      call('HSET', K.subscription(id), F.leased, subscription.leased)
+      call('HSET', K.subscription(id), F.leased, leased, 'turn ' .. queue.name, subscription.turn)
+    elseif leased ~= subscription.stored_leased then
+      call('HSET', K.subscription(id), F.leased, leased)
     end
-    if subscription.leased >= subscription.max then
-      call('ZREM', room.key, id)
+    subscription.unsaved, subscription.stored_leased = false, leased
+    local known = room.scores[id]
+    if leased >= subscription.max then
+      if known or not is_whole then call('ZREM', room.key, id) end
     else
-      call('ZADD', room.key, subscription.score, id)
+      local score = subscription.set_back and fairness_score(queue, subscription, subscription.turn) or subscription.score
+      if score ~= known then call('ZADD', room.key, score, id) end
     end
     if subscription.queues ~= queue.name then update_free_everywhere(subscription, queue.name) end
   end

@@ -48,11 +48,11 @@ end
 local function hand_over_run(queue, text, count, subscription, token, deadline, out, scattered)
   add_run(queue, text, count, subscription.id, token + 1, deadline, scattered)
   local at = #out + 1
-  out[at] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
+  out[at] = queue.name .. ' ' .. string.format('%d', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
   out.run = (at - 1) / 2 + count
   return at
 end
 
 local function deadline_of(queue, now)
-  return queue.lease > 0 and string.format('%.0f', now + queue.lease) or '0'
+  return queue.lease > 0 and string.format('%d', now + queue.lease) or '0'
 end
