@@ -102,7 +102,7 @@ class ClientConnection:
         Args:
             listeners: called when the state of that one changes.
         """
-        options = replace(self._options, listeners=listeners, revive=None, instances=())
+        options = replace(self._options, listeners=listeners, revive=None, instances=(), pools=None)
         return self._location.again, self.instances[0].instance, options
 
     # -- the first instance

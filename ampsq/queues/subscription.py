@@ -4,6 +4,8 @@
 at another instance, is `ManagedSubscription`, which both work on.
 """
 
+# Long: a quarter of it are the texts of `Message` and `Subscription`, which are the reference for both clients.
+
 from __future__ import annotations
 
 import contextlib
