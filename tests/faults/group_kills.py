@@ -8,7 +8,8 @@ of groups are those of their leases; at the end nothing is left of any group. So
 these all of that holds, too, and a worker has several messages of a group and one in its hands. Some have a rate: no
 more of a group, or of all, is begun in any time than it lets go. Where a failure stops a group, each message is
 delivered once: what is never handled is a dead letter, and nothing more of the group starts before it is released.
-Now and then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups
+Some bind each group to the worker that got a message of it: then no two workers have messages of one group in their
+hands at a time, and one that gets a group which another one had is told so. Now and then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups
 what waits is dropped: just these messages are never handled.
 """
 
@@ -38,7 +39,7 @@ from ampsq import Action, Client, Queue
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.schema import key
 
-__all__ = ["Held", "judge", "run", "said", "too_fast"]
+__all__ = ["Held", "judge", "run", "said", "too_fast", "wrong_workers"]
 
 _CHILD = Path(__file__).parent / "child.py"
 _WORKERS, _MESSAGES, _KILLS = 3, 900, 7
@@ -56,10 +57,13 @@ class Held:
         group, number: the message: its group, and its place there.
         start, end: when its handler started and ended, or its worker died.
         is_done: the handler ended, and did not cancel it.
+        worker: who had it.
+        begins: whether it was told that its group was not bound to it before.
     """
 
-    def __init__(self, group, number, start, end, is_done):
+    def __init__(self, group, number, start, end, is_done, worker="worker", begins=False):
         self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
+        self.worker, self.begins = worker, begins
 
 
 def _too_early(of):
@@ -85,6 +89,24 @@ def too_fast(starts, most, each_second):
         ahead = max(ahead, at * each_second - number)
         worst = max(worst, number + 1 - at * each_second + ahead)
     return worst > most
+
+
+def wrong_workers(held, concurrency):
+    """Say where a bound group was in the hands of two workers, or came to another one that was not told so."""
+    wrong, by_group = [], defaultdict(list)
+    for each in sorted(held, key=lambda each: each.start):
+        by_group[each.group].append(each)
+    for group, of in by_group.items():
+        for earlier, later in itertools.combinations(of, 2):
+            if later.start < earlier.end and later.worker != earlier.worker:
+                wrong.append(f"{group}: message {later.number} was started while another worker had {earlier.number}")
+        if concurrency > 1:
+            # What is begun first is not always what was delivered first.
+            continue
+        for earlier, later in itertools.pairwise([None, *of]):
+            if (earlier is None or later.worker != earlier.worker) and not later.begins:
+                wrong.append(f"{group}: message {later.number} came to another worker, which was not told")
+    return wrong
 
 
 def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=None, releases=None):
@@ -167,6 +189,10 @@ class _Run:
             self.each_second = 400 if self.rate == "rate" else max(300 // self.groups, 5)
             self.burst = self.rng.choice([1, 5, 20])
             limits = {self.rate: f"{self.each_second}/s", f"{self.rate}_burst": self.burst}
+        # How long a group stays with the worker that got a message of it; "": it does not.
+        self.affinity = random.Random(f"affinity {seed}").choice(["", "300ms", "5s"])  # noqa: S311
+        if self.affinity:
+            limits["group_affinity"] = self.affinity
         self.queue = Queue(
             name="work",
             underlying_topic="orders",
@@ -182,7 +208,8 @@ class _Run:
         )
         batches = f" in batches of {self.batch}" if self.batch > 1 else ""
         rates = f", {self.rate} {self.each_second}/s by {self.burst}" if self.rate else ""
-        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}{rates}"
+        affinity = f", bound for {self.affinity}" if self.affinity else ""
+        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}{rates}{affinity}"
 
         self.administers, self.dropped, self.pauses = random.Random(f"administers {seed}"), {}, 0  # noqa: S311
         self.releases = defaultdict(list)
@@ -290,11 +317,12 @@ class _Run:
             for record in (json.loads(line) for line in lines if line.endswith("\n")):
                 what = (record.get("group"), record.get("number"), record.get("delivery"))
                 if record["what"] == "start":
-                    started[what] = record["at"]
+                    started[what] = record["at"], record["begins"]
                 elif record["what"] in {"end", "failed"}:
-                    found.append(Held(*what[:2], started.pop(what), record["at"], record["what"] == "end"))
+                    start, begins = started.pop(what)
+                    found.append(Held(*what[:2], start, record["at"], record["what"] == "end", name, begins))
             over = self.died.get(name, float("inf"))
-            found += [Held(*what[:2], at, over, is_done=False) for what, at in started.items()]
+            found += [Held(*what[:2], at, over, False, name, begins) for what, (at, begins) in started.items()]
         return found
 
     def close(self):
@@ -355,13 +383,18 @@ def run(program, folder, seed):
             wrong.append(f"stuck: {client.admin.queue_stats('work')}")
         one.release(client)
         wrong += _checked(client, "at the end")
-        if groups := client.admin.groups("work").groups:
+        try:
+            # What is bound is there until its time is over.
+            eventually(lambda: not client.admin.groups("work").groups, within=30.0 if one.affinity else 0.0)
+        except AssertionError:
+            groups = client.admin.groups("work").groups
             wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
         held = one.held()
         wrong += judge(
             held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1, dropped=one.dropped,
             releases=one.releases if one.stops else None,
         )  # fmt: skip
+        wrong += wrong_workers(held, one.concurrency) if one.affinity else []
         wrong += one.too_fast(held)
         unhandled = one.unhandled(published, held)
         try:
@@ -379,6 +412,7 @@ def run(program, folder, seed):
             "handled": sum(each.is_done for each in held),
             "given_up": len(unhandled),
             "again": sum(not each.is_done for each in held),
+            "begun": sum(each.begins for each in held),
             "wrong": wrong,
         }
 
@@ -400,7 +434,7 @@ def said(row):
     kills = ", ".join(f"{number} of the {who}" for who, number in sorted(row["kills"].items()))
     well = "; ".join(row["wrong"]) or "well"
     done = f"{row['handled']} handled, {row['again']} again, {row['dropped']} dropped"
-    done += f", {row['paused']} pauses, {row['stops']} stops"
+    done += f", {row['paused']} pauses, {row['stops']} stops, {row['begun']} times bound anew"
     return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {done}: {well}"
 
 

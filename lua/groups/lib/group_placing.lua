@@ -1,5 +1,5 @@
 --- group_placing: messages of a grouped queue that wait get their places in their groups.
---- @include group_reading, group_state
+--- @include group_reading, group_state, choice
 
 -- Messages that wait from now on, each in its group. states: of these groups; the caller saves them. A group has the weight of the
 -- first one that waits in it. are_last: see `enter_groups`.
@@ -27,24 +27,53 @@ local function place_next(queue, plan, from_log, now)
 end
 
 -- Whether all that had come back has its place.
-local function place_ready(queue, plan, now)
+local function place_ready(queue, now)
   while call('EXISTS', K.ready(queue.name)) == 1 do
+    local plan = load_plan(queue)
     if plan.spent.work >= V.sort_work then return false end
     place_next(queue, plan, false, now)
   end
   return true
 end
 
+-- Whether the queue may have something to read in its logs.
+local function may_be_unread(queue)
+  return queue.topic == '' or #open_front(queue, queue.topic, 1).entries > 0
+end
+
 -- Whether all that waits has its place.
-local function place_all(queue, plan, now)
+local function place_all(queue, now)
   local from_log = something_waits(queue)
   while from_log do
+    local plan = load_plan(queue)
     if plan.spent.work >= V.sort_work then return false end
     local messages = place_next(queue, plan, true, now)
     plan.spent.work = plan.spent.work + 0.5 * messages.number
     from_log = not messages.exhausted and (messages.number > 0 or messages.cut)
   end
   return true
+end
+
+-- Messages that leave have their places no more; nothing of a queue with groups has one by a priority or a filter.
+local function leave_places(queue, refs)
+  call_in_batches('ZREM', K.sorted(queue.name, V.none), refs)
+  if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
+end
+
+-- Reads messages at once where they follow each other in the log: ref -> fields. Where the first ones do not, no more are looked for. The first
+-- stretch is short, since the bodies may be large.
+local function read_neighbours(queue, refs, read)
+  local at, stretch, trials, bytes = 1, 4, 3, 0
+  while refs[at + 1] and trials > 0 and bytes < V.bytes / 4 do
+    local size, count = read_stretch(queue, refs, at, stretch, read)
+    if count > 0 then
+      at, bytes, trials = at + count, bytes + size, 3
+      stretch = math.max(2, math.floor(V.bytes * count / (4 * math.max(size, 1))))
+    else
+      at, trials = at + 1, trials - 1
+    end
+  end
+  return read
 end
 
 local function empty_choice()
