@@ -16,24 +16,25 @@ local function place_messages(queue, plan, states, refs, names, now, fields, are
   enter_groups(queue, states, refs, names, are_last)
 end
 
--- One step of at most 200 messages, so that groups of which much waits are written once for several. Gives what was read.
-local function place_next(queue, plan, from_log, now)
+-- One step of at most 200 messages; states: of groups, which the caller saves. Gives what was read.
+local function place_next(queue, plan, from_log, now, states)
   local messages = read_grouped(queue, plan, 200, from_log, now)
-  local states = load_groups(queue, messages.names)
+  load_more_groups(queue, messages.names, states)
   place_messages(queue, plan, states, messages.refs, messages.names, now, messages.fields, messages.are_last)
-  save_groups(queue, states)
   plan.spent.work = plan.spent.work + 1
   return messages
 end
 
 -- Whether all that had come back has its place.
 local function place_ready(queue, now)
-  while call('EXISTS', K.ready(queue.name)) == 1 do
-    local plan = load_plan(queue)
-    if plan.spent.work >= V.sort_work then return false end
-    place_next(queue, plan, false, now)
-  end
-  return true
+  local states, is_done = {}, false
+  repeat
+    is_done = call('EXISTS', K.ready(queue.name)) == 0
+    local is_over = not is_done and load_plan(queue).spent.work >= V.sort_work
+    if not is_done and not is_over then place_next(queue, load_plan(queue), false, now, states) end
+  until is_done or is_over
+  save_groups(queue, states)
+  return is_done
 end
 
 -- Whether the queue may have something to read in its logs.
@@ -43,15 +44,18 @@ end
 
 -- Whether all that waits has its place.
 local function place_all(queue, now)
-  local from_log = something_waits(queue)
-  while from_log do
+  local states, from_log, is_over = {}, something_waits(queue), false
+  while from_log and not is_over do
     local plan = load_plan(queue)
-    if plan.spent.work >= V.sort_work then return false end
-    local messages = place_next(queue, plan, true, now)
-    plan.spent.work = plan.spent.work + 0.5 * messages.number
-    from_log = not messages.exhausted and (messages.number > 0 or messages.cut)
+    is_over = plan.spent.work >= V.sort_work
+    if not is_over then
+      local messages = place_next(queue, plan, true, now, states)
+      plan.spent.work = plan.spent.work + 0.5 * messages.number
+      from_log = not messages.exhausted and (messages.number > 0 or messages.cut)
+    end
   end
-  return true
+  save_groups(queue, states)
+  return not from_log
 end
 
 -- Messages that leave have their places no more; nothing of a queue with groups has one by a priority or a filter.

@@ -75,11 +75,11 @@ end
 
 -- Reads the logs until enough is found, or the work is done. What has to wait has its place then. Whether the end of all logs was seen.
 local function choose_unread(queue, plan, chosen, wanted, now)
-  local step = wanted - #chosen.refs
-  while #chosen.refs < wanted do
-    if plan.spent.work >= V.sort_work or chosen.bytes >= V.bytes then return false end
+  local step, states, is_over = wanted - #chosen.refs, {}, false
+  while #chosen.refs < wanted and not is_over and plan.spent.work < V.sort_work and chosen.bytes < V.bytes do
     local messages = read_grouped(queue, plan, step, true, now)
-    local states, refs, names = load_groups(queue, messages.names), {}, {}
+    local refs, names = {}, {}
+    load_more_groups(queue, messages.names, states)
     for i, ref in ipairs(messages.refs) do
       local name = messages.names[i]
       local state = states[name]
@@ -97,13 +97,12 @@ local function choose_unread(queue, plan, chosen, wanted, now)
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
     place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
-    save_groups(queue, states)
-    if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
-    if messages.exhausted then return true end
+    is_over = messages.exhausted or messages.number == 0 and not messages.cut
     -- Where some have to wait, more is read than is wanted, so that it is not a step a message; else what is read in vain has to be kept.
     step = refs[1] and 100 or wanted - #chosen.refs
   end
-  return false
+  save_groups(queue, states)
+  return is_over
 end
 
 -- Each to the best free subscription, in their order; batches have theirs.

@@ -76,7 +76,8 @@ local function open_room(name, filter, wanted, own)
   return room
 end
 
--- The least score of all: one that is not loaded may come before all that are. The second value is how many messages in a row are its own: all that it has room for where nobody else is free.
+-- The least score of all: one that is not loaded may come before all that are. The second value is how many messages in a row are its own:
+-- all that it has room for where nobody else is free.
 local function best_free(room)
   local subscription = room.list[1]
   while room.more and (not subscription or subscription.score > room.bound

@@ -84,35 +84,55 @@ local function take_room(queue, state)
   state.full, state.is_paid = math.max(state.full or now, now) + queue.group_rate.interval, true
 end
 
--- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, but for those with
--- buckets: whoever changes a state saves it.
+-- Of groups that somebody knows already, too: what was given back has its tokens again.
+local function read_buckets(queue, states)
+  local names = {}
+  for name, state in pairs(states) do
+    if not state.is_paid then names[#names + 1] = name end
+  end
+  for first = 1, #names, 1000 do
+    local ends = call('ZMSCORE', K.rates(queue.name), unpack(names, first, math.min(first + 999, #names)))
+    for i = 1, #ends do read_bucket(queue, states[names[first + i - 1]], tonumber(ends[i])) end
+  end
+end
+
+-- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
+-- change it have the same one; they save it.
 local function load_groups(queue, names)
-  local states, list = {}, {}
-  local known = not queue.group_rate and queue.group_states or {}
+  local states, unread, known = {}, {}, queue.group_states or {}
+  queue.group_states = known
   for _, name in ipairs(names) do
     if name ~= '' and not states[name] then
       local state = known[name]
+      if state == nil then unread[#unread + 1] = name end
       if state == false then
         state = state_of(name, nil)
         known[name] = state
       end
-      if not state then list[#list + 1] = name end
       states[name] = state or true
     end
   end
-  for first = 1, #list, 1000 do
-    local last = math.min(first + 999, #list)
-    local values = call('HMGET', K.groups(queue.name), unpack(list, first, last))
-    local ends = queue.group_rate and call('ZMSCORE', K.rates(queue.name), unpack(list, first, last))
-    for i = first, last do
-      local state = state_of(list[i], values[i - first + 1])
-      if ends then read_bucket(queue, state, tonumber(ends[i - first + 1])) end
+  for first = 1, #unread, 1000 do
+    local last = math.min(first + 999, #unread)
+    for i, value in ipairs(call('HMGET', K.groups(queue.name), unpack(unread, first, last))) do
+      local name = unread[first + i - 1]
+      local state = state_of(name, value)
       if state.going > 0 then state.score = score_of(queue, state) end
-      states[list[i]], known[list[i]] = state, state
+      states[name], known[name] = state, state
     end
   end
-  queue.group_states = known
+  if queue.group_rate then read_buckets(queue, states) end
   return states
+end
+
+-- The same, into the states of a step before, so that each is saved once.
+local function load_more_groups(queue, names, states)
+  local unknown = {}
+  for _, name in ipairs(names) do
+    if not states[name] then unknown[#unknown + 1] = name end
+  end
+  if not unknown[1] then return end
+  for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
 end
 
 -- Refs that wait in a group, in their order, behind so many of them; with `failed` of those alone that failed and hold it, which come first.
@@ -263,7 +283,7 @@ local function save_groups(queue, states, is_anew)
     local allowed = number_allowed(queue, state)
     local at = queue.group_rate and time_of_rate(queue, state, allowed)
     if at then later[#later + 1], later[#later + 2] = end_text(at), name end
-    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2] = end_text(state.full), name end
+    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2], state.is_paid = end_text(state.full), name, false end
     change_going(queue, changes, state, allowed, is_anew)
     if is_over(state) then
       over[#over + 1], known[name] = name, false
