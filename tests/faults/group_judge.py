@@ -19,7 +19,7 @@ class Held:
         begins: whether it was told that its group was not bound to it before.
     """
 
-    def __init__(self, group, number, start, end, is_done, worker="worker", *, begins=False):
+    def __init__(self, group, number, start, end, is_done, *, worker="worker", begins=False):
         self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
         self.worker, self.begins = worker, begins
 

@@ -203,7 +203,9 @@ class _Run:
                     started[what] = record["at"], record["begins"]
                 elif record["what"] in {"end", "failed"}:
                     start, begins = started.pop(what)
-                    found.append(Held(*what[:2], start, record["at"], record["what"] == "end", name, begins=begins))
+                    found.append(
+                        Held(*what[:2], start, record["at"], record["what"] == "end", worker=name, begins=begins)
+                    )
             over = self.died.get(name, float("inf"))
             found += [
                 Held(*what[:2], at, over, is_done=False, worker=name, begins=begins)

@@ -20,7 +20,7 @@ def test_groups_keep_their_order_and_their_limit_while_everybody_is_killed(serve
 
 
 def held(number, start, end, *, is_done=True, worker="a", begins=False):
-    return Held("g", number, start, end, is_done, worker, begins=begins)
+    return Held("g", number, start, end, is_done, worker=worker, begins=begins)
 
 
 def test_the_judge_is_content_with_order_and_with_what_comes_again():
