@@ -82,7 +82,10 @@ class GroupsBenchmark(Stage):
         """Measure everything; gives groups of figures, JSON-like."""
         costs = {str(groups): self._costs(groups) for groups in self.settings.groups}
         memory = {str(groups): self._memory(groups) for groups in self.settings.groups}
-        takers = {"takers": self._takers({}), "bound_takers": self._takers({"group_affinity": _AFFINITY})}
+        takers = {
+            "takers": self._takers({"group_by": "/customer"}),
+            "bound_takers": self._takers({"group_by": "/customer", "group_affinity": _AFFINITY}),
+        }
         return {"costs": costs, **takers, "memory": memory, "beside": self._beside_a_busy_one()}
 
     def _apply(self, client: Client, **elements: Unpack[_Elements]) -> None:
@@ -162,7 +165,7 @@ class GroupsBenchmark(Stage):
         for number, takers in itertools.product(range(self.settings.rounds), _TAKERS):
             self.progress(f"{takers} subscriptions on {_SHARED_GROUPS} groups, round {number + 1}")
             client = self.client()
-            self._apply(client, **{"group_by": "/customer", **elements})
+            self._apply(client, **elements)
             client.publish_many("orders", bodies, batch=500)
             with ExitStack() as stack:
                 some = [stack.enter_context(client.subscribe("work", max_backlog=_A_CALL)) for _ in range(takers)]

@@ -276,6 +276,7 @@ class AsyncPublisher:
             NameInUse: another client publishes under this publisher's name now.
         """
         core = self._core
+        core.check_process()
         for subscription in self._subscriptions():
             await subscription.flush()
         if core.guaranteed is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ampsq.base.addresses import redacted
-from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable
+from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, Unavailable
+from ampsq.base.forks import closed, refuse_in_children
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, CLOSE_TIMEOUT, InstanceConnection
 from ampsq.client.publisher_core import Publishers
 from ampsq.queues.subscription import ManagedSubscription, Subscription
@@ -59,6 +61,7 @@ class ClientConnection:
         publishers: those that are open.
         subscriptions: to queues, those that are open.
         closed: whether `close` was called.
+        process: the ID of the process that opened it.
     """
 
     def __init__(self, location: ServerLocation, instance: str, options: ConnectionOptions) -> None:
@@ -66,7 +69,7 @@ class ClientConnection:
         self.instances = parse_instances(location.url, instance)
         names = tuple(each.instance for each in self.instances)
         self._options = replace(options, revive=location.revive, instances=names)
-        self.listeners, self.closed = options.listeners, False
+        self.listeners, self.closed, self.process = options.listeners, False, os.getpid()
         # Those where the client worked before; their stores are closed with it.
         self._former: list[InstanceConnection] = []
         self._failover: Failover | None = None
@@ -82,6 +85,7 @@ class ClientConnection:
         self._row_subscriptions: list[ManagedRowSubscription] = []
         # Subscriptions whose acknowledgements a publisher keeps.
         self._acknowledging: list[tuple[GuaranteedPublisher, ManagedSubscription]] = []
+        refuse_in_children(self)
 
     def __str__(self) -> str:
         return f"{self.session.instance} at {redacted(self.store.url)}"
@@ -196,7 +200,7 @@ class ClientConnection:
     def check_open(self) -> None:
         """Refuse what comes after `close`."""
         if self.closed:
-            raise Closed("this client was closed")
+            raise closed("this client", self.process)
 
     def subscribe(
         self,
@@ -288,6 +292,18 @@ class ClientConnection:
         return RowSubscription(managed)
 
     # -- the end
+
+    def refuse_in_child(self) -> None:
+        """Refuse to subscribe, and what is subscribed to, in a process that was forked from this one."""
+        self.closed = True
+        for subscription in self.subscriptions:
+            subscription.refuse_in_child()
+        for topic_subscription in self._topic_subscriptions:
+            topic_subscription.refuse_in_child()
+        for record_subscription in self._record_subscriptions:
+            record_subscription.closed = True
+        for row_subscription in list(self._row_subscriptions):
+            row_subscription.close()
 
     def close(self) -> None:
         """End all of it; see `Client.close`."""

@@ -265,6 +265,7 @@ class Publisher:
             NameInUse: another client publishes under this publisher's name now.
         """
         core = self._core
+        core.check_process()
         for subscription in self._subscriptions():
             subscription.flush()
         if core.guaranteed is not None:

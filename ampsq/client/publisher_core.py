@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Generic
 
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
+from ampsq.base.forks import closed, refuse_in_children, was_inherited
 from ampsq.base.values import parse_name, shown
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AnyStore
 from ampsq.publishing.plain import PlainPublisher
@@ -39,6 +41,7 @@ class PublisherCore(Generic[AnyStore]):
         guaranteed: what sends for one with a store, from `open` on.
         plain: what numbers the messages of one without a store.
         closed: whether nothing more is taken.
+        process: the ID of the process that opened it.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class PublisherCore(Generic[AnyStore]):
     ) -> None:
         self.name = parse_name(name)
         self.guarantee, self.closed, self._is_open = guarantee, False, False
+        self.process = os.getpid()
         self.parts: Parts[AnyStore] = parts
         self._publishers: Publishers[AnyStore] = publishers
         self.guaranteed: GuaranteedPublisher | None = None
@@ -62,7 +66,7 @@ class PublisherCore(Generic[AnyStore]):
             PublishStoreError, Unavailable, ServerUnsuitable: as of `GuaranteedPublisher`.
         """
         if self.closed:
-            raise Closed("this publisher was closed")
+            raise closed("this publisher", self.process)
         if not self._is_open:
             self._publishers.add(self)
             self._is_open = True
@@ -79,9 +83,14 @@ class PublisherCore(Generic[AnyStore]):
     def check_open(self) -> None:
         """Refuse what comes too early or too late."""
         if self.closed:
-            raise Closed("this publisher was closed")
+            raise closed("this publisher", self.process)
         if not self._is_open:
             raise Closed("this publisher is not open: use `async with client.publisher(...) as publisher`")
+
+    def check_process(self) -> None:
+        """Refuse another process than the one that opened it."""
+        if was_inherited(self.process):
+            raise closed("this publisher", self.process)
 
     @property
     def persisted(self) -> int:
@@ -120,6 +129,9 @@ class PublisherCore(Generic[AnyStore]):
             NotPersisted: the time is over, and the store does not survive this process.
         """
         self.closed = True
+        if was_inherited(self.process):
+            # Its messages are sent by the process that has them.
+            return
         try:
             if self.guaranteed is not None:
                 self.guaranteed.close(self._publishers.retry_timeout, _CLOSE_TIMEOUT)
@@ -154,6 +166,12 @@ class Publishers(Generic[AnyStore]):
         self._instances, self._revive = instances, revive
         self.retry_timeout, self._is_careful = retry_timeout, is_careful
         self._open: dict[str, PublisherCore[AnyStore]] = {}
+        refuse_in_children(self)
+
+    def refuse_in_child(self) -> None:
+        """Refuse all that is published, in a process that was forked from the one that opened them."""
+        for core in list(self._open.values()):
+            core.closed = True
 
     def make(self, name: str, guarantee: Guarantee | None) -> PublisherCore[AnyStore]:
         """Make a publisher that is still to be opened."""

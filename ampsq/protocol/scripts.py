@@ -76,7 +76,8 @@ _FORMAT_CHECK = (
 _FORMAT_AND_REST_CHECK = (
     "local stored = call('HMGET', K.instance(), F.format, F.resting)"
     " if stored[1] ~= V.format and stored[1] ~= V.format_of_groups then"
-    " fail(E.FORMAT_MISMATCH, {found = stored[1], expected = V.format}) end resting.mode = stored[2]"
+    " fail(E.FORMAT_MISMATCH, {found = stored[1], expected = V.format}) end"
+    " if stored[2] then resting.mode = stored[2] end"
 )
 #: What that check needs of the include.
 _REST = "resting"

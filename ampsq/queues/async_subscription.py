@@ -362,8 +362,12 @@ class AsyncSubscription:
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
+        seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
+        return self._at_hand() or await self._wait_for_next(seconds)
+
+    async def _wait_for_next(self, seconds: float) -> AsyncMessage | None:
         managed = self._managed
-        until = math.inf if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        until = time.monotonic() + seconds
         while not managed.is_given_back:
             is_taken = managed.turnstile.locked() or managed.lock.locked()
             if is_taken and not await managed.is_free_before(until):
@@ -390,10 +394,22 @@ class AsyncSubscription:
                 await asyncio.sleep(_MOVING)
         return None
 
+    def _at_hand(self) -> AsyncMessage | None:
+        """Return the next message where it is here already, and nobody has the subscription or waits for it: mostly."""
+        managed = self._managed
+        core = managed.core
+        if not core.inbox.buffer or managed.is_given_back or managed.elsewhere.bookmarks:
+            return None
+        if managed.turnstile.locked() or managed.lock.locked():
+            return None
+        return AsyncMessage(*core.inbox.buffer.popleft(), core.leases, managed)
+
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         while not self._managed.core.registration.closed:
             try:
-                message = await self.get()
+                message = self._at_hand()
+                if message is None:
+                    message = await self.get()
             except Closed:
                 return
             if message is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -69,6 +70,7 @@ class Inbox:
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # the last take gave nothing because messages are still being judged
         self._unfinished = False
+        self._answered = math.inf  # when a fetch ended last, by the monotonic clock
         # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
         self._is_free = False
         # somebody else wants to change the subscription: the fetch that is under way ends soon
@@ -79,10 +81,13 @@ class Inbox:
     async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
 
-        While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
-        one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
+        While messages keep coming and handlers are slower than the server, half of the backlog is asked for ahead: the
+        server makes the next batch while this one is worked on. Faster handlers would wait in any case, and one call
+        for the whole backlog costs less than two for halves. When there are no messages, waits for a push at most
+        `wait` seconds, in one blocked read.
         """
-        self._is_interrupted = False
+        started = time.monotonic()
+        handled, self._is_interrupted = started - self._answered, False
         if len(self._leases.acks) > BATCH:
             await self._leases.flush(waits=False)
         try:
@@ -90,24 +95,31 @@ class Inbox:
                 await self.replace()
             if self.ahead.outcome_unknown:
                 await self._resume()
-            most = self._registration.max_backlog
-            share = max(min(most, BATCH), 1)
-            if share >= _PIPELINED:
-                share = min((share + 1) // 2, self._reply_limit)
-            if self.ahead.posted:
-                # First send, then read: the server is at work again while this reply is read and its messages handled.
-                await self._post(pipeline, share)
-                got = await self._collect(pipeline)
-            else:
-                got = 0 if self._is_free and self._only_waits(wait) else await self._take(share)
-                if share < most and 2 * got >= share:
-                    await self._post(pipeline, share)
+            share, got = await self._ask(pipeline, wait)
+            self._answered = time.monotonic()
+            self.ahead.pays = handled > self._answered - started
             if not got or self.ahead.outcome_unknown:
                 await self._fetch_later(pipeline, share, got, wait)
             if self.unwanted:
                 await self._leases.give_back(self.unwanted)
         except UnknownSubscription:
             await self.begin_anew(pipeline)
+
+    async def _ask(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> tuple[int, int]:
+        """Read the reply of a take, and send another one ahead where that pays; gives messages asked for and got."""
+        share = max(min(self._registration.max_backlog, BATCH), 1)
+        takes_ahead = self.ahead.pays and share >= _PIPELINED
+        if takes_ahead:
+            share = min((share + 1) // 2, self._reply_limit)
+        if self.ahead.posted:
+            if takes_ahead:
+                # First send, then read: the server is at work again while this reply is read and its messages handled.
+                await self._post(pipeline, share)
+            return share, await self._collect(pipeline)
+        got = 0 if self._is_free and self._only_waits(wait) else await self._take(share)
+        if takes_ahead and 2 * got >= share:
+            await self._post(pipeline, share)
+        return share, got
 
     async def _fetch_later(self, pipeline: Pipeline | AsyncPipeline, share: int, got: int, wait: float) -> None:
         """Wait for messages where there are none; ask again where nobody knows what came of a call."""

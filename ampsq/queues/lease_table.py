@@ -103,6 +103,7 @@ class LeaseTable:
             self.left_for(parts)
             return False
         if self.registration.closed:
+            self.registration.check_process()
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if parts[2] == b"0":
             return False

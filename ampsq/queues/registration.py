@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from ampsq.base.errors import AmpsqError, CatalogChanged, Closed, DefinitionError, UnknownQueue
+from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
+from ampsq.base.forks import closed, was_inherited
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
@@ -110,6 +112,7 @@ class Registration:
         spec: what is asked for.
         closed: whether nobody uses it any more.
         left: whether the server has ended it, too.
+        process: the ID of the process that subscribed.
         clock: the server's.
     """
 
@@ -119,6 +122,7 @@ class Registration:
         self.id = ""
         self.max_backlog = 0
         self.closed, self.left = False, False
+        self.process = os.getpid()
         self.clock = ClockComparison()
 
     def __str__(self) -> str:
@@ -143,7 +147,12 @@ class Registration:
     def check_open(self) -> None:
         """Refuse what comes after the end; raises `Closed`."""
         if self.closed:
-            raise Closed("this subscription was closed")
+            raise closed("this subscription", self.process)
+
+    def check_process(self) -> None:
+        """Refuse another process than the one that subscribed; raises `Closed`."""
+        if was_inherited(self.process):
+            raise closed("this subscription", self.process)
 
     def spec_with(
         self, name: str | None, asked: int | None, text: str | EllipsisType | None

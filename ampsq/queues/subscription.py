@@ -4,6 +4,8 @@
 at another instance, is `ManagedSubscription`, which both work on.
 """
 
+# Long: a quarter of it are the texts of `Message` and `Subscription`, which are the reference for both clients.
+
 from __future__ import annotations
 
 import contextlib
@@ -167,10 +169,8 @@ class ManagedSubscription:
         self, core: SubscriptionCore, store: Store, end: Callable[[ManagedSubscription, SubscriptionCore], None]
     ) -> None:
         self.core, self.store, self._end = core, store, end
-        self.pipeline = store.pipeline()
-        self.lock = threading.RLock()
-        self.turnstile = threading.Lock()
-        self.elsewhere = SettledElsewhere()
+        self.pipeline, self.elsewhere = store.pipeline(), SettledElsewhere()
+        self.lock, self.turnstile = threading.RLock(), threading.Lock()
         self.is_moving = self.is_given_back = False
         self._thread: threading.Thread | None = None
 
@@ -300,6 +300,12 @@ class ManagedSubscription:
             self.core.inbox.ahead.give_up()
             self._end(self, self.core)
 
+    def refuse_in_child(self) -> None:
+        """Refuse all that is asked for, in a process that was forked from the one that subscribed."""
+        self.core.refuse_in_child()
+        # A thread that is not in this process may have had them.
+        self.lock, self.turnstile = threading.RLock(), threading.Lock()
+
     def abandon(self, keepalive: Keepalive) -> None:
         """Let the client's own thread end it: closing the client failed before."""
         self.core.registration.closed = True
@@ -343,13 +349,18 @@ class Subscription:
         Raises:
             Closed: the subscription is closed.
         """
-        managed = self._managed
         seconds = math.inf if timeout is None else Interval.parse(timeout) / 1000
-        core = managed.core
+        managed, core = self._managed, self._managed.core
         if core.inbox.buffer and not managed.is_given_back and not managed.elsewhere.bookmarks:
             # Mostly: no lock, and no look at the clock. Taking from a deque is atomic, as `_delivered_by` says.
-            with contextlib.suppress(IndexError):
+            try:
                 return Message(*core.inbox.buffer.popleft(), core.leases, managed)
+            except IndexError:
+                pass
+        return self._wait_for_next(seconds)
+
+    def _wait_for_next(self, seconds: float) -> Message | None:
+        managed = self._managed
         until = time.monotonic() + seconds
         while not managed.is_given_back:
             with managed.turnstile:
@@ -365,7 +376,7 @@ class Subscription:
                         return Message(parts, body, core.leases, managed)
                     continue
                 if core.registration.closed:
-                    raise Closed("this subscription was closed")
+                    core.registration.check_open()
                 wait = min(until - time.monotonic(), _STEP)
                 try:
                     managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))
@@ -384,6 +395,7 @@ class Subscription:
         while not managed.core.registration.closed:
             # Another one when it goes on at another instance; this one is closed then.
             yield from self._delivered_by(managed.core)
+        managed.core.registration.check_process()
 
     def _delivered_by(self, core: SubscriptionCore) -> Iterator[Message]:
         managed, leases, registration, buffer = self._managed, core.leases, core.registration, core.inbox.buffer
@@ -393,7 +405,7 @@ class Subscription:
                 parts, body = buffer.popleft()
             except IndexError:
                 try:
-                    message = self.get(_STEP)
+                    message = self._wait_for_next(_STEP)
                 except Closed:
                     return
                 if message is not None:

@@ -109,6 +109,11 @@ class SubscriptionCore:
 
     # -- ending
 
+    def refuse_in_child(self) -> None:
+        """Hand out nothing in a process that was forked from the one that subscribed."""
+        self.registration.closed = True
+        self.inbox.buffer.clear()
+
     async def give_back(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Ask for no more, and return what nobody began to process, uncounted."""
         # Without a subscription, what it held is back in its queues, or will be.

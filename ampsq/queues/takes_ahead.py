@@ -53,12 +53,13 @@ class TakesAhead:
     Attributes:
         posted: those that were sent, and what each acknowledges.
         outcome_unknown: a call was never answered that may have delivered messages to us; nothing is posted then.
+        pays: the messages of the last batch were handled more slowly than the call behind it was answered.
     """
 
     def __init__(self, leases: _Acknowledgements) -> None:
         self._leases = leases
         self.posted: deque[tuple[Call[TakeReply], MessagesByQueue]] = deque()
-        self.outcome_unknown = False
+        self.outcome_unknown = self.pays = False
 
     async def post(self, pipeline: Pipeline | AsyncPipeline, call: Call[TakeReply], acks: MessagesByQueue) -> None:
         """Send one."""

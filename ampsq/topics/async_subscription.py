@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
+from ampsq.base.forks import closed, was_inherited
 from ampsq.base.waiting import MOVING, STEP, acquire, time_limit, wait_of
 from ampsq.queues.handlers import call_handler
 from ampsq.topics.message import TopicMessageView
@@ -130,7 +131,7 @@ class AsyncManagedTopicSubscription:
 
     async def _fetch(self, owner: asyncio.Task[object] | None, until: float) -> Handed | None:
         if self.core.closed:
-            raise Closed("this subscription was closed")
+            raise closed("this subscription", self.core.process)
         await self._save()
         await self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
@@ -180,6 +181,8 @@ class AsyncManagedTopicSubscription:
                 handed = await self._step()
             if handed is not None:
                 yield handed
+        if core.closed and was_inherited(core.process):
+            raise closed("this subscription", core.process)
 
     async def _attend_aside(self) -> None:
         """Do what is due, unless somebody else has the lock, who does it."""

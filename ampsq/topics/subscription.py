@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
+from ampsq.base.forks import closed, was_inherited
 from ampsq.base.waiting import MOVING, STEP, time_limit, wait_of
 from ampsq.topics.message import TopicMessageView
 
@@ -126,7 +127,7 @@ class ManagedTopicSubscription:
 
     def _fetch(self, owner: threading.Thread | None, until: float) -> Handed | None:
         if self.core.closed:
-            raise Closed("this subscription was closed")
+            raise closed("this subscription", self.core.process)
         self._save()
         self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
@@ -176,6 +177,8 @@ class ManagedTopicSubscription:
                 handed = self._step()
             if handed is not None:
                 yield handed
+        if core.closed and was_inherited(core.process):
+            raise closed("this subscription", core.process)
 
     def _attend_aside(self) -> None:
         """Do what is due, unless somebody else has the lock, who does it."""
@@ -279,6 +282,13 @@ class ManagedTopicSubscription:
             self._is_moving = False
 
     # -- the end
+
+    def refuse_in_child(self) -> None:
+        """Refuse all that is asked for, in a process that was forked from the one that subscribed."""
+        self.core.closed = True
+        self.core.buffer.clear()
+        # A thread that is not in this process may have had them.
+        self._lock, self._saving = threading.Lock(), threading.Lock()
 
     def close(self) -> None:
         """End it; see `TopicSubscription.close`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 import weakref
 from collections import deque
@@ -76,6 +77,7 @@ class TopicSubscriptionCore:
     Attributes:
         id: its name.
         closed: whether it was closed.
+        process: the ID of the process that subscribed.
         auto_ack: whether asking for the next message says that the one before it was handled.
         is_paused: whether it hands out nothing for a while.
     """
@@ -87,6 +89,7 @@ class TopicSubscriptionCore:
         self.instance, self.origin = session.instance, session.origin
         self.id = spec.sub_id or session.request()
         self.closed = self.is_paused = False
+        self.process = os.getpid()
         self.buffer: deque[Handed] = deque()
         #: What was handed out last.
         self.last: Entry | None = None

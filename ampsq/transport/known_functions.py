@@ -12,7 +12,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.functions import HOT, are_used, library
+from ampsq.protocol.functions import HOT, are_used, function_name, has_library_text, library_name
 from ampsq.protocol.reads.functions import read_library, text_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _FORBIDDEN: Final = "'fcall' command"
 _FEW: Final = 9
 #: Seconds until functions that were not there, or were no longer, are looked for again.
 _AGAIN: Final = 60.0
+#: The functions by their verbs.
+_NAMES: Final = {verb: function_name(verb) for verb in HOT}
 
 
 class KnownFunctions:
@@ -66,25 +68,24 @@ class KnownFunctions:
     @staticmethod
     def question() -> Call[object]:
         """Ask for the text of the functions."""
-        return read_library(library().name)
+        return read_library(library_name())
 
     def learn(self, reply: object) -> None:
         """Take in the answer as it came, or the error that was raised in its stead."""
-        expected = library()
         if isinstance(reply, Exception):
             # There are no functions here, or this user may not read them: that stays so.
             self._look_at = math.inf
             return
         text = text_of(reply)
-        if text == expected.source.encode():
-            self.names = expected.functions
+        if text is not None and has_library_text(text):
+            self.names = _NAMES
             return
         self._look_at = time.monotonic() + _AGAIN
         if text is not None:
             _log.warning(
                 "%s: the functions %s have another text than this release's and are not called: somebody replaced it; "
                 "see who may load functions there (ACL LIST), and run `ampsq functions load`",
-                *(self._server, expected.name),
+                *(self._server, library_name()),
             )
 
     def is_missing(self, answer: str) -> bool:

@@ -2,7 +2,7 @@
 --- ARGV now, name, publisher, sequence, shape, values...
 --- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, UNREAD_BODY, TOO_MUCH_TO_READ, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES {topic, duplicates, first ID, number, bookmark of each duplicate or ''...}
---- @include clock, fail, publish_target, log_rights, recording, publisher_sequences()
+--- @include clock, fail, publish_target, log_rights, recording, single_publish, publisher_sequences()
 -- shape: a letter for each value of a message: `b` its body, or `m` one that is merged into the record of its key, `h` its
 -- headers, `e` how long it lives, ms, `d` when it is due: ms, or `+` and ms from now on, `k` its routing key; all but the body
 -- may be ''. A named publisher numbers its messages: the first one has `sequence`, the next one more; what is recorded already
@@ -10,6 +10,9 @@
 -- (publishers/lib/publisher_sequences). Duplicates come first, but where instances replicate: there, of a session, only their number is given.
 local ms = clock_ms(now)
 local topic, route = target_of(name)
+if shape == 'b' and publisher == '' and #ARGV == values_from and string.find(route, '^[^ *]+$') then
+  return {topic, 0, publish_single(topic, route, ARGV[values_from], ms), 1}
+end
 local count = (#ARGV - values_from + 1) / #shape
 local from, known, parts = 0, {}, nil
 local numbers = publisher ~= '' and publisher_sequences()

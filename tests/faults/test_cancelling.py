@@ -9,6 +9,7 @@ import time
 import pytest
 from cancelling import Campaign, Interruption, coordinated
 from observing import eventually
+from scene import take_ahead
 
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
 from ampsq.protocol.request import command
@@ -117,7 +118,7 @@ def test_acknowledgements_of_a_client_whose_closing_is_cancelled_are_sent_by_who
         await client.apply(WORK)
         await till.publish_many("work", range(200))
         await till.flush("10s")
-        subscription = await client.subscribe("work", max_backlog=50, publisher=till)
+        subscription = take_ahead(await client.subscribe("work", max_backlog=50, publisher=till))
         for _ in range(60):
             await (await subscription.get(5)).ack()
         carried = sum(len(acks[b"work"]) for _, acks in subscription._managed.core.inbox.ahead.posted)
@@ -136,7 +137,7 @@ def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(val
     async def work():
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(WORK)
-            subscription = await client.subscribe("work", max_backlog=50)
+            subscription = take_ahead(await client.subscribe("work", max_backlog=50))
             # Calls are sent ahead, so that the subscription has a connection of its own.
             await client.publish_many("work", range(100))
             await subscription.get(5)

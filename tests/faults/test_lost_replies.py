@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from draining import define
 from observing import eventually
+from scene import take_ahead
 
 from ampsq import AsyncClient, Topic
 from ampsq.base.errors import AlreadyAcked
@@ -50,6 +51,8 @@ def test_a_consumer_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures a
     publish_all(publisher)
     consumer = connect(proxy.url, ack_timeout="50ms")
     with consumer.subscribe("work", max_backlog=backlog) as messages:
+        if backlog == 200:
+            take_ahead(messages)
         proxy.lose(name, nth, late=late)
         # When it consumes everything
         seen = consume(messages, NUMBER)
@@ -232,6 +235,7 @@ def test_what_a_take_brought_comes_at_once_that_was_refused_ahead_and_then_lost_
     publish_all(publisher)
     consumer = connect(proxy.url)
     with consumer.subscribe("work", max_backlog=64) as messages, valkey.client() as server:
+        take_ahead(messages)
         proxy.lose("take", nth)
         seen = []
         while len(seen) < NUMBER:

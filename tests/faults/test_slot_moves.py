@@ -12,6 +12,7 @@ import time
 import pytest
 from cluster_harness import Cluster
 from observing import eventually
+from scene import take_ahead
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import Unavailable
@@ -250,6 +251,7 @@ def test_a_queue_is_emptied_while_its_slot_is_moved(cluster, instance):
         )
         with client.subscribe("work", max_backlog=200) as messages, Mover(cluster, instance) as mover:
             # So many wait that more is asked for ahead.
+            take_ahead(messages)
             seen, number = [], MANY
             other.publish_many("orders", range(MANY))
             while mover.thread.is_alive() or len(seen) < number:

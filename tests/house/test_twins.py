@@ -478,6 +478,7 @@ TWINS = [
             "            on_message(message)\n": "            await call_handler(on_message, message)\n",
             "            return lambda: None\n": "            return partial(asyncio.sleep, 0)\n",
         },
+        without=("refuse_in_child",),
     ),
     Twin(
         "client/publisher.py",

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from observing import eventually
-from scene import pick_up, rest_of
+from scene import pick_up, rest_of, take_ahead
 
 from ampsq import AsyncClient, Client, Queue, Worker
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
@@ -92,7 +92,7 @@ async def pull_through_a_refusal(kind, server, instance):
         # Given a subscription that asks ahead, and 1,000 messages
         await now(client.apply(work()))
         await now(client.publish_many("work", range(1_000), batch=500))
-        messages = await now(client.subscribe("work", max_backlog=200))
+        messages = take_ahead(await now(client.subscribe("work", max_backlog=200)))
         managed = messages._managed
         inbox, channel = managed.core.inbox, managed.pipeline
         in_flight, doubt = [], inbox.ahead._note_posted_unknown

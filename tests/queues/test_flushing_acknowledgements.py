@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from scene import pick_up
+from scene import pick_up, take_ahead
 
 from ampsq import MemoryPublishStore, Queue
 from ampsq.base.errors import Unavailable, UnknownSubscription
@@ -108,7 +108,7 @@ def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_othe
     # Given two subscriptions, the second one's acknowledgements with a call that was sent ahead
     client, till = keeping(connect, 300)
     observer = connect()
-    first, second = (client.subscribe("work", max_backlog=50, publisher=till) for _ in range(2))
+    first, second = (take_ahead(client.subscribe("work", max_backlog=50, publisher=till)) for _ in range(2))
     for _ in range(60):
         second.get("5s").ack()
     assert any(acks for _, acks in second._managed.core.inbox.ahead.posted)

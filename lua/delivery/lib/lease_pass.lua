@@ -64,6 +64,17 @@ local function schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
   end
 end
 
+-- Who let a message lapse may hang, and would get it again and again beside one that has nothing to do: it comes behind all others in what this
+-- call delivers; see free_subscriptions.lua.
+local function set_back_holders(lists)
+  for _, list in ipairs(lists) do
+    for _, lease in ipairs(list.leases) do
+      local subscription = load_subscription(lease.holder)
+      if subscription then subscription.set_back = 2 ^ 52 end
+    end
+  end
+end
+
 local function pass_leases(name, ms)
   local queue = load_queue(name)
   local state = call('HGET', K.queue(name), F.passing) or '0 0 ' .. ms .. ' '
@@ -99,6 +110,7 @@ local function pass_leases(name, ms)
   return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
   schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
   free_room(freed, ms, name)
+  set_back_holders({found[V.lapsed], given_back})
   -- A call has one batch of work: what many returns leave of it.
   dispatch_or_defer(name, ms, math.max(V.batch - returned, V.batch / 10))
 end

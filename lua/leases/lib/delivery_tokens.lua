@@ -12,8 +12,8 @@ end
 -- The `count` tokens behind `before` are given.
 local function keep_tokens(queue, before, count)
   local passed = before - (queue.token or 0)
-  queue.token = string.format('%.0f', before + count)
+  queue.token = string.format('%d', before + count)
   if passed == 0 then return call('HSET', K.queue(queue.name), F.token, queue.token) end
-  queue.skipped = string.format('%.0f', (queue.skipped or 0) + passed)
+  queue.skipped = string.format('%d', (queue.skipped or 0) + passed)
   call('HSET', K.queue(queue.name), F.token, queue.token, F.skipped, queue.skipped)
 end

@@ -1,4 +1,5 @@
 --- free_subscriptions: the free subscriptions of one filter of a queue while a dispatch lasts, best first, read in pages and loaded as needed.
+-- set_back: of a subscription that comes behind all others in this call alone, what is added to its score; `free` has it where it was.
 --- @include subscription
 
 -- Before what is worse or, among equals, registered later.
@@ -48,7 +49,7 @@ local function load_next_free(room)
     -- Somebody removed its hash; what it holds is returned by the lease pass.
     room.stale[#room.stale + 1] = id
   elseif not room.known[id] then
-    subscription.score = score
+    subscription.score = score + (subscription.set_back or 0)
     room.total = room.total + subscription.max - subscription.leased
     insert_subscription(room.list, subscription)
   end
@@ -99,7 +100,7 @@ local function give_to_best(room, queue, subscription, count, token)
     table.remove(list, 1)
     return
   end
-  subscription.score = fairness_score(queue, subscription, token)
+  subscription.score = fairness_score(queue, subscription, token) + (subscription.set_back or 0)
   insert_subscription_from(list, 1, subscription)
 end
 
@@ -115,7 +116,8 @@ local function close_room(room, queue)
     if subscription.leased >= subscription.max then
       call('ZREM', room.key, id)
     else
-      call('ZADD', room.key, subscription.score, id)
+      local score = subscription.set_back and fairness_score(queue, subscription, subscription.turn) or subscription.score
+      call('ZADD', room.key, score, id)
     end
     if subscription.queues ~= queue.name then update_free_everywhere(subscription, queue.name) end
   end

@@ -54,5 +54,5 @@ local function hand_over_run(queue, text, count, subscription, token, deadline, 
 end
 
 local function deadline_of(queue, now)
-  return queue.lease > 0 and string.format('%.0f', now + queue.lease) or '0'
+  return queue.lease > 0 and string.format('%d', now + queue.lease) or '0'
 end
