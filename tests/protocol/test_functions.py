@@ -89,12 +89,14 @@ def test_each_nest_tells_that_it_was_used():
 
 
 def test_an_include_keeps_over_calls_only_what_was_looked_at():
-    # Functions, automata and definitions are made of the text that they stand under, and of nothing else
+    # Functions, automata, definitions and numbers are made of the text that they stand under, and of nothing else
     assert kept_names() == {
         "exact_operations",
         "json_decoder",
         "known_definitions",
+        "known_digits",
         "known_functions",
+        "known_numbers",
         "known_trees",
         "unsure",
     }

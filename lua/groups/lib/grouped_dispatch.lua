@@ -148,7 +148,8 @@ local function number_of_places(queue, room, most, are_placed)
   if are_placed and not queue.affinity and room.more and room.total < most then
     most = math.min(most, (call('ZCARD', K.going(queue.name)) - 1) * (queue.batch or queue.concurrency))
   end
-  return places_in_room(room, most)
+  while room.more and room.total < most do load_next_free(room) end
+  return math.min(room.total, most)
 end
 
 -- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.

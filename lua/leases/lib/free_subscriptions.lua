@@ -22,58 +22,46 @@ local function insert_subscription(list, subscription)
   list[i + 1] = subscription
 end
 
--- What comes next of those that are not loaded: its score, from which on all of them are, and its id where it was read. Behind those that have
--- room are bells alone. reads: another page.
-local function look_at_next_free(room, reads)
-  if reads then
-    room.waiting, room.waiting_at = call('ZRANGE', room.key, room.loaded, room.loaded + 7, 'WITHSCORES'), 1
-    room.loaded = room.loaded + #room.waiting / 2
-  end
-  local page = room.waiting
-  while room.known[page[room.waiting_at]] do room.waiting_at = room.waiting_at + 2 end
-  local id, score = page[room.waiting_at], tonumber(page[room.waiting_at + 1])
-  room.next_id, room.more = id, id ~= nil or #page == 16
-  if not id then return end
-  room.bound = score
-  if score >= tonumber(V.bell_score) then room.bells, room.more = true, false end
-end
-
--- One more of those that are free. What was given a message meanwhile may be worse.
+-- One more of those that are free is loaded, or the next page of them is read. room.next_id: what comes next, nil where that is not read;
+-- room.bound: its score, from which on all are that are not loaded. What was given a message meanwhile may be worse.
 local function load_next_free(room)
-  if not room.next_id then return look_at_next_free(room, true) end
-  local id, score = room.next_id, room.bound
-  room.waiting_at = room.waiting_at + 2
-  look_at_next_free(room, false)
-  local subscription = load_subscription(id)
-  if not subscription then
+  local id, score, page = room.next_id, room.bound, room.waiting
+  if id then
+    room.waiting_at = room.waiting_at + 2
+  else
+    page, room.waiting_at = call('ZRANGE', room.key, room.loaded, room.loaded + 7, 'WITHSCORES'), 1
+    room.waiting, room.loaded = page, room.loaded + #page / 2
+  end
+  while room.known[page[room.waiting_at]] do room.waiting_at = room.waiting_at + 2 end
+  room.next_id = page[room.waiting_at]
+  room.more, room.bound = room.next_id ~= nil or #page == 16, tonumber(page[room.waiting_at + 1]) or room.bound
+  -- Behind those that have room are bells alone.
+  if room.next_id and room.bound >= tonumber(V.bell_score) then room.bells, room.more = true, false end
+  local subscription = id and load_subscription(id)
+  if id and not subscription then
     -- Somebody removed its hash; what it holds is returned by the lease pass.
     room.stale[#room.stale + 1] = id
-  elseif not room.known[id] then
+  elseif id and not room.known[id] then
     subscription.score = score + (subscription.set_back or 0)
     room.total = room.total + subscription.max - subscription.leased
     insert_subscription(room.list, subscription)
   end
 end
 
--- How many places there are, `wanted` at most: as many are loaded as give them, others only where they may be the best.
-local function places_in_room(room, wanted)
-  while room.more and room.total < wanted do load_next_free(room) end
-  return math.min(room.total, wanted)
-end
-
--- own: a subscription with this filter whose room is not saved yet, or nil. Without it, nobody free is one look.
+-- own: a subscription with this filter whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many are loaded
+-- as give `wanted` places; others only where they may be the best.
 local function open_room(name, filter, wanted, own)
   local room = {
     key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {},
     known = {[own and own.id or ''] = true},
   }
-  look_at_next_free(room, true)
+  load_next_free(room)
   if own and own.leased < own.max then
     own.score = current_score(load_queue(name), own)
     room.total = room.total + own.max - own.leased
     insert_subscription(room.list, own)
   end
-  places_in_room(room, wanted)
+  while room.more and room.total < wanted do load_next_free(room) end
   return room
 end
 
