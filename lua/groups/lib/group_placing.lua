@@ -7,7 +7,7 @@ local function place_messages(queue, plan, states, refs, names, now, fields, are
   local places, weighed = {}, {}
   for i, ref in ipairs(refs) do
     local state = states[names[i]]
-    places[2 * i - 1], places[2 * i] = 0, ref
+    places[2 * i - 1], places[2 * i] = '0', ref
     if plan.trees.weight and queue.choice and state and state.waiting == 0 and not weighed[state] then
       weighed[state], state.weight = true, group_weight(plan, ref, fields[i], now)
     end

@@ -4,7 +4,8 @@
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
 --- @include batch, group_turns, rates, group_bindings
 
--- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them.
+-- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
+-- number is work also where a command is given one.
 local known_numbers = {} -- kept over calls
 local known_digits = {} -- kept over calls
 
@@ -139,7 +140,7 @@ end
 local function refs_in_group(queue, name, from, count, failed)
   if count <= 0 then return {} end
   local last = '(' .. name .. (failed and '\0001' or '\001')
-  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', from, count)
+  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', digits_of(from), digits_of(count))
   for i, member in ipairs(refs) do refs[i] = string.sub(member, #name + 3) end
   return refs
 end
@@ -209,7 +210,7 @@ end
 
 local function enter_line(queue, changes, ref, state)
   local score, list = score_of(queue, state), changes_of_line(changes, state).enters
-  list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
+  list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or '0', ref .. ' ' .. state.name
   state.score = score
 end
 
@@ -380,7 +381,7 @@ local function enter_groups(queue, states, refs, names, are_last)
     else
       if failed[i] or not are_last then remember_going(queue, states[name]) end
       number = number + 1
-      members[2 * number - 1], members[2 * number] = 0, name .. (failed[i] and '\0000' or '\0001') .. ref
+      members[2 * number - 1], members[2 * number] = '0', name .. (failed[i] and '\0000' or '\0001') .. ref
       states[name].waiting = states[name].waiting + 1
     end
   end
