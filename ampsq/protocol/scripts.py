@@ -34,6 +34,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.errors import Rejected
@@ -60,6 +62,9 @@ __all__ = [
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
 _VARIABLE = re.compile(r"^local (\w+) = \{\}( -- kept over calls)?$")
+_HEADED = "--- "
+#: Whether a line may have something to fold.
+_has_folded = re.compile("[KFVE][.]|--").search
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
 #: A file that two threads read at once would be two, and an include of both a contradiction.
 _ONE_AT_A_TIME = threading.RLock()
@@ -174,7 +179,11 @@ def _is_include(path: str) -> bool:
 
 @cache
 def _folder() -> Traversable:
-    from importlib import resources  # noqa: PLC0415 - it brings what packs and unpacks files; a first call reads scripts
+    folder = Path(import_module("ampsq.lua").__path__[0])
+    if folder.is_dir():
+        return folder
+    # Where packages stand in an archive. It brings all that packs and unpacks files, which takes as long as a script.
+    from importlib import resources  # noqa: PLC0415
 
     return resources.files("ampsq.lua")
 
@@ -188,9 +197,10 @@ def _paths() -> tuple[dict[str, str], dict[str, str]]:
     while folders:
         folder, files = folders.pop()
         for file in sorted(files.iterdir(), key=lambda each: each.name):
-            if file.is_dir():
-                folders.append((f"{folder}{file.name}/", file))
-            elif file.name.endswith(".lua"):
+            # To ask the disk of each of the many files would take as long as reading some.
+            if not file.name.endswith(".lua"):
+                folders += [(f"{folder}{file.name}/", file)] if file.is_dir() else []
+            else:
                 name = file.name.removesuffix(".lua")
                 path = f"{folder}{name}"
                 known = includes if _is_include(path) else scripts
@@ -204,7 +214,7 @@ def _parse(path: str, text: str) -> _File:
     file, function, is_include = _File(path), None, _is_include(path)
     for number, raw in enumerate(text.splitlines(), 1):
         place = f"lua/{path}.lua:{number}"
-        if head := _HEAD.match(raw):
+        if raw.startswith(_HEADED) and (head := _HEAD.match(raw)):
             if head[1] == "@include":
                 file.includes += _split(head[3])
             elif head[1]:
@@ -571,7 +581,8 @@ def _start(main: _File) -> str:
 
 
 def _folded(lines: Iterable[_SourceLine]) -> list[tuple[str, str]]:
-    return [(_fold(line), line.place) for line in lines]
+    # Most lines have nothing to fold, and to search each takes as long as all else.
+    return [(_fold(line) if _has_folded(line.text) else line.text.rstrip(), line.place) for line in lines]
 
 
 def _path(name: str) -> str:
