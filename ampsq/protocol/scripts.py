@@ -51,6 +51,7 @@ __all__ = [
     "Library",
     "LibraryScript",
     "Script",
+    "check_limits",
     "compose",
     "compose_library",
     "compose_text",
@@ -69,6 +70,11 @@ _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.
 _ONE_AT_A_TIME = threading.RLock()
 #: Stands for ``K.`` while a line is folded; no Lua file has it.
 _KEY = "\x00"
+_LOCALS = re.compile(r"^local (?:function (\w+)|([\w, ]+))")
+#: Lua takes 200 local variables of a function at a time, and 60 upvalues. Some are left for loops, and since upvalues
+#: are counted by words alone, so that the one who adds the next function is told here and not by some server.
+_MOST_LOCALS = 190
+_MOST_UPVALUES = 58
 #: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
 _WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
 _CALLED = re.compile(_WORD.pattern + r"(?=\(\))")
@@ -602,6 +608,58 @@ def _rights_asked(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, 
         return []
     source = "\n".join(text for text, _ in lines)
     return [(text, _start(main)) for text in rights_asked(_verb(main), source)]
+
+
+def check_limits(name: str) -> None:
+    """Look whether a script is close to Lua's limits of local variables and upvalues; for tests, it takes 10 ms.
+
+    Raises:
+        ComposeError: it is too close.
+    """
+    with _ONE_AT_A_TIME:
+        _check_limits(_read(_path(name)))
+
+
+def _check_limits(main: _File) -> None:
+    defined = _defined_by(main)
+    names = _reached_names(defined, _Definition([*_format_check(main, defined), *main.body]), frozenset())
+    _check_locals(main.path, len(names) + len(_split(main.head.get("ARGV", ""))) + _number_of_locals(main.body))
+    for name in names:
+        found = defined[name]
+        if isinstance(found, _Definition):
+            _check_upvalues(found, found.words & names)
+            continue
+        inner = _reached_names(defined, _Definition([_table(found)]), frozenset(names))
+        _check_locals(found.path, len(inner))
+        for each in inner:
+            if isinstance(within := defined[each], _Definition):
+                _check_upvalues(within, within.words & (names | inner))
+        nest = _Definition(_nest(name, found, defined, frozenset(names)))
+        _check_upvalues(nest, nest.words & (names - {name}))
+
+
+def _number_of_locals(lines: Iterable[_SourceLine]) -> int:
+    found = [match for line in lines if (match := _LOCALS.match(line.text))]
+    return sum(1 if match[1] else len(match[2].split(",")) for match in found)
+
+
+def _check_locals(path: str, number: int) -> None:
+    if number > _MOST_LOCALS:
+        raise ComposeError(
+            f"lua/{path}.lua: {number} local variables with all functions that it includes; at most {_MOST_LOCALS}, "
+            "since Lua takes 200 in one function: write an include that few calls need as `name()`, and call what is "
+            "in it as `name().function`"
+        )
+
+
+def _check_upvalues(function: _Definition, used: Collection[str]) -> None:
+    # `call`, and `P`, in which all keys begin.
+    number = len(used) + 2
+    if number > _MOST_UPVALUES:
+        raise ComposeError(
+            f"{function[0].place}: {number} functions and variables of other files are used in this function; at most "
+            f"{_MOST_UPVALUES}, since Lua takes 60 upvalues: divide it"
+        )
 
 
 def _compose(main: _File, *, shebang: bool) -> Script:

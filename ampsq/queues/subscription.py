@@ -300,12 +300,6 @@ class ManagedSubscription:
             self.core.inbox.ahead.give_up()
             self._end(self, self.core)
 
-    def refuse_in_child(self) -> None:
-        """Refuse all that is asked for, in a process that was forked from the one that subscribed."""
-        self.core.refuse_in_child()
-        # A thread that is not in this process may have had them.
-        self.lock, self.turnstile = threading.RLock(), threading.Lock()
-
     def abandon(self, keepalive: Keepalive) -> None:
         """Let the client's own thread end it: closing the client failed before."""
         self.core.registration.closed = True
@@ -375,7 +369,8 @@ class Subscription:
                     if not managed.elsewhere.bookmarks or not managed.is_settled(parts):
                         return Message(parts, body, core.leases, managed)
                     continue
-                core.registration.check_open()
+                if core.registration.closed:
+                    core.registration.check_open()
                 wait = min(until - time.monotonic(), _STEP)
                 try:
                     managed.store.run(core.inbox.fetch(managed.pipeline, max(wait, 0.0)))

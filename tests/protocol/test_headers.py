@@ -20,7 +20,9 @@ def test_what_is_no_object_of_texts_is_told_as_it_is(field):
 
 
 def test_a_foreign_entry_with_such_headers_is_looked_at_and_delivered(client: Client):
-    client.apply(Topic(name="orders"), LocalQueue(name="work", underlying_topic="orders"))
+    client.apply(
+        Topic(name="orders"), LocalQueue(name="work", underlying_topic="orders", max_per_subscription_backlog=2)
+    )
     client.publish("orders", 1)
     store = client._store
     entry = {FIELDS["body"]: "2", FIELDS["headers"]: "garbage"}
