@@ -412,6 +412,34 @@ TWINS = [
             "`ampsq.transport.async_store` is made from this file and differs": (
                 "This differs from `ampsq.transport.store`"
             ),
+            "        self._is_lent = False\n": (
+                "        self._is_lent = False\n"
+                "        # The one that its connections belong to, from its first call on.\n"
+                "        self._loop: asyncio.AbstractEventLoop | None = None\n"
+            ),
+            '        """Drive a flow to its end."""\n': (
+                '        """Drive a flow to its end; raises `Closed` in another event loop than before, whose '
+                'connections it has."""\n'
+                "        if self._loop is not (loop := asyncio.get_running_loop()):\n"
+                "            self._belong_to(loop, flow)\n"
+            ),
+            "    def _step(self, step: Step)": (
+                "    def _belong_to(self, loop: asyncio.AbstractEventLoop, flow: Flow[object]) -> None:\n"
+                "        if self._loop is not None:\n"
+                "            flow.close()\n"
+                "            raise Closed(\n"
+                '                "this client was opened in another event loop, as that of an earlier asyncio.run(); '
+                'allowed: a client "\n'
+                '                "for each event loop, as in `async with AsyncClient(...) as client`"\n'
+                "            )\n"
+                "        self._loop = loop\n\n"
+                "    def _step(self, step: Step)"
+            ),
+            'the next call makes another one."""\n': 'the next call makes another one."""\n        self._loop = None\n',
+            "        if not self._is_lent:\n": (
+                "        # Connections of a loop that is closed end with it.\n"
+                "        if not self._is_lent and self._loop in (None, asyncio.get_running_loop()):\n"
+            ),
             "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
             "import redis\n": ("import redis\nimport redis.asyncio\n"),
             "from ampsq.transport.server_pools import ServerPools\n": "",
