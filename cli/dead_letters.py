@@ -16,6 +16,7 @@ from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.queues import queue_names
 from ampsq.cli.redrive_progress import redrive_watched, tell_result
+from ampsq.queues.history_texts import reasons_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +134,7 @@ def show(settings: CommandSettings, queue: str, bookmark: str) -> None:
     facts = {
         "letter": letter.bookmark,
         "given up by": letter.queue,
-        "reasons": ", ".join(letter.reasons),
+        "reasons": reasons_text(letter.reasons),
         **({"said": letter.consumer_reason} if letter.consumer_reason else {}),
         "age": _age(letter.age),
         "message": letter.original,

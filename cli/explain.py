@@ -13,6 +13,7 @@ from ampsq.base.formatting import fact_text
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, table
+from ampsq.queues.history_texts import reasons_text
 
 if TYPE_CHECKING:
     from ampsq.cli.options import CommandSettings
@@ -59,7 +60,7 @@ def _show(explanation: Explanation) -> None:
     print(sentence)
     print()
     facts: list[tuple[str, object]] = [("queue", explanation.queue), ("bookmark", explanation.bookmark)]
-    facts += [("state", explanation.state), ("reason", explanation.reason)]
+    facts += [("state", explanation.state), ("reason", explanation.reason.replace("_", " "))]
     for name, value in explanation.facts.items():
         if name == "holders" and isinstance(value, dict):
             facts += [(name, ", ".join(f"{who} ({count})" for who, count in value.items()))] if value else []
@@ -67,11 +68,20 @@ def _show(explanation: Explanation) -> None:
             facts += value.items()
         elif not isinstance(value, list):
             facts.append((name, value))
-    labelled([(name, _plain(fact_text(name, value) if value else value)) for name, value in facts])
+    labelled([(name.replace("_", " "), _fact(name, value)) for name, value in facts])
     subscriptions = explanation.facts.get("subscriptions")
     if isinstance(subscriptions, list) and subscriptions:
         print()
-        table(list(subscriptions[0]), [[_plain(value) for value in row.values()] for row in subscriptions])
+        table(
+            [name.replace("_", " ") for name in subscriptions[0]],
+            [[_plain(value) for value in row.values()] for row in subscriptions],
+        )
+
+
+def _fact(name: str, value: object) -> object:
+    if name == "reasons":
+        return reasons_text(map(str, value) if isinstance(value, list) else str(value).split(","))
+    return _plain(fact_text(name, value) if value else value)
 
 
 def _plain(value: object) -> object:

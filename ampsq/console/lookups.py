@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.protocol.calls.queue_history import read_history
 from ampsq.protocol.calls.queue_latencies import read_latencies
-from ampsq.protocol.encoding import decode_body
+from ampsq.protocol.encoding import decode_body, read_headers
 from ampsq.protocol.entries import body_in, headers_in, read_entry
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -166,7 +166,7 @@ async def read_body(context: InstanceContext, text: Bookmark | str, message_type
         return Body(named.bookmark, _json(told, 2), sum(map(len, fields.values())), {})
     headers = headers_in(fields)
     data = decode_body(raw, message_type)
-    return Body(named.bookmark, long_text(raw, data), len(raw), json.loads(headers) if headers else {})
+    return Body(named.bookmark, long_text(raw, data), len(raw), read_headers(headers))
 
 
 def _text(value: bytes) -> str:

@@ -160,6 +160,13 @@ class Pages:
         told = {"error": str(error), "title": titles[status]}
         return self._page("error.html", request, status=status, told=told, title=titles[status], error=str(error))
 
+    def nowhere(self, request: Request, _error: Exception) -> Response:
+        """Answer for an address that no page has."""
+        title, error = "There is no page at this address", f"{request.url.path}: the overview, at /, leads to all pages"
+        request.state.facts = RefusalFacts
+        told = {"error": error, "title": title}
+        return self._page("error.html", request, status=404, told=told, title=title, error=error)
+
     def _page(self, template: str, request: Request, *, told: object, status: int = 200, **values: object) -> Response:
         """Answer with a template for people, or with what it shows, told as JSON."""
         if wants_json(request):

@@ -71,7 +71,8 @@ def asked_number(text: str, most: int, default: int = 1) -> int:
     if not text.isdecimal():
         return default
     # Python reads no number of very many digits.
-    return min(max(int(text), 1), most) if len(text.lstrip("0")) <= len(str(most)) else most
+    digits = text.lstrip("0") or "0"
+    return min(max(int(digits), 1), most) if len(digits) <= len(str(most)) else most
 
 
 def span(seconds: float | None) -> str:

@@ -96,6 +96,7 @@ class Console:
         app = Starlette(
             routes=[*self._routes(), *pages.routes],
             middleware=[Middleware(Guard, access=self.access, cookie=self.cookie)],
+            exception_handlers={404: pages.nowhere},
         )
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,

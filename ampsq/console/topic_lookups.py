@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from ampsq.console.lookups import short_text
 from ampsq.console.queue_list import asked_number
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.context import InstanceContext
-from ampsq.protocol.encoding import decode_body
+from ampsq.protocol.encoding import decode_body, read_headers
 from ampsq.protocol.entries import body_in, bookmark_of, headers_in, is_message, read_entry
 from ampsq.protocol.reads.streams import last_entries, log_of
 from ampsq.queues.query import as_json
@@ -184,7 +183,7 @@ async def read_last_messages(
             LoggedMessage(
                 bookmark_of(topic, context.origin, stream_id.decode(), source),
                 datetime.fromtimestamp(int(stream_id.partition(b"-")[0]) / 1000, UTC),
-                raw, short_text(raw, data), json.loads(headers) if headers else {},
+                raw, short_text(raw, data), read_headers(headers),
             )
         )  # fmt: skip
     return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON_TEXT",
+    "UNREADABLE",
     "batch_of",
     "decode",
     "decode_body",
@@ -33,12 +34,15 @@ __all__ = [
     "group_begins",
     "group_of",
     "group_pair",
+    "read_headers",
     "read_pairs",
     "shorten",
     "without_group",
 ]
 
 
+UNREADABLE: Final = "(unreadable)"
+"""The header under which headers stand that are no JSON object of texts."""
 #: Kinds of elements whose body is JSON: our own, and one of somebody else's fields.
 _JSON_KINDS: Final = (b"b", b"f")
 #: The group of a message, as its queue and as its publisher says it.
@@ -121,6 +125,22 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
         return JSON_TEXT.encode(dict(headers)).encode()
     except UnicodeEncodeError as error:
         raise DefinitionError(f"headers: {error}; allowed is text that UTF-8 can say") from error
+
+
+def read_headers(field: bytes | str) -> dict[str, str]:
+    """Read the headers of a message that somebody looks at.
+
+    What another program wrote there may be no JSON object of texts: then all of it stands under `UNREADABLE`.
+    """
+    if not field:
+        return {}
+    try:
+        found = json.loads(field)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+        return found
+    return {UNREADABLE: field if isinstance(field, str) else field.decode(errors="backslashreplace")}
 
 
 def read_pairs(text: bytes) -> list[bytes]:

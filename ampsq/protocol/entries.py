@@ -48,6 +48,8 @@ _HERE, _RECORD = FIELDS["here"].encode(), FIELDS["record"].encode()
 _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
 #: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
 _BARE: Final = 6
+#: Digits of a number that a field has.
+_DIGITS: Final = 18
 #: Numbers above it are none of ours: they would not be exact on the server.
 _LAST_NUMBER: Final = 2**53
 #: Views number their messages at each instance for itself.
@@ -180,7 +182,7 @@ def read_publication(flat: Sequence[bytes]) -> PublishedFields | None:
 
     def number(name: str) -> int | None:
         found = text(name)
-        return int(found) if found.isdigit() else None
+        return int(found) if found.isdecimal() and len(found) <= _DIGITS else None
 
     return PublishedFields(
         len(body), text("headers"), text("publisher"), number("sequence"), number("expiration"), number("due"),

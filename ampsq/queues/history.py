@@ -7,7 +7,6 @@ deliveries are told by queues that record them, and by a lease that lives. All o
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -15,6 +14,7 @@ from ampsq.base.bookmarks import Bookmark, ref_of
 from ampsq.definitions.stored import read_stored_queue
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.calls import catalog as catalog_calls
+from ampsq.protocol.encoding import read_headers
 from ampsq.protocol.entries import path_in, read_publication, source_in
 from ampsq.protocol.reads.journals import read_deliveries, read_journal
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -175,7 +175,7 @@ def _published(bookmark: Bookmark, flat: Sequence[bytes]) -> HistoryEvent:
         return HistoryEvent(_ms(bookmark.id), "", "published", "", {**details, "foreign": True})
     details["bytes"] = found.size
     if found.headers:
-        details["headers"] = json.loads(found.headers)
+        details["headers"] = read_headers(found.headers)
     numbers = {"sequence": found.sequence, "expiration": found.expiration, "due": found.due}
     details |= {name: value for name, value in numbers.items() if value is not None}
     if found.addressed:

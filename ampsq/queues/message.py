@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ampsq.protocol.encoding import (
     delivered_type,
     group_begins,
     group_of,
+    read_headers,
     read_pairs,
     without_group,
 )
@@ -130,10 +130,13 @@ class MessageView:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that it was published with; empty when there were none."""
+        """The headers that it was published with; empty when there were none.
+
+        What another program wrote there and is no JSON object of texts stands under ``(unreadable)``.
+        """
         others = self._others if self._parts[4] != b"f" else ()
         headers = dict(zip(others[::2], others[1::2], strict=True)).get(b"h")
-        return json.loads(headers) if headers else {}
+        return read_headers(headers or b"")
 
     @property
     def lease_until(self) -> datetime | None:

@@ -15,7 +15,7 @@ from ampsq.base.values import shown
 from ampsq.expressions import Document, parse
 from ampsq.expressions.aggregates import place_of
 from ampsq.expressions.values import first
-from ampsq.protocol.encoding import decode_body, shorten
+from ampsq.protocol.encoding import decode_body, read_headers, shorten
 from ampsq.protocol.entries import body_in, bookmark_of, headers_in
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SowMessage:
             as_json(found.fields) if body is None else body,
             topic,
             bookmark_of(topic, origin, stream_id, found.source),
-            json.loads(headers) if headers else {},
+            read_headers(headers),
             found.deliveries,
             key,
             JSON if body is None else type,

@@ -19,7 +19,7 @@ from ampsq.definitions.stored import read_stored_queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.encoding import encode_headers
+from ampsq.protocol.encoding import UNREADABLE, encode_headers
 from ampsq.protocol.limits import BATCH, BYTES
 from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.journals import REDRIVEN, read_journal_back
@@ -61,6 +61,7 @@ REDRIVEN_FROM: Final = "ampsq-redriven-from"
 
 #: Letters of one call: what one costs the server, with the push of what it records, is about 15 us.
 _BATCH: Final = 150
+_NO_HEADERS: Final = "its headers are no JSON object of texts"
 #: Letters that wait for their batch, over all queues that they go to.
 _WAITING: Final = 2_000
 #: Refusals that a result keeps.
@@ -312,7 +313,9 @@ class _Redrive:
         except NotADeadLetter:
             raise
         except (ValueError, TypeError):
-            raise _Unfit("its headers are no JSON object of texts") from None
+            raise _Unfit(_NO_HEADERS) from None
+        if UNREADABLE in letter.headers:
+            raise _Unfit(_NO_HEADERS)
         way = self._way(letter)
         body = letter.raw
         if self._order.edit is not None:

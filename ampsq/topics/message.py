@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.message_types import JSON
 from ampsq.expressions import Document
-from ampsq.protocol.encoding import decode_body
+from ampsq.protocol.encoding import decode_body, read_headers
 from ampsq.protocol.entries import body_in, body_of, bookmark_of, headers_of, read_entry, source_in
 from ampsq.queues.query import as_json
 
@@ -75,9 +74,12 @@ class TopicMessageView:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that it was published with; empty when there were none."""
+        """The headers that it was published with; empty when there were none.
+
+        What another program wrote there and is no JSON object of texts stands under ``(unreadable)``.
+        """
         headers = headers_of(self._fields)
-        return json.loads(headers) if headers else {}
+        return read_headers(headers or b"")
 
     @property
     def timestamp(self) -> datetime:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 
 def test_the_head_of_a_queue(defined):
     bookmark, _ = defined.publish({"n": 1}, {"n": 2})
     lines = defined("explain", "work").out.splitlines()
     assert lines[0] == "The next message waits because nobody is subscribed to the queue; nothing comes before it."
-    shown = dict(line.split(maxsplit=1) for line in lines[2:])
+    shown = dict(re.split("  +", line, maxsplit=1) for line in lines[2:])
     assert shown["bookmark"] == bookmark
-    assert (shown["queue"], shown["state"], shown["reason"]) == ("work", "waiting", "no_subscription")
+    assert (shown["queue"], shown["state"], shown["reason"]) == ("work", "waiting", "no subscription")
     assert (shown["unread"], shown["json"]) == ("2", "yes")
 
 
@@ -38,8 +39,8 @@ def test_a_leased_message_s_lease_is_told(defined):
         subscription.get(30)
         shown = defined("explain", "work", bookmark).out
     assert f"The message is leased to subscription {subscription.id} of " in shown
-    facts = dict(line.split(maxsplit=1) for line in shown.splitlines()[2:])
-    assert facts["picked_up"] == "yes"
+    facts = dict(re.split("  +", line, maxsplit=1) for line in shown.splitlines()[2:])
+    assert facts["picked up"] == "yes"
     assert facts["until"] in shown.splitlines()[0]
 
 

@@ -112,8 +112,8 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
         page.get_by_role("link", name="Dead letters").click()
         expect(row_of(page, "failed-orders").get_by_role("cell").nth(0)).to_have_text("1")
         page.get_by_role("link", name="failed-orders").click()
-        expect(row_of(page, "forced expire")).to_contain_text('{"id": 0, "price": 0}')
-        row_of(page, "forced expire").get_by_role("link", name="Redrive").click()
+        expect(row_of(page, "somebody expired it")).to_contain_text('{"id": 0, "price": 0}')
+        row_of(page, "somebody expired it").get_by_role("link", name="Redrive").click()
         expect(page.get_by_text("1 message now.")).to_be_visible()
         confirm(page, "Redrive")
         expect(page.get_by_role("status")).to_have_text("1 put back: 1 to work")
@@ -477,7 +477,8 @@ def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, clie
 #: What docs/console.md shows: pages and windows.
 PICTURES = {
     "overview-light-wide", "overview-dark-phone", "queues-light-wide", "queues-work-dark-wide",
-    "replication-light-wide", "queues-dark-phone", "dead-letters-failed-orders-light-phone",
+    "queues-work-light-wide", "replication-light-wide", "replication-dark-phone", "queues-dark-phone",
+    "dead-letters-failed-orders-light-phone",
 }  # fmt: skip
 PAGES = ("", "queues", "queues/work", "dead-letters/failed-orders", "replication", "actions")
 

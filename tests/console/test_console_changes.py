@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -86,12 +87,31 @@ def test_what_is_not_there_is_said(asked, client, message):
 
     assert asked.page(f"/i/{client.instance}/queues/nowhere").status == 404
     assert "no instance" in asked.page("/i/elsewhere/queues").text
+    assert (
+        "&#39;wrok&#39; is no queue; did you mean &#39;work&#39;?"
+        in asked.page(f"/i/{client.instance}/queues/wrok").text
+    )
+    for path in ("/elsewhere", f"/i/{client.instance}/nothing", "/static/nothing"):
+        nowhere = asked.page(path)
+        assert (nowhere.status, "the overview, at /, leads to all pages" in nowhere.text) == (404, True)
+
     assert "no change is named" in asked.page(f"{changes}/delete?queue=work").text
     assert "queue is missing" in asked.page(f"{changes}/expire").text
     assert "one of bookmark and filter" in asked.change(f"{changes}/expire", queue="work").text
     assert "allowed is the number" in asked.change(f"{changes}/retry", action="a", event="x").text
     assert client.admin.queue_stats("work").depth == 1
     assert given
+
+
+def test_numbers_of_any_length_in_an_address_are_read(asked, client, message):
+    assert message
+    for page in ("queues", "queues/work", "topics", "topics/orders", "groups/work", "dead-letters/work"):
+        for number in ("9" * 5_000, "0" * 5_000, "-1", "1e9", "\u0663", "x"):
+            shown = asked.page(f"/i/{client.instance}/{page}?page={quote(number)}&limit={quote(number)}")
+            assert shown.status == 200, (page, number[:5])
+    asked_of = f"/i/{client.instance}/changes/retry?action=keep&event={'9' * 5_000}"
+    assert asked.page(asked_of).status < 500
+    assert asked.change(asked_of.partition("?")[0], action="keep", event="9" * 5_000).status == 400
 
 
 def test_a_thousand_queues_are_searched_sorted_and_shown_a_page_at_a_time(asked, client, define_many):
