@@ -375,7 +375,7 @@ def test_what_the_file_does_not_have_is_removed_with_prune_alone_and_shown_befor
 def test_a_file_that_leaves_out_what_is_needed_or_used_is_refused_whole(defined, definitions):
     text = definitions.replace("lease_period: 30s", "lease_period: 40s").replace("  - name: other\n", "")
     with defined.client() as client, client.subscribe("other"):
-        assert "subscriptions=1" in defined("apply", "--prune", "--yes", "-", stdin=text, code=1).err
+        assert "subscriptions 1" in defined("apply", "--prune", "--yes", "-", stdin=text, code=1).err
         assert client.admin.queues()["work"].lease_period == 30_000
     needed = "topics:\n  - name: new\nactions:\n  - dead_letter: {queue: work, topic: dead}\n"
     done = defined("apply", "--prune", "--yes", "-", stdin=needed, code=1)

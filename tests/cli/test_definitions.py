@@ -72,7 +72,7 @@ def test_a_dry_run_refuses_what_apply_refuses(defined):
     done = defined(
         "apply", "--yes", "-", "--dry-run", stdin="actions:\n  - dead_letter: {queue: wrok, topic: dead}", code=1
     )
-    assert "'wrok' is no queue; did you mean 'work'? (action='dead-letter-wrok')" in done.err
+    assert "'wrok' is no queue; did you mean 'work'? (action 'dead-letter-wrok')" in done.err
 
 
 def test_an_action_on_a_queue_that_is_not_there_names_it_also_where_there_is_no_instance_yet(run):

@@ -150,7 +150,7 @@ def test_a_refused_line_leaves_what_was_published_before_it_and_says_how_many(de
     defined("apply", "keyed.yaml", "--yes")
     lines = "".join(f'{{"id":{n}}}\n' if n != 250 else '{"no":1}\n' for n in range(300))
     done = defined("publish", "prices", "-", stdin=lines, code=1)
-    assert "message=250" in done.err
+    assert "message 250" in done.err
     # The batches of a hundred before it, whole.
     assert "200 of the lines were published" in done.err
     assert "no line is known to be published" in defined("publish", "prices", "-", stdin='{"no":1}\n', code=1).err
