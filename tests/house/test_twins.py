@@ -352,6 +352,7 @@ TWINS = [
             "ConnectionPool": "AsyncConnectionPool",
             "Iterator": "AsyncIterator",
             "Pipeline": "AsyncPipeline",
+            "QuickPool": "AsyncQuickPool",
             "Store": "AsyncStore",
             "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
             "Stores for threads": "Stores for asyncio",
@@ -361,10 +362,11 @@ TWINS = [
             *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
             *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
             *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
-            *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.get_connection("),
+            *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.lend("),
             *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
             *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
-            *("self.drop()", "self.pool.release("),
+            *("self.drop()", "self.pool.take_back(", "connection.can_read("),
+            "self.release(connection)",
         ),
         {
             "`ampsq.transport.async_store` is made from this file and differs": (
@@ -390,6 +392,27 @@ TWINS = [
             "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
             "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
             "with self.pipeline()": "async with self.pipeline()",
+            "connection = self.get_connection()\n": (
+                "connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own\n"
+            ),
+            # One event loop uses it, in one process.
+            "        if self.pid != os.getpid():\n            return None\n": "",
+            "        with self._lock:\n            if not self._available_connections:\n                return None\n"
+            "            connection: RawConnection = self._available_connections.pop()\n"
+            "            self._in_use_connections.add(connection)\n            return connection\n": (
+                "        if not self._available_connections:\n            return None\n"
+                "        connection: RawConnection = self._available_connections.pop()\n"
+                "        self._in_use_connections.add(connection)\n        return connection\n"
+            ),
+            "        with self._lock:\n"
+            "            if self.pid != os.getpid() or connection not in self._in_use_connections:\n"
+            "                return False\n            self._in_use_connections.remove(connection)\n"
+            "            self._available_connections.append(connection)\n            return True\n": (
+                "        if connection not in self._in_use_connections:\n            return False\n"
+                "        self._in_use_connections.remove(connection)\n"
+                "        self._available_connections.append(connection)\n        return True\n"
+            ),
+            "import os\n": "",
             "server = self.route.find() if current is None else current": (
                 "if current is None and not self.route.is_direct:\n"
                 "                # Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"
