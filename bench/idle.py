@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ampsq.bench.setup import BenchSettings
 
-__all__ = ["IdleBenchmark"]
+__all__ = ["IdleBenchmark", "coordinator_at", "worked_by"]
 
 #: Instances whose subscriptions one client process holds.
 _HELD_TOGETHER: Final = 250
@@ -100,7 +100,7 @@ class IdleBenchmark:
                 for first in range(0, number, _HELD_TOGETHER)
             ]
             latencies = IdleLatency(url, names, self._settings.idle_rounds, _SEED, self._progress)
-            with _coordinator(url) as coordinator:
+            with coordinator_at(url) as coordinator:
                 self._settle(url, names, coordinator)
                 processes = [coordinator.pid, *(each.pid for each in clients)]
                 self._progress(f"{number:,} idle instances, {self._settings.idle_seconds} s")
@@ -110,7 +110,7 @@ class IdleBenchmark:
                 # Peers of a shared queue see what is durable: a hand-off within a second needs it at once. Links learn
                 # how a server flushes when they connect.
                 server.config_set("appendfsync", "always")
-                with _coordinator(url) as coordinator:
+                with coordinator_at(url) as coordinator:
                     self._settle(url, names, coordinator)
                     latency |= latencies.hand_offs()
             return {
@@ -134,9 +134,9 @@ class IdleBenchmark:
         time.sleep(max(began + _SETTLES - time.monotonic(), 0))
         until, before = time.monotonic() + _SETTLES_WITHIN, 0.0
         while time.monotonic() < until:
-            worked = _worked(coordinator.pid)
+            worked = worked_by(coordinator.pid)
             time.sleep(_LOOK_EVERY)
-            now = _worked(coordinator.pid) - worked
+            now = worked_by(coordinator.pid) - worked
             # A few ticks of the clock are nothing to go by.
             if abs(now - before) <= max(_STEADY * before, 3 / _TICKS):
                 return
@@ -173,7 +173,7 @@ def _used(server: redis.Redis, processes: Sequence[int]) -> _Used:
     cpu = info(server, "cpu")
     main = "_main_thread" if "used_cpu_user_main_thread" in cpu else ""
     stats = cast("dict[str, dict[str, float]]", server.info("commandstats"))
-    coordinator, *clients = map(_worked, processes)
+    coordinator, *clients = map(worked_by, processes)
     return _Used(
         at=time.monotonic(),
         coordinator=coordinator,
@@ -188,7 +188,7 @@ def _seconds(cpu: dict[str, float]) -> float:
     return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
 
-def _worked(pid: int) -> float:
+def worked_by(pid: int) -> float:
     """Seconds of the processor that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
@@ -208,7 +208,8 @@ def _deadline(instances: int) -> float:
 
 
 @contextlib.contextmanager
-def _coordinator(url: str) -> Iterator[subprocess.Popen[bytes]]:
+def coordinator_at(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a coordinator at work at a server, in a process of its own."""
     command = [sys.executable, "-m", "ampsq.coordinator", "--url", url]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:

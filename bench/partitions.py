@@ -1,23 +1,27 @@
-"""Costs of a consumer of an instance with partitions beside one of an instance without, on one server.
+"""Costs of publishers and consumers of an instance with partitions beside those of one without, on one server.
 
 The costs are processor time, so that other work on the machine changes little. Latencies are times that passed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.bench.beside import server_seconds, spent_by
+from ampsq.bench.idle import coordinator_at, worked_by
 from ampsq.bench.replies import command_calls
-from ampsq.bench.setup import Stage
+from ampsq.bench.setup import NotAsRecorded, Stage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.reads.instances import unlist_instance
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.queues.subscription import Subscription
 
@@ -25,9 +29,16 @@ __all__ = ["PartitionsBenchmark"]
 
 _BODY: Final = b"x" * 250
 #: Numbers of partitions that are measured.
-_PARTITIONS: Final = (4, 16, 64)
+_PARTITIONS: Final = (4, 16, 64, 256)
 #: Messages of one call; an instance without partitions is asked for half of a backlog at once.
 _A_CALL: Final = 100
+#: Messages of one call of `publish_many` that keys spread over partitions.
+_BY_KEY: Final = 1_000
+#: Partitions of which nothing is asked.
+_IDLE: Final = 1_000
+#: Seconds that a coordinator is at work before it rests; and a consumer, at which messages came.
+_SETTLES: Final = 30.0
+_RESTS: Final = 6.0
 #: Seconds between two messages that wake a consumer.
 _PAUSE: Final = 0.005
 
@@ -49,23 +60,56 @@ class PartitionsBenchmark(Stage):
                         max_per_subscription_backlog=10_000,
                     )
                 )
-            rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+                # Where a connection calls scripts often, it learns of the server's functions: not in what is measured.
+                client.publish_many("warm", itertools.repeat(_BODY, 20 * _A_CALL), batch=_A_CALL)
+            rounds: dict[str, dict[str, list[dict[str, float]]]] = {
+                what: {name: [] for name in names} for what in ("publish", "by_key", "consume")
+            }
             for number in range(self.settings.rounds):
-                self.progress(f"consume, round {number + 1} of {self.settings.rounds}")
+                self.progress(f"publish and consume, round {number + 1} of {self.settings.rounds}")
                 for name, client in clients.items():
-                    rounds[name].append(self._consume(client, 2 * _A_CALL if name == "one" else _A_CALL))
-            waits = {}
-            for name, client in clients.items():
-                self.progress(f"wait, partitions: {name}")
-                waits[name] = self._wait(client)
+                    for what, figures in self._round(client, 2 * _A_CALL if name == "one" else _A_CALL).items():
+                        rounds[what][name].append(figures)
+            with coordinator_at(self.url):
+                self._settle("clients that wait")
+                waits = {}
+                for name, client in clients.items():
+                    self.progress(f"wait, partitions: {name}")
+                    waits[name] = self._wait(client)
         finally:
             for client in clients.values():
                 self._remove(client)
-        consumed = {
-            name: {figure: round(statistics.median(each[figure] for each in some), 2) for figure in some[0]}
-            for name, some in rounds.items()
+        medians = {
+            what: {
+                name: {figure: round(statistics.median(each[figure] for each in some), 2) for figure in some[0]}
+                for name, some in found.items()
+            }
+            for what, found in rounds.items()
         }
-        return {"consume": consumed, "wait": waits}
+        return {**medians, "wait": waits, "idle": {str(_IDLE): self._idle(_IDLE)}}
+
+    def _settle(self, what: str) -> None:
+        """Wait until a coordinator that began now rests."""
+        self.progress(f"{what}: a coordinator settles")
+        time.sleep(min(3 * self.settings.idle_seconds, _SETTLES))
+
+    def _idle(self, partitions: int) -> dict[str, float]:
+        """Have partitions of which nothing is asked: shares of a core of coordinator and server, in ms a second."""
+        self.progress(f"define {partitions:,} partitions")
+        client = self._client(partitions)
+        try:
+            client.apply(Queue(name="work", underlying_topic="orders"))
+            with coordinator_at(self.url) as coordinator:
+                self._settle(f"{partitions:,} idle partitions")
+                began, worked, served = time.perf_counter(), worked_by(coordinator.pid), server_seconds(self.redis)
+                time.sleep(self.settings.idle_seconds)
+                passed = time.perf_counter() - began
+                return {
+                    "coordinator_ms": round((worked_by(coordinator.pid) - worked) / passed * 1_000, 2),
+                    "server_ms": round((server_seconds(self.redis) - served) / passed * 1_000, 2),
+                }
+        finally:
+            self._remove(client)
 
     def _client(self, partitions: int | None) -> Client:
         one = self.client()
@@ -76,19 +120,46 @@ class PartitionsBenchmark(Stage):
         return Client(self.url, instance=f"{name}-p", partitions=partitions)
 
     def _remove(self, client: Client) -> None:
-        for name in client.partitions:
-            self.remove(Client(self.url, instance=name))
-        if client.partitions:
-            client.close()
-            for name in self.redis.scan_iter("{" + client.instance + "}:*"):
-                self.redis.unlink(name)
-        else:
+        if not client.partitions:
             self.remove(client)
+            return
+        wrong = [str(report) for report in client.admin.check() if not report.clean or report.undecided]
+        if wrong:
+            raise NotAsRecorded(f"after it was measured, instance {client.instance} is not right: {'; '.join(wrong)}")
+        with contextlib.closing(Store(self.url, "")) as store:
+            for name in client.partitions:
+                store.call(unlist_instance(name))
+        client.close()
+        for key in self.redis.scan_iter("{" + client.instance + "[.}]*", count=1_000):
+            self.redis.unlink(key)
 
-    def _consume(self, client: Client, backlog: int) -> dict[str, float]:
-        """Take and acknowledge what waits, in whole calls: microseconds a message of client and server."""
-        count = self.settings.messages // _A_CALL * _A_CALL
-        client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL)
+    def _round(self, client: Client, backlog: int) -> dict[str, dict[str, float]]:
+        """Publish, by whole batches and by key, then take and acknowledge: microseconds a message."""
+        count = self.settings.messages // _BY_KEY * _BY_KEY
+        found = {
+            "publish": self._spent(
+                lambda: client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL), count
+            ),
+            "by_key": self._spent(lambda: self._publish_by_key(client, count), count),
+        }
+        return {**found, "consume": self._consume(client, backlog, 2 * count)}
+
+    @staticmethod
+    def _publish_by_key(client: Client, count: int) -> None:
+        # Each call waits until all of its messages are recorded, so those of a partition are a call of their own.
+        keys = map(str, itertools.count())
+        for _ in range(count // _BY_KEY):
+            client.publish_many("orders", itertools.repeat(_BODY, _BY_KEY), batch=_A_CALL, key=lambda _: next(keys))
+
+    def _spent(self, work: Callable[[], object], count: int) -> dict[str, float]:
+        """Do a piece of work: microseconds a message of client and server, and messages of a call."""
+        self.redis.config_resetstat()
+        spent = spent_by(self.redis, work, count)
+        calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
+        return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
+
+    def _consume(self, client: Client, backlog: int, count: int) -> dict[str, float]:
+        """Take and acknowledge what waits, in whole calls."""
         with client.subscribe("work", max_backlog=backlog) as messages:
 
             def drain() -> None:
@@ -96,18 +167,17 @@ class PartitionsBenchmark(Stage):
                     message.ack()
                 messages.flush()
 
-            self.redis.config_resetstat()
-            spent = spent_by(self.redis, drain, count)
-            calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
-        return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
+            return self._spent(drain, count)
 
     def _wait(self, client: Client) -> dict[str, float]:
         """Wait for messages that come one by one, and for none: latencies, and shares of a core, in ms a second."""
         with client.subscribe("work", max_backlog=_A_CALL) as messages:
             messages.get("100ms")
             latencies = sorted(self._latencies(client, messages))
+            # What a look for what was lost costs is over: all is well.
+            messages.get(_RESTS)
             used, worked, began = time.process_time(), server_seconds(self.redis), time.perf_counter()
-            messages.get(5.0)
+            messages.get(float(self.settings.idle_seconds))
             passed = time.perf_counter() - began
             client_ms = (time.process_time() - used) / passed * 1_000
             server_ms = (server_seconds(self.redis) - worked) / passed * 1_000

@@ -12,10 +12,11 @@ from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import failed_events, names
 from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line, json_text, labelled, note, table
+from ampsq.definitions.stored_action import read_stored_action
 
 if TYPE_CHECKING:
     from ampsq.client.client import Client
-    from ampsq.definitions.action import Action
+    from ampsq.definitions.stored_action import StoredAction
     from ampsq.operations.actions import ActionState, FailedEvent
 
 __all__ = ["actions"]
@@ -78,7 +79,14 @@ def actions(ctx: click.Context, settings: CommandSettings) -> None:
         return
     if found:
         rows = [
-            [state.name, *_words(state.definition), state.waiting, state.done, state.failed, _last_error(state)]
+            [
+                state.name,
+                *_words(read_stored_action(state.text)),
+                state.waiting,
+                state.done,
+                state.failed,
+                _last_error(state),
+            ]
             for state in found.values()
         ]
         table(_COLUMNS, rows)
@@ -105,7 +113,7 @@ def show(settings: CommandSettings, name: str) -> None:
     if print_records(settings, [state.as_dict()]):
         return
     facts: list[tuple[str, object]] = [("name", name)]
-    for element, value in state.definition.elements().items():
+    for element, value in read_stored_action(state.text).elements().items():
         if element != "name":
             parts = value if isinstance(value, list) else [value]
             facts += [(element if i == 0 else "", json_text(part)) for i, part in enumerate(parts)]
@@ -207,9 +215,9 @@ def drop(
     _tell(settings, name, "dropped", number, there, events)
 
 
-def _words(action: Action) -> tuple[str, str]:
+def _words(action: StoredAction) -> tuple[str, str]:
     on = ", ".join(trigger.id.removesuffix(" *") for trigger in action.on)
-    return on, ", ".join(step.word for step in action.do)
+    return on, ", ".join(action.steps)
 
 
 def _last_error(state: ActionState) -> str | None:

@@ -81,7 +81,8 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     "hostile: the longest call over bodies that are made to hold the server, in none of the others; "
     "idle: instances of which nothing is asked, on a server of its own, in none of the others; "
     "groups: queues with groups beside plain and priority ones, in none of the others; "
-    "partitions: a consumer of an instance with partitions beside one of an instance without, in none of the others.",
+    "partitions: publishers and consumers of an instance with partitions beside those of one without, in none of the "
+    "others.",
 )
 @click.option(
     "--instances",

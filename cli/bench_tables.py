@@ -104,6 +104,24 @@ def _print_partitions(figures: _Figures) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    for what, title in (
+        ("publish", "Publishing 100 a call: processor time a message"),
+        ("by_key", "Publishing 1,000 a call by key, all recorded before the next: processor time a message"),
+    ):
+        table = Table(title=title, title_justify="left")
+        for column in ("partitions", "messages a call", "client us", "server us", "to none: client, server"):
+            table.add_column(column, justify="right")
+        none = figures.group(what).group("one")
+        for name, row in figures.group(what).groups():
+            table.add_row(
+                "none" if name == "one" else name,
+                f"{row['messages_per_call']:.0f}",
+                f"{row['client_us']:.1f}",
+                f"{row['server_us']:.1f}",
+                f"{row['client_us'] / none['client_us']:.2f}, {row['server_us'] / none['server_us']:.2f}",
+            )
+        console.print(table)
     table = Table(title="A consumer: processor time a message, waking up, waiting", title_justify="left")
     for column in (
         "partitions",
@@ -126,7 +144,12 @@ def _print_partitions(figures: _Figures) -> None:
             f"{waits['idle_client_ms']:.1f}, {waits['idle_server_ms']:.1f}",
             f"{waits['close_ms']:.0f}",
         )
-    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
+    console.print(table)
+    for name, row in figures.group("idle").groups():
+        print(
+            f"{int(name):,} idle partitions: coordinator {row['coordinator_ms']:.1f} ms/s, "
+            f"server {row['server_ms']:.1f} ms/s"
+        )
 
 
 def _print_groups(figures: _Figures) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from ampsq.base.formatting import span_text, time_text
+from ampsq.base.values import ExpiryReason
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names, words
 from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import body_text, message_json, note, table
+from ampsq.cli.queues import queue_names
 from ampsq.cli.redrive_progress import redrive_watched, tell_result
 
 if TYPE_CHECKING:
@@ -40,8 +42,6 @@ _COLUMNS = (
     "bookmark", "queue", "topic", "original", "reasons", "consumer_reason", "deliveries", "cancels", "history", "age",
     "group", "headers", "data",
 )  # fmt: skip
-#: Those for which messages are given up, `ampsq.definitions.action_values.Reason`, against which a test holds them.
-REASONS: Final = ("max_deliveries", "max_cancels", "forced_expire", "time_limit")
 _FILTERS = "--filter, --source or --reason"
 
 
@@ -51,7 +51,7 @@ def _choosing(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--reason",
             metavar="R",
-            shell_complete=words(*REASONS),
+            shell_complete=words(*get_args(ExpiryReason)),
             help="Only letters given up for reason R, as in max_cancels.",
         ),
         click.option("--source", metavar="QUEUE", shell_complete=names("queues"), help="Only letters of QUEUE."),
@@ -285,7 +285,7 @@ def drop(  # noqa: PLR0917  (click passes them by name)
 
 def _check_source(client: Client, queue: str, source: str | None) -> None:
     """Refuse a source that neither a queue nor a letter has the name of: it is a mistake."""
-    if source is None or source in client.admin.queues() or client.admin.dead_letters(queue, source=source, top_n=1):
+    if source is None or source in queue_names(client) or client.admin.dead_letters(queue, source=source, top_n=1):
         return
     # Raises, and says which name was meant.
     client.admin.queue_stats(source)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.base.formatting import fact_text, time_text
+from ampsq.base.formatting import time_text
 from ampsq.cli.listing import listing_options, print_records
-from ampsq.cli.output import json_text, table
+from ampsq.cli.output import table
+from ampsq.queues.history_texts import event_details
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +67,10 @@ def _show(found: History) -> None:
     print()
     rows = []
     for event in found.events:
-        details = [f"{name} {_shown(name, value)}" for name, value in event.details.items()]
         at = "-" if event.at is None else time_text(event.at)
-        rows.append((at, event.queue or None, event.event.replace("_", " "), event.by or None, ", ".join(details)))
+        rows.append(
+            (at, event.queue or None, event.event.replace("_", " "), event.by or None, event_details(event.details))
+        )
     if rows:
         table(["when", "queue", "what", "by", "details"], rows)
         print()
@@ -76,8 +78,3 @@ def _show(found: History) -> None:
         print(f"{state.queue}: {state.state}. {state.sentence}")
     if not found.queues:
         print("No queue reads its topic.")
-
-
-def _shown(name: str, value: object) -> str:
-    text = fact_text(name, value)
-    return text if isinstance(text, str) else json_text(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.operations.latencies import LatencyPercentiles, QueueLatencies
     from ampsq.protocol.calls.queue_stats import QueueStats
 
-__all__ = ["queues"]
+__all__ = ["queue_names", "queues"]
 
 _EPILOG = """\b
 depth = waiting + ready + held + leased + delayed + scheduled, that is, all messages that are not settled:
@@ -79,7 +79,7 @@ def queues(settings: CommandSettings, name: str | None) -> None:
         _show_one(settings, name)
         return
     with settings.client(merged=True) as client:
-        stats = [client.admin.queue_stats(queue) for queue in _names(client)]
+        stats = [client.admin.queue_stats(queue) for queue in queue_names(client)]
     if print_records(settings, map(_ordered, stats)):
         return
     if stats:
@@ -89,8 +89,8 @@ def queues(settings: CommandSettings, name: str | None) -> None:
         note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
 
 
-def _names(client: Client) -> list[str]:
-    """The names of all queues, without their definitions, which take longer to read than the rest."""
+def queue_names(client: Client) -> list[str]:
+    """Read the names of all queues, without their definitions, which take longer to read than the rest."""
     from ampsq.protocol.reads.definitions import definition_names
 
     if client.partitions:

@@ -74,7 +74,7 @@ ALIASES: Final = {
     "Outcome": "ampsq.catalog.definition_checks",
     "Place": "ampsq.base.log_positions",
     "OnInvalid": "ampsq.client.handler_rules",
-    "Reason": "ampsq.definitions.action_values",
+    "ExpiryReason": "ampsq.base.values",
 }
 _USES: Final = {
     "__enter__": "`with`",

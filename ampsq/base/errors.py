@@ -79,7 +79,7 @@ import json
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AlreadyAcked",
@@ -428,7 +428,7 @@ class Rejected(AmpsqError):
         """The same error, telling more of the name."""
         other = type(self)(**self.detail)
         rest = sorted((name, value) for name, value in self.detail.items() if name not in _NAMES)
-        facts = ", ".join(f"{name}={value!r}" for name, value in rest)
+        facts = _listed(rest)
         other.explanation = f"{text} ({facts})" if facts else text
         other.args = (other.explanation,)
         other.definition = self.definition
@@ -441,8 +441,13 @@ class Rejected(AmpsqError):
 
     def _text(self) -> str:
         meaning = (self.__doc__ or "").strip().split("\n", 1)[0]
-        facts = ", ".join(f"{name}={value!r}" for name, value in sorted(self.detail.items()))
+        facts = _listed(sorted(self.detail.items()))
         return f"{meaning} ({facts})" if facts else meaning
+
+
+def _listed(facts: Iterable[tuple[str, object]]) -> str:
+    """Write what a script knew as people do: ``queue 'work', subscriptions 2``."""
+    return ", ".join(f"{name.replace('_', ' ')} {value!r}" for name, value in facts)
 
 
 class UnknownQueue(Rejected):
@@ -450,11 +455,22 @@ class UnknownQueue(Rejected):
 
     code = "AMPSQ_UNKNOWN_QUEUE"
 
+    def _text(self) -> str:
+        if self.detail.keys() != {"queue"}:
+            return super()._text()
+        return f"{self.detail['queue']!r} is no queue; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
 
 class UnknownTopic(Rejected):
     """No topic or queue of this name has been seen on this instance yet."""
 
     code = "AMPSQ_UNKNOWN_TOPIC"
+
+    def _text(self) -> str:
+        if len(self.detail) != 1:
+            return super()._text()
+        (name,) = self.detail.values()
+        return f"{name!r} is no topic: nothing of this name was defined or published to on this instance yet"
 
 
 class UnknownSubscription(Rejected):
@@ -478,7 +494,7 @@ class UnknownMessage(Rejected):
         # Where the message is instead, when somebody looked.
         facts = self.detail
         if "absent" in facts:
-            others = f" (refused={facts['refused']}, settled={facts['settled']})" if "refused" in facts else ""
+            others = f" (refused {facts['refused']}, settled {facts['settled']})" if "refused" in facts else ""
             return f"message {facts['bookmark']} of {facts['queue']!r} is not here: {facts['absent']}{others}"
         if "told" not in facts:
             return super()._text()

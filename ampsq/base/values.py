@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.formatting import interval_text
@@ -24,6 +24,7 @@ __all__ = [
     "INSTANCE_TRANSPORT",
     "NAME_ALLOWED",
     "NAME_PATTERN",
+    "ExpiryReason",
     "Interval",
     "Rate",
     "check_text",
@@ -46,6 +47,9 @@ NAME_ALLOWED = "1 to 255 of the characters A-Z a-z 0-9 _ . / -"
 Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in a key, ``: , | [ ] ( )`` and
 the space part lists and ranges of bookmarks.
 """
+
+ExpiryReason: TypeAlias = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
+"""Reasons for which a message expires: delivered or cancelled too often, expired by a consumer, or out of time."""
 
 INSTANCE_TRANSPORT: Final = "*"
 """The transport that stands for the instance: its values count for every other one that gives none."""

@@ -1,10 +1,11 @@
-"""Checks of a destination against topics, queues and views; what it is sent; and the names of instances."""
+"""Checks of a destination against topics, queues and views, and of the names of instances."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError
+from ampsq.catalog.sent_streams import sent_queue
 from ampsq.definitions.destination import MOST_SYNC, Destination
 from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, View
@@ -13,26 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ampsq.definitions.definition import Definition
-    from ampsq.definitions.destination import ReplicatedTopic
     from ampsq.protocol.calls.catalog import Catalog
 
-__all__ = ["check_replication", "sent_queue", "sent_topic"]
-
-
-def sent_topic(destination: Destination, catalog: Catalog, name: str) -> ReplicatedTopic | None:
-    """Return the element of a destination's `topics` by which a topic's messages are sent; None: they are not.
-
-    What a view keeps is not: every instance makes that for itself.
-    """
-    return None if name in catalog.views else destination.topic_for(name, catalog.message_type(name))
-
-
-def sent_queue(destination: Destination, queue: Queue) -> ReplicatedTopic | None:
-    """Return the element of a destination's `topics` by which a queue's journal is sent; None: it is not.
-
-    Of a local queue it is not: there each instance delivers its own copies.
-    """
-    return destination.topic_for(queue.name, queue.type) if queue.owner else None
+__all__ = ["check_replication"]
 
 
 def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Queue], definition: Definition) -> None:

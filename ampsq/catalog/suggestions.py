@@ -87,7 +87,7 @@ def explain_missing_name(catalog: Catalog, name: str, *kinds: Kind) -> str:
     if close:
         return f"{name!r} is {what}; did you mean {close!r}?"
     there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
-    return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+    return f"{name!r} is {what}{there}; client.apply({kinds[0].title()}(name=...)) or `ampsq apply FILE` defines one"
 
 
 def explain_no_queue(catalog: Catalog, name: str) -> str:

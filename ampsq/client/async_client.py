@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ampsq.server.location import AppendFsync
     from ampsq.topics.async_subscription import AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
+    from ampsq.transport.async_server_pools import AsyncServerPools
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import ConnectionEvent
     from ampsq.views.async_subscription import AsyncRowSubscription
@@ -55,6 +56,8 @@ class AsyncClient:
 
     #: As of `Client`.
     _partition: Partition | None = None
+    #: The connections that it shares with the others of these.
+    _pools: AsyncServerPools | None = None
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class AsyncClient:
             transport=transport,
             failover=failover,
             partition=self._partition,
+            pools=self._pools,
         )
         locate = partial(ServerLocation, url, data_dir, appendfsync)
         name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
@@ -124,10 +128,12 @@ class AsyncClient:
         return made
 
     @classmethod
-    async def _at(cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any]) -> Self:
+    async def _at(
+        cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any], pools: AsyncServerPools
+    ) -> Self:
         """Open one of the clients that a client of all partitions has."""
         made = object.__new__(cls)
-        made._partition = partition
+        made._partition, made._pools = partition, pools
         AsyncClient.__init__(made, url, instance=partition.instance, **options)
         return await made.connect()
 
@@ -351,9 +357,10 @@ class AsyncClient:
         """
         from ampsq.queues.handlers import check_handler
         from ampsq.queues.subscription_core import SubscriptionCore
-        from ampsq.topics.subscription_spec import refuse_arguments
 
         if unknown:
+            from ampsq.topics.subscription_spec import refuse_arguments
+
             refuse_arguments("subscribe", name, unknown)
         check_handler(on_message, awaits=True)
         connection, session = self._connection, self._connection.session

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ampsq.server.location import ServerLocation
     from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicMessage, AsyncTopicSubscription
     from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+    from ampsq.transport.async_server_pools import AsyncServerPools
     from ampsq.transport.connection_state import AsyncListeners
     from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
@@ -71,7 +72,12 @@ class AsyncInstanceConnection(Parts[AsyncStore]):
             instance_address,
             options,
             former,
-            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive),
+            partial(
+                AsyncStore,
+                retry_timeout=options.retry_timeout,
+                revive=options.revive,
+                pools=cast("AsyncServerPools | None", options.pools),
+            ),
         )
 
     async def open(self) -> None:

@@ -60,6 +60,7 @@ from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
+from ampsq.transport.async_server_pools import AsyncServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,6 +119,7 @@ class AsyncPartitionedClient(AsyncClient):
         self._all, self._options = partitions_of(self._name, total or 0), options
         self._subscriptions: list[_Subscription] = []
         self._clients: list[AsyncClient] = []
+        self._connections = AsyncServerPools()
         self._router = AsyncPartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = AsyncPartitionedAdmin(self, self._all, self._define)
 
@@ -143,7 +145,7 @@ class AsyncPartitionedClient(AsyncClient):
             await register.close()
 
     async def _open_at(self, partition: Partition) -> AsyncClient:
-        return await AsyncClient._at(partition, self._url, self._options)  # noqa: SLF001  (our own)
+        return await AsyncClient._at(partition, self._url, self._options, self._connections)  # noqa: SLF001  (our own)
 
     def _arguments(self) -> Mapping[str, Any]:
         """Return what makes another client to the same place."""
@@ -300,7 +302,7 @@ class AsyncPartitionedClient(AsyncClient):
             deduplication_id=deduplication_id,
             within=within,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return recorded
 
     async def delta_publish(
@@ -322,7 +324,7 @@ class AsyncPartitionedClient(AsyncClient):
             refuse_publish_arguments("delta_publish", unknown, "key")
         number, data = await self._router.choose(topic, data, key, changes=True)
         recorded = await self.clients[number].delta_publish(topic, data, headers=headers, expiration=expiration)
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return recorded
 
     async def publish_many(
@@ -368,7 +370,7 @@ class AsyncPartitionedClient(AsyncClient):
                         within=within,
                     )
                     batches.note(each, recorded)
-                    self._router.note_made(topic, each.partition)
+                    await self._router.note_made(topic, each.partition)
         return batches.recorded
 
     def publisher(
@@ -595,16 +597,16 @@ class AsyncPartitionedClient(AsyncClient):
     ) -> Subscribing[AsyncSubscription]:
         """Subscribe to a queue of all partitions; see `AsyncClient.subscribe`.
 
-        `max_backlog` is one number over all partitions, of which a subscription reads 64 at most. They are served in
+        `max_backlog` is one number over all partitions, which are served in
         turn. Fairness, groups, filters and priorities are those of each partition.
         """
         if unknown:
             refuse_arguments("subscribe", name, unknown)
-        if publisher is not None:
-            raise not_merged("subscribe(publisher=...)")
+        publishers = parts_of(publisher, self._router)
         check_handler(on_message, awaits=True)
-        check_backlog(max_backlog, len(self._all))
-        return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))
+        check_backlog(max_backlog)
+        making = self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)
+        return Subscribing(making, shown(name))
 
     async def _subscribe(
         self,
@@ -612,21 +614,23 @@ class AsyncPartitionedClient(AsyncClient):
         max_backlog: int,
         text: str | None,
         on_message: Callable[[AsyncMessage], object] | None,
+        publishers: Sequence[AsyncPublisher | None],
         *,
         renew: bool,
     ) -> AsyncSubscription:
         parts: list[AsyncSubscription] = []
         of_all = secrets.token_hex(4)
         try:
-            for client in self.clients:
+            for client, publisher in zip(self.clients, publishers, strict=True):
                 connection = client._connection  # noqa: SLF001  (our own)
+                keeper = connection.publishers.keeper_of(publisher)
                 core = part_of(
                     *(connection.session, name, max_backlog, text),
                     renew=renew,
                     longest_wait=connection.parts.route.heartbeat,
                     of_all=of_all,
                 )
-                parts.append(await connection.subscribe(core, None, None))
+                parts.append(await connection.subscribe(core, keeper, None))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):
@@ -679,6 +683,7 @@ class AsyncPartitionedClient(AsyncClient):
                 await each.close()
             except AmpsqError as error:
                 failures.append(error)
+        await self._connections.close()
         if failures:
             raise failures[0]
 

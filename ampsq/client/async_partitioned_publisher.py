@@ -20,7 +20,7 @@ from ampsq.publishing.receipts import (
     AsyncDeletionReceipt,
     AsyncPartitionedDeletionReceipt,
     AsyncReceipt,
-    PartitionedReceipts,
+    PartitionedOutcomes,
     Receipts,
 )
 from ampsq.records.deletion import check_choice
@@ -144,7 +144,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
             group=group,
             sequence=sequence,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return receipt
 
     async def delta_publish(
@@ -173,7 +173,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
             expiration=expiration,
             sequence=sequence,
         )
-        self._router.note_made(topic, number)
+        await self._router.note_made(topic, number)
         return receipt
 
     async def publish_many(
@@ -196,7 +196,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "key")
-        parts, receipts = self.parts, PartitionedReceipts[AsyncReceipt]()
+        parts, receipts = self.parts, PartitionedOutcomes[AsyncReceipt]("receipts")
         batches = await self._router.batches(topic, messages, batch, key=key, group=group, done=self._done)
         with batches.telling():
             for each in batches.cut(messages):
@@ -213,7 +213,7 @@ class AsyncPartitionedPublisher(AsyncPublisher):
                     )
                     receipts.add(each.places, taken)
                     batches.note(each, taken.outcomes if isinstance(taken, Receipts) else ())
-                    self._router.note_made(topic, each.partition)
+                    await self._router.note_made(topic, each.partition)
         return receipts
 
     async def sow_delete(

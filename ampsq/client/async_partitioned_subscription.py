@@ -14,15 +14,19 @@ from ampsq.client.partition_rules import (
     FIRST_PAUSE,
     FULL,
     LONGEST_PAUSE,
+    SEPARATELY,
     STEP,
     PartitionFailures,
     not_merged,
     only_for_one,
 )
 from ampsq.client.partition_turns import PartitionTurns
-from ampsq.protocol.calls.queues import wait_for_bell
+from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncMessage, AsyncSubscription, handle_each
+from ampsq.transport.server_pools import ServerPools
+from ampsq.transport.shard_channels import ShardChannels
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -54,6 +58,11 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         self._listening: dict[int, asyncio.Task[None]] = {}
         self._mending: dict[int, asyncio.Task[None]] = {}
         self._rang = asyncio.Event()
+        # Beyond some partitions a connection to each of their servers, not to each of them.
+        self._channels = ShardChannels() if len(parts) > SEPARATELY else None
+        self._pools, self._next_look = ServerPools(), 0.0
+        if self._channels is not None:
+            asyncio.get_running_loop().add_reader(self._channels.fileno(), self._hear, self._channels)
         # Held by whoever visits a partition or waits for a bell.
         self._lock = asyncio.Lock()
         self._closed = False
@@ -127,6 +136,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         """Visit the partition whose turn it is, or wait for a bell; True when the time is over and no bell rings."""
         self._rang.clear()
         now = time.monotonic()
+        if self._channels is not None and now >= self._next_look:
+            self._next_look = now + STEP
+            await self._look(self._channels)
         self._failures.check(now)
         number, turns = self._turns.next(now), self._turns
         if number is None:
@@ -150,6 +162,41 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     def _ring(self, number: int, at: int = 0) -> None:
         self._turns.ring(number, at)
         self._rang.set()
+
+    def _hear(self, channels: ShardChannels) -> None:
+        """Note whose bells rang, or may have rung."""
+        for number, at, is_lost in channels.wait(0.0):
+            if is_lost:
+                self._listening.pop(number, None)
+                self._look_for(number)
+            else:
+                self._ring(number, at)
+
+    async def _look(self, channels: ShardChannels) -> None:
+        """Do what is due at partitions whose bells are heard, where no coordinator does; each if it is time to look."""
+        self._hear(channels)
+        for number, managed in enumerate(self._parts):
+            inbox = managed.core.inbox
+            if number in channels and inbox.duties.are_due:
+                try:
+                    if not await self._stores[number].run(inbox.do_duties()):
+                        self._ring(number)
+                except AmpsqError as error:
+                    self._lose(number, error)
+
+    async def _listen_to_channel(self, number: int, channels: ShardChannels) -> None:
+        """Listen to the bell of a partition on the connection to its server."""
+        core, store = self._parts[number].core, self._stores[number]
+        us = core.registration
+        # One for threads, since its connections are made there.
+        aside = Store(store.route, store.instance, retry_timeout=ATTEMPTS, pools=self._pools)
+        try:
+            await asyncio.to_thread(channels.begin, number, aside, bell_channel(us.instance, us.id))
+        except AmpsqError as error:
+            self._lose(number, error)
+            return
+        # What a lost connection did not hear is asked for when the next one listens.
+        core.inbox.duties.looks_itself = channels.is_refused
 
     async def _listen(self, number: int) -> None:
         """Read the bell of a partition, until it cannot be reached."""
@@ -186,7 +233,10 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         else:
             self._failures.note(number, None)
             if number not in self._listening and not self._closed:
-                self._listening[number] = asyncio.create_task(self._listen(number), name=f"ampsq-bell-{number}")
+                listening = (
+                    self._listen(number) if self._channels is None else self._listen_to_channel(number, self._channels)
+                )
+                self._listening[number] = asyncio.create_task(listening, name=f"ampsq-bell-{number}")
 
     async def _flush(self, numbers: Iterable[int]) -> None:
         """Send what was acknowledged of some partitions, so that its credits come back."""
@@ -201,12 +251,17 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         task = self._listening.pop(number, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
+        if self._channels is not None:
+            self._channels.end(number)
 
     def _lose(self, number: int, error: AmpsqError) -> None:
         """Go on without a partition, until it can be reached again."""
         self._failures.note(number, error)
         self._forget(number)
         self._turns.lose(number)
+        self._look_for(number)
+
+    def _look_for(self, number: int) -> None:
         self._rang.set()
         if number not in self._mending and not self._closed:
             self._mending[number] = asyncio.create_task(self._mend(number), name=f"ampsq-away-{number}")
@@ -268,6 +323,10 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                         managed.store.retry_timeout = 0.0
                 ended = await asyncio.gather(*(each.close() for each in self._subscriptions), return_exceptions=True)
         finally:
+            if self._channels is not None:
+                asyncio.get_running_loop().remove_reader(self._channels.fileno())
+                self._channels.close()
+            self._pools.close()
             self._end(self)
         for failure in ended:
             if isinstance(failure, AmpsqError):

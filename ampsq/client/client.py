@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription import TopicMessage, TopicSubscription
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
+    from ampsq.transport.server_pools import ServerPools
     from ampsq.transport.store import Store
     from ampsq.views.subscription import RowSubscription
 
@@ -84,6 +85,8 @@ class Client:
 
     #: Which partition of an instance it is at, for one of the clients that a client of all of them has.
     _partition: Partition | None = None
+    #: The connections that it shares with the others of these.
+    _pools: ServerPools | None = None
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class Client:
             transport=transport,
             failover=failover,
             partition=self._partition,
+            pools=self._pools,
         )
         location = ServerLocation(url, data_dir, appendfsync)
         self._connection = ClientConnection(location, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", options)
@@ -136,10 +140,12 @@ class Client:
             return object.__new__(kind)
 
     @classmethod
-    def _at(cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any]) -> Self:
+    def _at(
+        cls, partition: Partition, url: str | Sequence[str] | None, options: Mapping[str, Any], pools: ServerPools
+    ) -> Self:
         """Open one of the clients that a client of all partitions has."""
         made = object.__new__(cls)
-        made._partition = partition
+        made._partition, made._pools = partition, pools
         Client.__init__(made, url, instance=partition.instance, **options)
         return made
 
@@ -504,9 +510,10 @@ class Client:
         """
         from ampsq.queues.handlers import check_handler
         from ampsq.queues.subscription_core import SubscriptionCore
-        from ampsq.topics.subscription_spec import refuse_arguments
 
         if unknown:
+            from ampsq.topics.subscription_spec import refuse_arguments
+
             refuse_arguments("subscribe", name, unknown)
         self._connection.check_open()
         check_handler(on_message, awaits=False)

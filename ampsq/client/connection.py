@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -101,7 +102,7 @@ class ClientConnection:
         Args:
             listeners: called when the state of that one changes.
         """
-        options = replace(self._options, listeners=listeners, revive=None, instances=())
+        options = replace(self._options, listeners=listeners, revive=None, instances=(), pools=None)
         return self._location.again, self.instances[0].instance, options
 
     # -- the first instance
@@ -297,7 +298,9 @@ class ClientConnection:
         """Refuse to subscribe, and what is subscribed to, in a process that was forked from this one."""
         self.closed = True
         for subscription in self.subscriptions:
-            subscription.refuse_in_child()
+            subscription.core.refuse_in_child()
+            # A thread that is not in this process may have had them.
+            subscription.lock, subscription.turnstile = threading.RLock(), threading.Lock()
         for topic_subscription in self._topic_subscriptions:
             topic_subscription.refuse_in_child()
         for record_subscription in self._record_subscriptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
 from ampsq.base.values import Interval, parse_transport
 from ampsq.client.session import Session
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.base.partitions import Partition
+    from ampsq.transport.async_server_pools import AsyncServerPools
     from ampsq.transport.async_store import AsyncStore
     from ampsq.transport.connection_state import Listeners
     from ampsq.transport.instances import InstanceAddress
+    from ampsq.transport.server_pools import ServerPools
 
 __all__ = [
     "BETWEEN_ROUNDS",
@@ -55,6 +57,7 @@ class ConnectionOptions:
         revive: what can bring its server back.
         instances: the names of the instances where it may work.
         partition: which partition its instance is, for a client that opens them all.
+        pools: the connections to servers that such clients share, for threads or for asyncio as they are.
     """
 
     retry_timeout: float
@@ -66,6 +69,7 @@ class ConnectionOptions:
     revive: Callable[[], None] | None = None
     instances: tuple[str, ...] = ()
     partition: Partition | None = None
+    pools: ServerPools | AsyncServerPools | None = None
 
     @classmethod
     def parse(
@@ -78,6 +82,7 @@ class ConnectionOptions:
         transport: str,
         failover: str,
         partition: Partition | None = None,
+        pools: ServerPools | AsyncServerPools | None = None,
     ) -> Self:
         """Read what a client is given; see `Client`.
 
@@ -92,6 +97,7 @@ class ConnectionOptions:
             parse_policy(failover),
             listeners,
             partition=partition,
+            pools=pools,
         )
 
 
@@ -151,7 +157,12 @@ class InstanceConnection(Parts[Store]):
             instance_address,
             options,
             former,
-            partial(Store, retry_timeout=options.retry_timeout, revive=options.revive),
+            partial(
+                Store,
+                retry_timeout=options.retry_timeout,
+                revive=options.revive,
+                pools=cast("ServerPools | None", options.pools),
+            ),
         )
 
     def open(self) -> None:

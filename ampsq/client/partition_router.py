@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ampsq.base.errors import DefinitionError
+from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.partitions import check_key_function
 from ampsq.base.values import shown
 from ampsq.protocol.encoding import check_batches
@@ -41,15 +42,24 @@ class PartitionRouter:
         # Of topics that were published to: their keys, once they are defined; and a partition that has a message.
         self._topic_keys: dict[str, TopicKey] = {}
         self._made: dict[str, int] = {}
+        # Topics whose keys are needed.
+        self._asked: set[str] = set()
 
     def forget(self) -> None:
         """Ask for the definitions of topics again: some were changed."""
         self._topic_keys.clear()
 
     def note_made(self, topic: str, number: int) -> None:
-        """Note a partition that has a topic, while none that was asked had it."""
+        """Note a partition that has a topic, and learn the topic's key there, where that was asked for.
+
+        So the next message asks no other partition, which may be away.
+        """
         if topic not in self._topic_keys:
             self._made[topic] = number
+            # The message is there already: the next one asks again.
+            with contextlib.suppress(Unavailable):
+                if topic in self._asked:
+                    self.topic_key(topic)
 
     def choose(
         self,
@@ -111,9 +121,10 @@ class PartitionRouter:
         """Return what a topic's definition says of keys; it is asked for until the topic is there."""
         if not isinstance(topic, str):
             return UNSAID
+        self._asked.add(topic)
         found = self._topic_keys.get(topic)
         # One that is made by publishing to it is in the partitions that were published to.
-        for number in dict.fromkeys((0, self._made.get(topic, 0))) if found is None else ():
+        for number in dict.fromkeys((self._made.get(topic, 0), 0)) if found is None else ():
             each = self._clients()[number]
             found = each._store.run(read_topic_key(each.instance, topic))  # noqa: SLF001  (our own)
             if found is not None:

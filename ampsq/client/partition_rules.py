@@ -30,6 +30,7 @@ __all__ = [
     "FIRST_PAUSE",
     "FULL",
     "LONGEST_PAUSE",
+    "SEPARATELY",
     "STEP",
     "PartitionFailures",
     "by_each_partition",
@@ -55,8 +56,9 @@ ATTEMPTS: Final = 0.5
 #: Seconds between two looks for a partition that is away: at first, and doubled up to the last.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-#: Partitions that one subscription reads at most: each is waited for by a connection of its own.
-_READ: Final = 64
+#: Partitions of which a subscription waits for each by a connection of its own: a subscription to topics or records for
+#: no more, one to queues listens beyond that to a channel of each.
+SEPARATELY: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
 _Taken = TypeVar("_Taken")
@@ -111,26 +113,25 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 def check_readable(partitions: int) -> None:
-    """Refuse a subscription to too many partitions.
+    """Refuse a subscription to topics or records of too many partitions.
 
     Raises:
         DefinitionError: it is so.
     """
-    if partitions > _READ:
+    if partitions > SEPARATELY:
         raise DefinitionError(
-            f"a subscription to an instance with {partitions} partitions: it reads at most {_READ} yet, with a "
-            "connection for each; allowed: subscriptions of clients of single ones, Client(address, instance=name) for "
-            "each name of client.partitions"
+            f"a subscription to topics or records of an instance with {partitions} partitions: it reads at most "
+            f"{SEPARATELY} yet, with a connection for each; allowed: subscriptions of clients of single ones, "
+            "Client(address, instance=name) for each name of client.partitions"
         )
 
 
-def check_backlog(max_backlog: object, partitions: int) -> None:
-    """Refuse a backlog that is none, or a subscription to too many partitions.
+def check_backlog(max_backlog: object) -> None:
+    """Refuse a backlog that is none.
 
     Raises:
         DefinitionError: it is so.
     """
-    check_readable(partitions)
     if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 1:
         raise DefinitionError(
             f"max_backlog={shown(max_backlog)}: allowed is a whole number from 1, for all partitions together"

@@ -56,6 +56,7 @@ from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
+from ampsq.transport.server_pools import ServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,6 +115,7 @@ class PartitionedClient(Client):
         self._all, self._options = partitions_of(self._name, total or 0), options
         self._subscriptions: list[_Subscription] = []
         self._clients: list[Client] = []
+        self._connections = ServerPools()
         self._router = PartitionRouter(len(self._all), lambda: self.clients)
         self._merged_admin = PartitionedAdmin(self, self._all, self._define)
         self._open()
@@ -134,7 +136,7 @@ class PartitionedClient(Client):
             register.close()
 
     def _open_at(self, partition: Partition) -> Client:
-        return Client._at(partition, self._url, self._options)  # noqa: SLF001  (our own)
+        return Client._at(partition, self._url, self._options, self._connections)  # noqa: SLF001  (our own)
 
     def _arguments(self) -> Mapping[str, Any]:
         """Return what makes another client to the same place."""
@@ -584,16 +586,15 @@ class PartitionedClient(Client):
     ) -> Subscription:
         """Subscribe to a queue of all partitions; see `Client.subscribe`.
 
-        `max_backlog` is one number over all partitions, of which a subscription reads 64 at most. They are served in
+        `max_backlog` is one number over all partitions, which are served in
         turn. Fairness, groups, filters and priorities are those of each partition.
         """
         if unknown:
             refuse_arguments("subscribe", name, unknown)
-        if publisher is not None:
-            raise not_merged("subscribe(publisher=...)")
+        publishers = parts_of(publisher, self._router)
         check_handler(on_message, awaits=False)
-        check_backlog(max_backlog, len(self._all))
-        return self._subscribe(name, max_backlog, filter, on_message, renew=renew)
+        check_backlog(max_backlog)
+        return self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)
 
     def _subscribe(
         self,
@@ -601,21 +602,23 @@ class PartitionedClient(Client):
         max_backlog: int,
         text: str | None,
         on_message: Callable[[Message], object] | None,
+        publishers: Sequence[Publisher | None],
         *,
         renew: bool,
     ) -> Subscription:
         parts: list[Subscription] = []
         of_all = secrets.token_hex(4)
         try:
-            for client in self.clients:
+            for client, publisher in zip(self.clients, publishers, strict=True):
                 connection = client._connection  # noqa: SLF001  (our own)
+                keeper = connection.publishers.keeper_of(publisher)
                 core = part_of(
                     *(connection.session, name, max_backlog, text),
                     renew=renew,
                     longest_wait=connection.parts.route.heartbeat,
                     of_all=of_all,
                 )
-                parts.append(connection.subscribe(core, None, None))
+                parts.append(connection.subscribe(core, keeper, None))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):
@@ -668,6 +671,7 @@ class PartitionedClient(Client):
                 each.close()
             except AmpsqError as error:
                 failures.append(error)
+        self._connections.close()
         if failures:
             raise failures[0]
 

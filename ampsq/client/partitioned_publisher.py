@@ -17,7 +17,7 @@ from ampsq.publishing.envelope import refuse_publish_arguments
 from ampsq.publishing.receipts import (
     DeletionReceipt,
     PartitionedDeletionReceipt,
-    PartitionedReceipts,
+    PartitionedOutcomes,
     Receipt,
     Receipts,
 )
@@ -191,7 +191,7 @@ class PartitionedPublisher(Publisher):
         """
         if unknown:
             refuse_publish_arguments("publish_many", unknown, "key")
-        parts, receipts = self.parts, PartitionedReceipts[Receipt]()
+        parts, receipts = self.parts, PartitionedOutcomes[Receipt]("receipts")
         batches = self._router.batches(topic, messages, batch, key=key, group=group, done=self._done)
         with batches.telling():
             for each in batches.cut(messages):

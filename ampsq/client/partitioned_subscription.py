@@ -13,16 +13,18 @@ from ampsq.client.partition_rules import (
     FIRST_PAUSE,
     FULL,
     LONGEST_PAUSE,
+    SEPARATELY,
     STEP,
     PartitionFailures,
     not_merged,
     only_for_one,
 )
 from ampsq.client.partition_turns import PartitionTurns
-from ampsq.protocol.calls.queues import wait_for_bell
+from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.subscription import ManagedSubscription, Message, Subscription, handle_each
 from ampsq.transport.blocking_reads import BlockingReads
+from ampsq.transport.shard_channels import ShardChannels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +55,9 @@ class PartitionedSubscription(Subscription):
         self._failures = PartitionFailures(len(parts), self._parts[0].store.retry_timeout)
         cores = [each.core for each in self._parts]
         self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
-        self._bells = BlockingReads()
+        # Beyond some partitions a connection to each of their servers, not to each of them.
+        self._bells = BlockingReads() if len(parts) <= SEPARATELY else ShardChannels()
+        self._next_look = 0.0
         # Held by who visits a partition or waits for a bell.
         self._lock = threading.Lock()
         self._closed = False
@@ -160,13 +164,22 @@ class PartitionedSubscription(Subscription):
             if at:
                 self._turns.ring(number, at)
                 continue
-            inbox = self._parts[number].core.inbox
-            if inbox.duties.are_due:
-                try:
-                    if not self._stores[number].run(inbox.do_duties()):
-                        self._turns.ring(number)
-                except AmpsqError as error:
-                    self._lose(number, error)
+            self._do_duties(number)
+        if isinstance(self._bells, ShardChannels) and (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + STEP
+            for number in range(len(self._parts)):
+                if number in self._bells:
+                    self._do_duties(number)
+
+    def _do_duties(self, number: int) -> None:
+        """Do what is due at a partition where no coordinator does, if it is time to look; visit it if its bell rang."""
+        inbox = self._parts[number].core.inbox
+        if inbox.duties.are_due:
+            try:
+                if not self._stores[number].run(inbox.do_duties()):
+                    self._turns.ring(number)
+            except AmpsqError as error:
+                self._lose(number, error)
 
     def _ask(self, number: int) -> None:
         """Ask whether a partition is there whose bell is not heard: a visit that is not answered keeps its credits."""
@@ -185,6 +198,11 @@ class PartitionedSubscription(Subscription):
             return
         core = self._parts[number].core
         us, duties = core.registration, core.inbox.duties
+        if isinstance(self._bells, ShardChannels):
+            self._bells.begin(number, self._stores[number], bell_channel(us.instance, us.id))
+            # What a lost connection did not hear is asked for when the next one listens.
+            duties.looks_itself = self._bells.is_refused
+            return
 
         def read() -> Call[int]:
             return wait_for_bell(us.instance, us.id, duties.wait)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.formatting import count_text
 from ampsq.console.lookups import browse
 from ampsq.operations.groups import read_group
 from ampsq.protocol.context import InstanceContext
@@ -25,6 +26,8 @@ __all__ = ["CHANGES", "ConsoleChange", "Given", "change_named"]
 Given = dict[str, str]
 #: Messages that are settled in one call.
 _AT_ONCE: Final = 500
+#: Digits of the number of an event.
+_DIGITS: Final = 18
 #: Seconds that one look for messages may take.
 _LOOKS: Final = 5.0
 
@@ -181,19 +184,19 @@ def _grouped(client: Client, given: Mapping[str, str]) -> int:
 def _events(given: Mapping[str, str]) -> list[int] | None:
     if "event" not in given:
         return None
-    if not given["event"].isdecimal():
+    if not given["event"].isdecimal() or len(given["event"]) > _DIGITS:
         raise DefinitionError(f"event {given['event']!r}: allowed is the number of a failed event")
     return [int(given["event"])]
 
 
 def _retry(client: Client, given: Mapping[str, str]) -> str:
     number = client.admin.retry_action(given["action"], _events(given))
-    return f"{number} failed events of {given['action']} are tried again"
+    return f"{count_text(number, 'failed event')} of {given['action']} {'is' if number == 1 else 'are'} tried again"
 
 
 def _drop(client: Client, given: Mapping[str, str]) -> str:
     number = client.admin.drop_failed(given["action"], _events(given))
-    return f"{number} failed events of {given['action']} were dropped"
+    return f"{count_text(number, 'failed event')} of {given['action']} {_were(number)} dropped"
 
 
 def _messages(number: int) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from ampsq.base.errors import AmpsqError
 from ampsq.console.charts import rates
+from ampsq.console.queue_list import asked_number
 from ampsq.operations.doctor.partition_findings import find_skew, merge_findings
 from ampsq.protocol.reads.coordinators import owners_of_instance
 
@@ -184,7 +185,7 @@ def read_overview(observer: Observer, examiner: Examiner, page: str) -> Overview
     server = {each.check: _fault(each, "") for each in wrong}
     found.sort(key=lambda each: (each.health not in _WRONG, each.name))
     pages = max(-(-len(found) // PAGE), 1)
-    at = min(max(int(page), 1), pages) if page.isdecimal() else 1
+    at = asked_number(page, pages)
     shown = tuple(found[(at - 1) * PAGE : at * PAGE])
     return Overview(
         tuple(server.values()),

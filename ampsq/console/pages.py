@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue, UnknownTopic
-from ampsq.base.formatting import fact_text, printable, size_text, time_text
+from ampsq.base.formatting import printable, size_text, time_text
 from ampsq.base.message_types import MessageType
 from ampsq.base.suggestions import nearest
 from ampsq.console.answers import (
@@ -43,7 +43,7 @@ from ampsq.console.lookups import browse, cut_text, long_text, read_body, read_p
 from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.page_table import PAGES
-from ampsq.console.queue_list import choose_queues, span, wait
+from ampsq.console.queue_list import asked_number, choose_queues, span, wait
 from ampsq.console.replication_graph import draw_links
 from ampsq.console.search import KINDS, search_everything
 from ampsq.console.topic_lookups import ReplayRequest, read_details, read_topic_page
@@ -51,6 +51,7 @@ from ampsq.operations.figures import sample_of
 from ampsq.operations.subscribers import read_subscribers
 from ampsq.protocol.calls.queue_history import RANGES
 from ampsq.protocol.context import InstanceContext
+from ampsq.queues.history_texts import event_details, reasons_text
 from ampsq.replication.report import carried_to, read_destinations
 
 if TYPE_CHECKING:
@@ -108,7 +109,12 @@ class Pages:
             "number": "{:,}".format, "at": _at, "age": _age, "setting": _setting, "short": cut_text,
         }  # fmt: skip
         self._live = LiveUpdates(observer, examiner, self._templates, stopping)
-        self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": _fact}
+        self._templates.globals |= {
+            "short_text": short_text,
+            "long_text": long_text,
+            "event_details": partial(event_details, moment=_moment, short=cut_text),
+            "reasons": reasons_text,
+        }
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -271,22 +277,20 @@ class Pages:
         """Return whether another instance may own messages of a queue; and why not, where others could."""
         if not self._observer.reading(instance).figures.links:
             return False, ""
-        if not queue.definition.owner:
+        if not queue.stored.owner:
             return False, "it is a local queue, of which each instance delivers copies of its own"
-        destinations = carried_to(self._observer.run(instance, read_destinations(instance)), queue.definition)
+        destinations = carried_to(self._observer.run(instance, read_destinations(instance)), queue.stored)
         if destinations or queue.stats.remote or queue.ages.proxied:
             return True, ""
         return False, "no destination is sent this queue, so that all its messages are this instance's"
 
     def _limit(self, request: Request) -> int:
-        text = request.query_params.get("limit", "")
-        return min(max(int(text), 1), _MOST) if text.isdecimal() else _SHOWN
+        return asked_number(request.query_params.get("limit", ""), _MOST, _SHOWN)
 
     def _known_queue(self, instance: str, name: str) -> QueueFigures:
         if name not in self._observer.reading(instance).figures.queues:
-            if name not in self._observer.client(instance).admin.queues():
-                raise UnknownQueue(queue=name)
-            # It was defined since the last reading.
+            # Raises, and says which name was meant; else it was defined since the last reading.
+            self._observer.client(instance).admin.queue_stats(name)
             self._observer.forget(instance)
         queues = self._observer.reading(instance).figures.queues
         if name not in queues:
@@ -468,12 +472,6 @@ def _moment(milliseconds: int) -> str:
 def _with_moments(text: str) -> str:
     """Write the moments in a sentence as all pages write them."""
     return _MOMENT.sub(r"\1 \2\3 UTC", text)
-
-
-def _fact(name: str, value: object) -> object:
-    """Write a fact about a message; the words of strangers stay as they are."""
-    text = fact_text(name, value)
-    return _with_moments(text) if isinstance(text, str) and not isinstance(value, str) else text
 
 
 def _setting(value: object, indent: int | None = None) -> str:

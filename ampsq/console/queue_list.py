@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ampsq.operations.figures import QueueFigures
 
-__all__ = ["PAGE", "SORTS", "Listed", "choose_queues", "span", "wait"]
+__all__ = ["PAGE", "SORTS", "Listed", "asked_number", "choose_queues", "span", "wait"]
 
 #: Queues on one page.
 PAGE: Final = 50
@@ -55,9 +55,23 @@ def choose_queues(queues: Iterable[QueueFigures], search: str, sort: str, page: 
     if sort in SORTS:
         found.sort(key=SORTS[sort], reverse=True)
     pages = max(-(-len(found) // PAGE), 1)
-    at = min(max(int(page), 1), pages) if page.isdecimal() else 1
+    at = asked_number(page, pages)
     shown = tuple(found[(at - 1) * PAGE : at * PAGE])
     return Listed(shown, search.strip(), sort if sort in SORTS else "name", at, pages, len(found))
+
+
+def asked_number(text: str, most: int, default: int = 1) -> int:
+    """Read a number that an address asks for: what is no number is the default, what is too small or large the limit.
+
+    Args:
+        text: what the address has.
+        most: the largest that is allowed; the least is 1.
+        default: instead of what is no number.
+    """
+    if not text.isdecimal():
+        return default
+    # Python reads no number of very many digits.
+    return min(max(int(text), 1), most) if len(text.lstrip("0")) <= len(str(most)) else most
 
 
 def span(seconds: float | None) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError, UnknownTopic
 from ampsq.base.message_types import MessageType
+from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.console.lookups import short_text
+from ampsq.console.queue_list import asked_number
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.encoding import decode_body
@@ -147,7 +149,7 @@ async def read_topic_page(context: InstanceContext, search: str, page: str) -> T
     wanted = search.strip().lower()
     names = sorted(name for name in catalog.topics if wanted in name.lower())
     pages = max(-(-len(names) // _TOPICS), 1)
-    at = min(max(int(page), 1), pages) if page.isdecimal() else 1
+    at = asked_number(page, pages)
     some = names[(at - 1) * _TOPICS : at * _TOPICS]
     found = await read_some_topics(context.instance, context.origin, catalog, some)
     views = frozenset(catalog.views)
@@ -162,7 +164,7 @@ async def read_topic(context: InstanceContext, name: str) -> TopicState:
     """
     catalog = await catalog_calls.catalog()
     if name not in catalog.topics:
-        raise UnknownTopic(topic=name)
+        raise UnknownTopic(topic=name).with_explanation(explain_missing_name(catalog, name, "topic"))
     return (await read_some_topics(context.instance, context.origin, catalog, [name]))[name]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 from pydantic import InstanceOf, PlainSerializer
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.values import is_name
+from ampsq.base.values import ExpiryReason, is_name
 from ampsq.definitions.action_parts import (
     CONDITIONS,
     STEPS,
@@ -16,7 +16,6 @@ from ampsq.definitions.action_parts import (
     Do,
     On,
     Part,
-    Reason,
     Reasons,
     Trigger,
     read_parts,
@@ -105,7 +104,7 @@ class Action(Definition):
         topic: str,
         *,
         name: str | None = None,
-        reasons: tuple[Reason, ...] | list[Reason] | None = (),
+        reasons: tuple[ExpiryReason, ...] | list[ExpiryReason] | None = (),
     ) -> Action:
         """Make the action that keeps what a queue gives up: publish each expired message to a topic.
 

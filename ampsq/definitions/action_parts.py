@@ -13,7 +13,7 @@ from ampsq.base.suggestions import nearest
 from ampsq.base.values import shown
 from ampsq.definitions.action_steps import ActionStep, Do
 from ampsq.definitions.action_triggers import If, On, Part, Trigger
-from ampsq.definitions.action_values import VARIABLE, Reason, Reasons
+from ampsq.definitions.action_values import VARIABLE, Reasons
 from ampsq.definitions.definition import Fault
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "If",
     "On",
     "Part",
-    "Reason",
     "Reasons",
     "Trigger",
     "read_parts",

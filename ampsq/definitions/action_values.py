@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.base.errors import DefinitionError, ExpressionError
-from ampsq.base.values import Interval, parse_count, parse_name, shown
+from ampsq.base.values import ExpiryReason, Interval, parse_count, parse_name, shown
 from ampsq.definitions.elements import is_stored, misread
 from ampsq.definitions.schedule import parse_cron, parse_schedule, parse_time_zone
 
@@ -28,7 +28,6 @@ __all__ = [
     "Orders",
     "Percent",
     "Period",
-    "Reason",
     "Reasons",
     "Target",
     "Text",
@@ -36,9 +35,6 @@ __all__ = [
     "Variable",
     "Wait",
 ]
-
-Reason = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
-"""Reasons for which a message expires: delivered or cancelled too often, expired by a consumer, or out of time."""
 
 VARIABLE: Final = re.compile(rb"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """A variable in a text of an action: ``{{AMPS_DATA}}``."""
@@ -50,8 +46,8 @@ NONE: Any = ()
 _LONGEST_OUTSIDE: Final = Interval(60_000)
 
 
-def _in_order(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    return tuple(reason for reason in get_args(Reason) if reason in reasons)
+def _in_order(reasons: tuple[ExpiryReason, ...]) -> tuple[ExpiryReason, ...]:
+    return tuple(reason for reason in get_args(ExpiryReason) if reason in reasons)
 
 
 def _listed(value: object) -> object:
@@ -187,8 +183,8 @@ if TYPE_CHECKING:
     class Reasons:
         """One reason or several."""
 
-        def __get__(self, instance: object, owner: type) -> tuple[Reason, ...]: ...
-        def __set__(self, instance: object, value: str | Sequence[Reason]) -> None: ...
+        def __get__(self, instance: object, owner: type) -> tuple[ExpiryReason, ...]: ...
+        def __set__(self, instance: object, value: str | Sequence[ExpiryReason]) -> None: ...
 
     class Percent:
         """A part of a hundred."""
@@ -206,7 +202,7 @@ else:
     _WRITTEN = PlainSerializer(lambda period: period and period.text, when_used="json")
     Period = Annotated[Interval, PlainValidator(_period), _WRITTEN]
     Wait = Annotated[Interval, PlainValidator(_wait), _WRITTEN]
-    Reasons = Annotated[tuple[Reason, ...], BeforeValidator(_listed), AfterValidator(_in_order)]
+    Reasons = Annotated[tuple[ExpiryReason, ...], BeforeValidator(_listed), AfterValidator(_in_order)]
     Extractions = Annotated[tuple[str, ...], BeforeValidator(_extractions)]
     Cases = Annotated[tuple[str, ...], BeforeValidator(lambda value: _pairs(value, "case", "NEW=open"))]
     Percent = Annotated[int, BeforeValidator(_percent)]

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import MessageType, MessageTypeName
-from ampsq.base.values import Interval, is_name, pattern_of, shown
+from ampsq.base.values import Interval, feeds_from, is_name, pattern_of, shown
 from ampsq.definitions.definition import CheckedModel, Definition, Fault, Name
 from ampsq.definitions.elements import Delay, Filter, TopicOrPattern
 
@@ -164,9 +164,7 @@ class ReplicatedTopic(CheckedModel):
 
     def matches(self, name: str, type: MessageType) -> bool:  # noqa: A002
         """Say whether a topic or queue of this name and type is meant."""
-        if self.message_type not in (None, type.name):
-            return False
-        return pattern_of(self.name).search(name) is not None if self.is_pattern else name == self.name
+        return self.message_type in (None, type.name) and feeds_from(self.name, name)
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:

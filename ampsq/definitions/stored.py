@@ -1,4 +1,4 @@
-"""Stored definitions of queues and topics, read without their models, for who only looks at them.
+"""Stored definitions of queues, topics and views, read without their models, for who only looks at them.
 
 The models check what a user defines, and take as long to import as all else that a command needs. What is stored was
 checked when it was defined. A test holds each attribute here against that of the model.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ampsq.base.message_types import JSON, SEPARATOR, MessageType
 from ampsq.base.values import Interval, Rate, feeds_from, is_name
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from ampsq.base.message_types import MessageTypeName
 
-__all__ = ["RETENTION_LIMITS", "StoredQueue", "StoredTopic", "read_stored_queue", "read_stored_topic"]
+__all__ = [
+    "RETENTION_LIMITS",
+    "StoredQueue",
+    "StoredTopic",
+    "StoredView",
+    "read_stored_queue",
+    "read_stored_topic",
+    "read_stored_view",
+]
 
 #: Stored texts that are kept as they were read.
 _KEPT: Final = 4_096
@@ -38,6 +46,8 @@ class StoredQueue:
         self._elements = elements
         self.name = str(elements["name"])
         self.underlying_topic = str(elements.get("underlying_topic", self.name))
+        self.default_publish_target = str(elements.get("default_publish_target", self.underlying_topic))
+        self.type = _type_of(elements)
         self.filter = self._text("filter")
         self.semantics = self._text("semantics") or "at-least-once"
         self.priority = self._text("priority")
@@ -48,6 +58,12 @@ class StoredQueue:
         self.max_cancels = self._number("max_cancels") or 0
         self.target_queue_depth = self._number("target_queue_depth")
         self.paused = bool(elements.get("paused"))
+
+    @property
+    def owner(self) -> str:
+        """First owner of its messages: ``*``, the origin; "", everybody's own copy; else an instance."""
+        is_plain = self._text("kind") in (None, "Queue")
+        return "*" if is_plain else self._text("initial_owner") or ""
 
     @property
     def is_pattern(self) -> bool:
@@ -124,8 +140,7 @@ class StoredTopic:
 
     def __init__(self, name: str, elements: Mapping[str, object]) -> None:
         self.name = name
-        kind = cast("MessageTypeName", elements.get("message_type", JSON.name))
-        self.type = MessageType(kind, str(elements.get("field_separator") or SEPARATOR))
+        self.type = _type_of(elements)
         expiration = elements.get("expiration")
         self.expiration = None if expiration is None else Interval.parse(expiration)
         key = elements.get("key")
@@ -136,6 +151,41 @@ class StoredTopic:
     def has_retention(self) -> bool:
         """Return whether anything is ever removed from the log."""
         return any(element in self.retention for element in RETENTION_LIMITS)
+
+    @property
+    def retention_age(self) -> Interval | None:
+        """The age beyond which messages are removed; None: no limit."""
+        age = self.retention.get("retention_age")
+        return None if age is None else Interval.parse(age)
+
+    @property
+    def retention_size(self) -> int | None:
+        """Bytes of the log beyond which messages are removed; None: no limit."""
+        return self._limit("retention_size")
+
+    @property
+    def retention_count(self) -> int | None:
+        """Number of messages beyond which they are removed; None: no limit."""
+        return self._limit("retention_count")
+
+    def _limit(self, element: str) -> int | None:
+        value = self.retention.get(element)
+        return value if isinstance(value, int) else None
+
+
+class StoredView(NamedTuple):
+    """A view as it is stored; see `View`."""
+
+    name: str
+    underlying_topic: tuple[str, ...]
+    filter: str | None
+    projection: tuple[str, ...]
+    grouping: tuple[str, ...]
+
+
+def _type_of(elements: Mapping[str, object]) -> MessageType:
+    kind = cast("MessageTypeName", elements.get("message_type", JSON.name))
+    return MessageType(kind, str(elements.get("field_separator") or SEPARATOR))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -148,3 +198,12 @@ def read_stored_queue(text: str | bytes) -> StoredQueue:
 def read_stored_topic(name: str, text: str | bytes) -> StoredTopic:
     """Read what the catalog has of a topic; of one that was only used, that is nothing but the name."""
     return StoredTopic(name, json.loads(text))
+
+
+def read_stored_view(text: str | bytes) -> StoredView:
+    """Read what `View.to_json` wrote."""
+    elements = json.loads(text)
+    topics, projection, grouping = (
+        tuple(elements.get(element, ())) for element in ("underlying_topic", "projection", "grouping")
+    )
+    return StoredView(elements["name"], topics, elements.get("filter"), projection, grouping)

@@ -57,14 +57,21 @@ class StoredAction(NamedTuple):
     Attributes:
         name: its name.
         on: its triggers.
+        steps: the words of what it does.
         published: the topics of its steps that publish, with the variables that they have.
         text: what `Action.to_json` wrote.
     """
 
     name: str
     on: tuple[StoredTrigger, ...]
+    steps: tuple[str, ...]
     published: tuple[str, ...]
     text: str
+
+    def elements(self) -> dict[str, object]:
+        """The name and what differs from the defaults, as files have it."""
+        stored = json.loads(self.text)
+        return {element: stored[element] for element in ("name", "on", "if", "do") if element in stored}
 
 
 @lru_cache(maxsize=_KEPT)
@@ -72,5 +79,6 @@ def read_stored_action(text: str) -> StoredAction:
     """Read what `Action.to_json` wrote."""
     elements = json.loads(text)
     on = tuple(StoredTrigger(word, given) for part in elements["on"] for word, given in part.items())
+    steps = tuple(word for step in elements["do"] for word in step)
     published = tuple(step["publish"]["topic"] for step in elements["do"] if "publish" in step)
-    return StoredAction(elements["name"], on, published, text)
+    return StoredAction(elements["name"], on, steps, published, text)

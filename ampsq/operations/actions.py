@@ -63,12 +63,14 @@ class ActionState:
     @property
     def definition(self) -> Action:
         """The action: what sets it off, and what it does."""
-        return _model(self.text)
+        from ampsq.definitions.action import Action  # noqa: PLC0415 - slow to import
+
+        return Action.from_json(self.text)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         figures = {name: getattr(self, name) for name in ("name", "waiting", "done", "failed", "error", "sources")}
-        return {**figures, "definition": self.definition.elements()}
+        return {**figures, "definition": read_stored_action(self.text).elements()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,10 @@ async def failed_events(instance: str, name: str) -> list[FailedEvent]:
     return events
 
 
-def _event(action: Action, number: int, stored: StoredEvent) -> FailedEvent:
+def _event(action: StoredAction, number: int, stored: StoredEvent) -> FailedEvent:
     facts = json.loads(stored.text)
     step = facts["step"]
-    what = "if" if step < 0 else action.do[step].word if step < len(action.do) else "nothing"
+    what = "if" if step < 0 else action.steps[step] if step < len(action.steps) else "nothing"
     shown = {
         name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         for name, value in facts["variables"].items()
@@ -198,16 +200,10 @@ async def _numbers(instance: str, name: str, events: Iterable[int] | int | None)
     return [number for number in found if number in asked]
 
 
-async def _known(name: str) -> Action:
+async def _known(name: str) -> StoredAction:
     check_text("action", name)
     catalog = await catalog_calls.catalog()
     if name not in catalog.actions:
         known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"
         raise DefinitionError(f"action {name!r}: {known}")
-    return _model(catalog.actions[name])
-
-
-def _model(text: str) -> Action:
-    from ampsq.definitions.action import Action  # noqa: PLC0415 - slow to import
-
-    return Action.from_json(text)
+    return read_stored_action(catalog.actions[name])

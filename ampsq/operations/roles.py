@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
+from ampsq.protocol.calls.queues import bell_channel
 from ampsq.protocol.keepalive import keepalive_channel, wake_channel
 from ampsq.protocol.reads.coordinators import LIST_KEY as COORDINATORS_KEY
 from ampsq.protocol.reads.instances import LIST_KEY
@@ -272,10 +273,11 @@ def rules(
     return Rules(
         *_identity(user or f"{parse_name(instance).replace('/', '-')}-{role}", password),
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
-        # Scripts of any role may wake a coordinator.
+        # Scripts of any role may wake a coordinator, and ring a consumer's bell.
         (
             *((f"&{keepalive_channel(instance, '*')}",) if "SUBSCRIBE" in does.sent else ()),
             f"&{wake_channel(instance)}",
+            f"&{bell_channel(instance, '*')}",
         ),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )

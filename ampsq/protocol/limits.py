@@ -27,6 +27,7 @@ __all__ = [
     "DUE_PERIOD",
     "EVENTS",
     "FAILED",
+    "FIRST_LOOK",
     "HAPPENINGS",
     "HISTORY_BUCKETS",
     "HISTORY_RANGES",
@@ -63,6 +64,8 @@ __all__ = [
 BATCH: Final = 500
 #: Most body bytes that one script call reads for delivery: large bodies make smaller batches, never longer calls.
 BYTES: Final = 1_000_000
+#: Most entries that a call reads of a log at first, where those before were small: who knows what these are.
+FIRST_LOOK: Final = 64
 #: A body larger than this is pushed as a reference and read from the log at pick-up, so inboxes stay small.
 BODY_BY_REF: Final = 16_384
 #: Work that one script call spends on sorting messages by filters and priorities: a unit is about 8 us of server time.

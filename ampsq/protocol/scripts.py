@@ -34,6 +34,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.errors import Rejected
@@ -49,6 +51,7 @@ __all__ = [
     "Library",
     "LibraryScript",
     "Script",
+    "check_limits",
     "compose",
     "compose_library",
     "compose_text",
@@ -59,11 +62,19 @@ __all__ = [
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
 _VARIABLE = re.compile(r"^local (\w+) = \{\}( -- kept over calls)?$")
+_HEADED = "--- "
+#: Whether a line may have something to fold.
+_has_folded = re.compile("[KFVE][.]|--").search
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
 #: A file that two threads read at once would be two, and an include of both a contradiction.
 _ONE_AT_A_TIME = threading.RLock()
 #: Stands for ``K.`` while a line is folded; no Lua file has it.
 _KEY = "\x00"
+_LOCALS = re.compile(r"^local (?:function (\w+)|([\w, ]+))")
+#: Lua takes 200 local variables of a function at a time, and 60 upvalues. Some are left for loops, and since upvalues
+#: are counted by words alone, so that the one who adds the next function is told here and not by some server.
+_MOST_LOCALS = 190
+_MOST_UPVALUES = 58
 #: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
 _WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
 _CALLED = re.compile(_WORD.pattern + r"(?=\(\))")
@@ -168,7 +179,11 @@ def _is_include(path: str) -> bool:
 
 @cache
 def _folder() -> Traversable:
-    from importlib import resources  # noqa: PLC0415 - it brings what packs and unpacks files; a first call reads scripts
+    folder = Path(import_module("ampsq.lua").__path__[0])
+    if folder.is_dir():
+        return folder
+    # Where packages stand in an archive. It brings all that packs and unpacks files, which takes as long as a script.
+    from importlib import resources  # noqa: PLC0415
 
     return resources.files("ampsq.lua")
 
@@ -182,9 +197,10 @@ def _paths() -> tuple[dict[str, str], dict[str, str]]:
     while folders:
         folder, files = folders.pop()
         for file in sorted(files.iterdir(), key=lambda each: each.name):
-            if file.is_dir():
-                folders.append((f"{folder}{file.name}/", file))
-            elif file.name.endswith(".lua"):
+            # To ask the disk of each of the many files would take as long as reading some.
+            if not file.name.endswith(".lua"):
+                folders += [(f"{folder}{file.name}/", file)] if file.is_dir() else []
+            else:
                 name = file.name.removesuffix(".lua")
                 path = f"{folder}{name}"
                 known = includes if _is_include(path) else scripts
@@ -198,7 +214,7 @@ def _parse(path: str, text: str) -> _File:
     file, function, is_include = _File(path), None, _is_include(path)
     for number, raw in enumerate(text.splitlines(), 1):
         place = f"lua/{path}.lua:{number}"
-        if head := _HEAD.match(raw):
+        if raw.startswith(_HEADED) and (head := _HEAD.match(raw)):
             if head[1] == "@include":
                 file.includes += _split(head[3])
             elif head[1]:
@@ -565,7 +581,8 @@ def _start(main: _File) -> str:
 
 
 def _folded(lines: Iterable[_SourceLine]) -> list[tuple[str, str]]:
-    return [(_fold(line), line.place) for line in lines]
+    # Most lines have nothing to fold, and to search each takes as long as all else.
+    return [(_fold(line) if _has_folded(line.text) else line.text.rstrip(), line.place) for line in lines]
 
 
 def _path(name: str) -> str:
@@ -591,6 +608,58 @@ def _rights_asked(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, 
         return []
     source = "\n".join(text for text, _ in lines)
     return [(text, _start(main)) for text in rights_asked(_verb(main), source)]
+
+
+def check_limits(name: str) -> None:
+    """Look whether a script is close to Lua's limits of local variables and upvalues; for tests, it takes 10 ms.
+
+    Raises:
+        ComposeError: it is too close.
+    """
+    with _ONE_AT_A_TIME:
+        _check_limits(_read(_path(name)))
+
+
+def _check_limits(main: _File) -> None:
+    defined = _defined_by(main)
+    names = _reached_names(defined, _Definition([*_format_check(main, defined), *main.body]), frozenset())
+    _check_locals(main.path, len(names) + len(_split(main.head.get("ARGV", ""))) + _number_of_locals(main.body))
+    for name in names:
+        found = defined[name]
+        if isinstance(found, _Definition):
+            _check_upvalues(found, found.words & names)
+            continue
+        inner = _reached_names(defined, _Definition([_table(found)]), frozenset(names))
+        _check_locals(found.path, len(inner))
+        for each in inner:
+            if isinstance(within := defined[each], _Definition):
+                _check_upvalues(within, within.words & (names | inner))
+        nest = _Definition(_nest(name, found, defined, frozenset(names)))
+        _check_upvalues(nest, nest.words & (names - {name}))
+
+
+def _number_of_locals(lines: Iterable[_SourceLine]) -> int:
+    found = [match for line in lines if (match := _LOCALS.match(line.text))]
+    return sum(1 if match[1] else len(match[2].split(",")) for match in found)
+
+
+def _check_locals(path: str, number: int) -> None:
+    if number > _MOST_LOCALS:
+        raise ComposeError(
+            f"lua/{path}.lua: {number} local variables with all functions that it includes; at most {_MOST_LOCALS}, "
+            "since Lua takes 200 in one function: write an include that few calls need as `name()`, and call what is "
+            "in it as `name().function`"
+        )
+
+
+def _check_upvalues(function: _Definition, used: Collection[str]) -> None:
+    # `call`, and `P`, in which all keys begin.
+    number = len(used) + 2
+    if number > _MOST_UPVALUES:
+        raise ComposeError(
+            f"{function[0].place}: {number} functions and variables of other files are used in this function; at most "
+            f"{_MOST_UPVALUES}, since Lua takes 60 upvalues: divide it"
+        )
 
 
 def _compose(main: _File, *, shebang: bool) -> Script:

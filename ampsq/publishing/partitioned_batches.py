@@ -6,13 +6,14 @@ import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.partitions import partition_of_key, partition_of_text
-from ampsq.protocol.limits import BYTES
+from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.publishing_batches import telling
+from ampsq.publishing.receipts import PartitionedOutcomes
 from ampsq.publishing.topic_key import UNSAID, TopicKey
 
 if TYPE_CHECKING:
@@ -96,10 +97,6 @@ class PartitionedBatches:
         name: of all messages, which chooses where no key does.
         window: has the function that gives the deduplication ID of a message, which chooses where there is neither.
         done: what becomes of messages, ``recorded``, or ``taken`` by a publish store.
-
-    Attributes:
-        outcomes: of the messages, in their order: bookmarks, or the sequences of those that a store has taken, each of
-            its partition; None: not recorded or taken, or not yet.
     """
 
     def __init__(
@@ -115,7 +112,9 @@ class PartitionedBatches:
     ) -> None:
         self._choice, self._size, self._topic_key = choice, size, topic_key
         self._key, self._name, self._window, self._done = key, name, window, done
-        self.outcomes: list[Bookmark | int | None] = []
+        self._number = 0
+        # Places among all messages, and what became of those: bookmarks, or sequences of those that a store has taken.
+        self._noted: list[tuple[Sequence[int], Sequence[object]]] = []
 
     def cut(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         """Cut messages into batches: full ones, and others where the next messages are long in coming."""
@@ -129,7 +128,7 @@ class PartitionedBatches:
         number, size, waited, before = 0, 0, 0.0, time.monotonic()
         for place, message in enumerate(messages):
             waited += time.monotonic() - before
-            self.outcomes.append(None)
+            self._number = place + 1
             # In the order in which they were begun.
             while held and waited - (oldest := next(iter(held.values()))).since >= _WAIT:
                 number, size = number - len(oldest.bodies), size - oldest.size
@@ -150,22 +149,30 @@ class PartitionedBatches:
         yield from held.values()
 
     @property
-    def recorded(self) -> list[Bookmark]:
-        """The bookmarks of all messages, in their order, when all are recorded."""
-        return [each for each in self.outcomes if isinstance(each, Bookmark)]
+    def recorded(self) -> Sequence[Bookmark]:
+        """The bookmarks of all messages, in their order, when all are recorded; made when they are looked at."""
+        found = PartitionedOutcomes[Bookmark]("bookmarks")
+        for places, outcomes in self._noted:
+            found.add(places, cast("Sequence[Bookmark]", outcomes))
+        return found
+
+    @property
+    def outcomes(self) -> list[Bookmark | int | None]:
+        """The outcomes of the messages, in their order: bookmarks, or sequences, each of its partition.
+
+        None: not recorded or taken, or not yet.
+        """
+        found: list[Bookmark | int | None] = [None] * self._number
+        for places, outcomes in self._noted:
+            for place, outcome in zip(places, outcomes, strict=False):
+                found[place] = outcome if isinstance(outcome, Bookmark | int) else None
+        return found
 
     def _in_turn(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
-        batch: PartitionedBatch | None = None
-        for place, message in enumerate(messages):
-            self.outcomes.append(None)
-            if batch is None:
-                batch = PartitionedBatch(self._choice.of())
-            batch.add(place, self._topic_key.type.encode(message), None)
-            if len(batch.bodies) >= self._size or batch.size >= BYTES:
-                yield batch
-                batch = None
-        if batch is not None:
-            yield batch
+        for bodies in encode_batches(messages, self._size, self._topic_key.type):
+            places = list(range(self._number, self._number + len(bodies)))
+            self._number += len(bodies)
+            yield PartitionedBatch(self._choice.of(), places=places, bodies=bodies, size=sum(map(len, bodies)))
 
     def _partition(self, message: Any, body: bytes, known_as: str | None) -> int:
         if self._key is not None:
@@ -174,8 +181,7 @@ class PartitionedBatches:
 
     def note(self, batch: PartitionedBatch, outcomes: Sequence[object]) -> None:
         """Note what of a batch is recorded: of its first messages, at least."""
-        for place, outcome in zip(batch.places, outcomes, strict=False):
-            self.outcomes[place] = outcome if isinstance(outcome, Bookmark | int) else None
+        self._noted.append((batch.places, outcomes))
 
     @contextlib.contextmanager
     def sending(self, batch: PartitionedBatch) -> Iterator[None]:
@@ -192,8 +198,8 @@ class PartitionedBatches:
         try:
             yield
         except AmpsqError as error:
-            recorded = sum(each is not None for each in self.outcomes)
-            published = list(self.outcomes)
+            published = self.outcomes
+            recorded = sum(each is not None for each in published)
             while published and published[-1] is None:
                 published.pop()
             parts = [f"{recorded:,} messages of this publish_many are {self._done}, in several partitions"]

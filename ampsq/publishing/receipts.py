@@ -23,7 +23,7 @@ __all__ = [
     "AsyncReceipt",
     "DeletionReceipt",
     "PartitionedDeletionReceipt",
-    "PartitionedReceipts",
+    "PartitionedOutcomes",
     "Receipt",
     "Receipts",
     "Sequences",
@@ -266,6 +266,7 @@ class Sequences(Sequence[int]):
 
 
 AnyReceipt = TypeVar("AnyReceipt", Receipt, AsyncReceipt)
+AnyOutcome = TypeVar("AnyOutcome")
 
 
 class Receipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
@@ -307,37 +308,47 @@ class Receipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
         return self._kind(self._topic, sequence, found, self._partition)
 
 
-class PartitionedReceipts(Sequence[AnyReceipt], Generic[AnyReceipt]):
-    """The receipts of many messages that are in several partitions, in the order in which they were published."""
+class PartitionedOutcomes(Sequence[AnyOutcome], Generic[AnyOutcome]):
+    """The outcomes of many messages that are in several partitions, in the order in which they were published.
 
-    __slots__ = ("_batches", "_indexes", "_numbers")
+    Args:
+        kind: their word in its representation: bookmarks or receipts.
+    """
 
-    def __init__(self) -> None:
-        self._batches: list[Sequence[AnyReceipt]] = []
-        # Of each message, its batch and its place there.
+    __slots__ = ("_batches", "_indexes", "_kind", "_numbers", "_total")
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._total = kind, 0
+        self._batches: list[tuple[Sequence[int], Sequence[AnyOutcome]]] = []
+        # Of each message, its batch and its place there: as long as nobody looks at one, of none.
         self._numbers, self._indexes = array("L"), array("L")
 
-    def add(self, places: Sequence[int], receipts: Sequence[AnyReceipt]) -> None:
+    def add(self, places: Sequence[int], outcomes: Sequence[AnyOutcome]) -> None:
         """Add those of a batch, whose messages have these places among all."""
-        behind = places[-1] + 1 - len(self._numbers)
-        if behind > 0:
-            self._numbers.extend(bytes(behind))
-            self._indexes.extend(bytes(behind))
-        for index, place in enumerate(places):
-            self._numbers[place], self._indexes[place] = len(self._batches), index
-        self._batches.append(receipts)
+        self._batches.append((places, outcomes))
+        self._total += len(places)
+
+    def _order(self) -> None:
+        size = max((places[-1] + 1 for places, _ in self._batches), default=0)
+        numbers, indexes = (array("L", bytes(size * array("L").itemsize)) for _ in range(2))
+        for number, (places, _) in enumerate(self._batches):
+            for index, place in enumerate(places):
+                numbers[place], indexes[place] = number, index
+        self._numbers, self._indexes = numbers, indexes
 
     def __repr__(self) -> str:
-        return f"<{len(self)} receipts of several partitions>"
+        return f"<{len(self)} {self._kind} of several partitions>"
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return self._total
 
     @overload
-    def __getitem__(self, index: int) -> AnyReceipt: ...
+    def __getitem__(self, index: int) -> AnyOutcome: ...
     @overload
-    def __getitem__(self, index: slice) -> list[AnyReceipt]: ...
-    def __getitem__(self, index: int | slice) -> AnyReceipt | list[AnyReceipt]:
+    def __getitem__(self, index: slice) -> list[AnyOutcome]: ...
+    def __getitem__(self, index: int | slice) -> AnyOutcome | list[AnyOutcome]:
+        if len(self._numbers) < self._total:
+            self._order()
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self._batches[self._numbers[index]][self._indexes[index]]
+        return self._batches[self._numbers[index]][1][self._indexes[index]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ampsq.catalog.sent_streams import sent_topic
+from ampsq.definitions.stored_destination import read_stored_destination
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.links import read_link_reports
@@ -79,8 +81,5 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
 
 def _carried(catalog: Catalog, name: str) -> list[str]:
     """Return what a destination is sent by its definition."""
-    from ampsq.catalog.destination_checks import sent_topic  # noqa: PLC0415  (as above)
-    from ampsq.definitions.destination import Destination  # noqa: PLC0415  (as above)
-
-    definition = Destination.from_json(catalog.destinations[name])
+    definition = read_stored_destination(catalog.destinations[name])
     return [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]

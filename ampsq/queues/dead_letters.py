@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
-from ampsq.base.values import check_text, parse_name, shown
-from ampsq.definitions.action_values import Reason
+from ampsq.base.values import ExpiryReason, check_text, parse_name, shown
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.protocol.calls import browse as browse_calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
 from ampsq.protocol.entries import body_in
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads.clock import server_time
-from ampsq.protocol.reads.definitions import read_queue
+from ampsq.protocol.reads.definitions import read_definition
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.explain import explain
@@ -279,8 +279,9 @@ def dead_letter_filter(text: str | None, source: str | None, reason: str | None)
     if source is not None:
         parts.append(f"/queue = '{parse_name(source)}'")
     if reason is not None:
-        if reason not in get_args(Reason):
-            raise DefinitionError(f"reason={shown(reason)} is not known; allowed: {', '.join(get_args(Reason))}")
+        if reason not in get_args(ExpiryReason):
+            allowed = ", ".join(get_args(ExpiryReason))
+            raise DefinitionError(f"reason={shown(reason)} is not known; allowed: {allowed}")
         parts.append(f"/reason LIKE '(^|,){reason}(,|$)'")
     return " AND ".join(parts) or None
 
@@ -320,11 +321,11 @@ async def read_dead_letters(
 ) -> list[DeadLetter]:
     """The available letters of a queue that match, in the order of delivery; see `Admin.dead_letters`."""
     check_text("queue", queue)
-    definition = await read_queue(context.instance, queue)
-    if definition is None:
+    stored = await read_definition(context.instance, "queues", queue)
+    if stored is None:
         raise UnknownQueue(queue=queue)
     now = await server_time()
-    found = (await sow_queue(context, definition, Query(filter, (), top_n))).messages()
+    found = (await sow_queue(context, read_stored_queue(stored), Query(filter, (), top_n))).messages()
     letters = []
     for message in found:
         try:

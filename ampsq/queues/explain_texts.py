@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.formatting import count_text, printable, span_text, time_text
 from ampsq.protocol.reads.journals import REDRIVEN, RETENTION
 from ampsq.queues.explain_snapshot import client_of, filter_of
+from ampsq.queues.history_texts import reasons_text
 from ampsq.queues.returns import last_reason
 
 if TYPE_CHECKING:
@@ -185,15 +186,6 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-_WHY: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "forced_expire": "somebody expired it",
-        "max_deliveries": "max_deliveries was reached",
-        "max_cancels": "max_cancels was reached",
-        "time_limit": "its life was over",
-        "ring": "something entered a full ring",
-    }
-)
 #: Reasons whose sentence says what is due.
 _WAITS_ITSELF: Final = frozenset(("lapsed", "holder_gone", "delay_over", "schedule_over", "over"))
 _CAUSES: Final[Mapping[str, str]] = MappingProxyType(
@@ -605,7 +597,7 @@ class _Words:
         )
 
     def why(self) -> str:
-        return " and ".join(_WHY.get(reason, reason) for reason in self._snapshot.found.why.split(","))
+        return reasons_text(self._snapshot.found.why.split(","))
 
     def counts(self) -> str:
         found = self._snapshot.found

@@ -164,8 +164,7 @@ class Keepalive:
             # Nothing in its inbox could end the wait any more.
             if not subscription.registration.closed:
                 self._route.cut_waits()
-        elif self._is_attended is not None and not subscription.registration.has_bell:
-            # A bell whose ringing was lost is in no number: whoever waits for one looks by itself.
+        elif self._is_attended is not None and not subscription.inbox.duties.looks_itself:
             held = sum(map(len, list(subscription.leases.held.values())))
             is_well = self._is_attended and not found.is_late and leased <= held
             self._calls_readers = subscription.inbox.duties.told(is_well=is_well) or self._calls_readers
@@ -175,7 +174,7 @@ class Keepalive:
         self._is_attended = is_attended
         if not is_attended:
             for subscription in list(self._subscriptions):
-                if not subscription.registration.has_bell:
+                if not subscription.inbox.duties.looks_itself:
                     self._calls_readers = subscription.inbox.duties.told(is_well=False) or self._calls_readers
 
     def look(self, shared: SharedKeepalive) -> None:

@@ -42,12 +42,14 @@ class IdleDuties:
     Attributes:
         wait: seconds of one blocked read that nobody ends where something is wrong.
         is_attended: whether a coordinator was at work when that was looked at last.
+        looks_itself: it also looks where signs of life are answered with that all is well. At first so where it has a
+            bell, whose ringing may be lost with a connection, and is in no number then.
     """
 
     def __init__(self, registration: Registration, longest_wait: float) -> None:
         self._registration, self._longest = registration, longest_wait
         self.wait = min(_SHORT_WAIT, longest_wait)
-        self.is_attended = False
+        self.is_attended, self.looks_itself = False, registration.has_bell
         self._first_due: list[DueEntry] = []
         self._next_look = time.monotonic() + _SHORT_WAIT
         self._is_well_until = 0.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict
 
 from ampsq.base.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, shown
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import queues as calls
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.definitions.stored import StoredQueue
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.browse import Browsed
     from ampsq.protocol.context import InstanceContext
@@ -221,7 +222,7 @@ class _Sent(NamedTuple):
 class _Redrive:
     """One order under way."""
 
-    def __init__(self, context: InstanceContext, order: RedriveRequest, queues: dict[str, Queue]) -> None:
+    def __init__(self, context: InstanceContext, order: RedriveRequest, queues: dict[str, StoredQueue]) -> None:
         self._context, self._order, self._queues = context, order, queues
         self._pace = _Pace(parse_rate(order.rate))
         # (topic, queue) -> letters that go there.
@@ -426,7 +427,7 @@ async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:
         if name is not None:
             check_text(argument, name)
     catalog = await catalog_calls.catalog()
-    queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
+    queues = {name: read_stored_queue(text) for name, text in catalog.queues.items()}
     for name in (order.queue, order.to):
         if name is not None and name not in queues:
             raise UnknownQueue(queue=name)

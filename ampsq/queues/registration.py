@@ -15,7 +15,7 @@ from ampsq.base.forks import closed, was_inherited
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.stored import read_stored_queue
 from ampsq.expressions import parse
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
@@ -197,7 +197,7 @@ class Registration:
             # What was asked for is done: this is only about words.
             return
         names = [name for name in catalog.queues if self.spec.covers(name)]
-        queues = [Queue.from_json(catalog.queues[name]) for name in names[:_FEW]]
+        queues = [read_stored_queue(catalog.queues[name]) for name in names[:_FEW]]
         cause = next((queue for queue in queues if queue.max_per_subscription_backlog == self.max_backlog), None)
         by = f"queue {cause.name!r}" if cause else "its queues"
         text = "max_backlog %d is cut to %d by max_per_subscription_backlog of %s"

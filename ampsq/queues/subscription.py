@@ -300,12 +300,6 @@ class ManagedSubscription:
             self.core.inbox.ahead.give_up()
             self._end(self, self.core)
 
-    def refuse_in_child(self) -> None:
-        """Refuse all that is asked for, in a process that was forked from the one that subscribed."""
-        self.core.refuse_in_child()
-        # A thread that is not in this process may have had them.
-        self.lock, self.turnstile = threading.RLock(), threading.Lock()
-
     def abandon(self, keepalive: Keepalive) -> None:
         """Let the client's own thread end it: closing the client failed before."""
         self.core.registration.closed = True

@@ -11,15 +11,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError
-from ampsq.catalog.destination_checks import sent_queue
-from ampsq.definitions.destination import Destination
-from ampsq.definitions.queue import Queue
+from ampsq.catalog.sent_streams import sent_queue
+from ampsq.definitions.stored import read_stored_queue
+from ampsq.definitions.stored_destination import read_stored_destination
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import incarnations as incarnation_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.definitions.stored_destination import StoredDestination
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.incarnations import RecoveryNotes
 
@@ -73,7 +74,7 @@ async def read_recovery(instance: str) -> Recovery | None:
     notes: RecoveryNotes = await incarnation_calls.read_recovery_notes(instance, word)
     waits_for, left_out = [], []
     for name, text in sorted(catalog.destinations.items()):
-        definition = Destination.from_json(text)
+        definition = read_stored_destination(text)
         if not _shares(definition, catalog, held):
             continue
         if name in notes.left_out:
@@ -105,13 +106,13 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
 async def _alone(held: Iterable[str]) -> tuple[str, ...]:
     """Return the queues that no destination shares."""
     catalog: Catalog = await catalog_calls.catalog()
-    definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
+    definitions = [read_stored_destination(text) for text in catalog.destinations.values()]
     return tuple(name for name in held if not any(_shares(each, catalog, [name]) for each in definitions))
 
 
-def _shares(definition: Destination, catalog: Catalog, queues: Iterable[str]) -> bool:
-    return any(sent_queue(definition, Queue.from_json(catalog.queues[name])) is not None for name in queues)
+def _shares(definition: StoredDestination, catalog: Catalog, queues: Iterable[str]) -> bool:
+    return any(sent_queue(definition, read_stored_queue(catalog.queues[name])) is not None for name in queues)
 
 
-def _is_fetched(definition: Destination, fetched: Mapping[str, str]) -> bool:
+def _is_fetched(definition: StoredDestination, fetched: Mapping[str, str]) -> bool:
     return any(definition.leads_to(name, group) for name, group in fetched.items())

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from ampsq.base.formatting import span_text
 from ampsq.base.log_positions import FIRST, parse_id
-from ampsq.catalog.destination_checks import sent_queue, sent_topic
-from ampsq.definitions.destination import Destination
-from ampsq.definitions.queue import Queue
+from ampsq.catalog.sent_streams import sent_queue, sent_topic
+from ampsq.definitions.stored import read_stored_queue
+from ampsq.definitions.stored_destination import read_stored_destination
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import ownership as ownership_calls
@@ -25,6 +25,8 @@ from ampsq.replication.recovery import read_recovery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ampsq.definitions.stored import StoredQueue
+    from ampsq.definitions.stored_destination import StoredDestination
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.links import LinkReports, SentPlaces
     from ampsq.replication.recovery import Recovery
@@ -163,9 +165,8 @@ async def read_replication(instance: str) -> ReplicationReport:
     catalog: Catalog = await catalog_calls.catalog()
     now = await server_time()
     found = await _links(instance, catalog, now)
-    carried = _carried(catalog) if found else {}
     queues = []
-    for queue, destinations in carried.items():
+    for queue, destinations in _carried(catalog) if found else ():
         ownership = await _ownership(queue, destinations, now)
         if destinations or ownership.elsewhere or ownership.proxied:
             queues.append(ownership)
@@ -173,22 +174,22 @@ async def read_replication(instance: str) -> ReplicationReport:
     return ReplicationReport(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
 
 
-def _carried(catalog: Catalog) -> dict[Queue, tuple[str, ...]]:
+def _carried(catalog: Catalog) -> list[tuple[StoredQueue, tuple[str, ...]]]:
     """The queues that may be shared, each with the destinations that are sent it."""
-    destinations = [Destination.from_json(text) for _, text in sorted(catalog.destinations.items())]
-    queues = [Queue.from_json(text) for _, text in sorted(catalog.queues.items())]
-    return {queue: carried_to(destinations, queue) for queue in queues if queue.owner}
+    destinations = [read_stored_destination(text) for _, text in sorted(catalog.destinations.items())]
+    queues = [read_stored_queue(text) for _, text in sorted(catalog.queues.items())]
+    return [(queue, carried_to(destinations, queue)) for queue in queues if queue.owner]
 
 
-def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, ...]:
+def carried_to(destinations: Iterable[StoredDestination], queue: StoredQueue) -> tuple[str, ...]:
     """Return the destinations, by name, that are sent what is settled and transferred of a queue."""
     return tuple(each.name for each in destinations if sent_queue(each, queue) is not None)
 
 
-async def read_destinations(instance: str) -> list[Destination]:
+async def read_destinations(instance: str) -> list[StoredDestination]:
     """The destinations that are defined, without all else that is."""
     texts = await read_definitions(instance, "destinations")
-    return [Destination.from_json(text) for _, text in sorted(texts.items())]
+    return [read_stored_destination(text) for _, text in sorted(texts.items())]
 
 
 async def read_links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
@@ -202,7 +203,7 @@ async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
     sync = await read_sync(instance)
     found = []
     for name, text in sorted(catalog.destinations.items()):
-        definition = Destination.from_json(text)
+        definition = read_stored_destination(text)
         lag = await _lag(instance, catalog, definition)
         known = said.outgoing.get(name)
         found.append(_outgoing(instance, definition, known, now, lag, downgraded=sync.get(name) is not None))
@@ -220,7 +221,7 @@ async def linked_instances(instance: str) -> set[str]:
     return {instance, *(link.instance for link in incoming if link.state == "connected" and link.instance)}
 
 
-async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tuple[int, float]:
+async def _lag(instance: str, catalog: Catalog, definition: StoredDestination) -> tuple[int, float]:
     """Return the lag of a destination: its size, and for how many seconds the oldest missing part has been here."""
     sent: SentPlaces = await link_calls.read_sent_places(instance, definition.name)
     topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
@@ -258,7 +259,13 @@ class _LinkFacts(TypedDict):
 
 
 def _outgoing(
-    own: str, definition: Destination, known: LinkState | None, now: int, lag: tuple[int, float], *, downgraded: bool
+    own: str,
+    definition: StoredDestination,
+    known: LinkState | None,
+    now: int,
+    lag: tuple[int, float],
+    *,
+    downgraded: bool,
 ) -> LinkStatus:
     return _status(
         known,
@@ -278,14 +285,14 @@ def _outgoing(
     )
 
 
-def _why_silent(own: str, definition: Destination, known: LinkState | None, last: str) -> str:
+def _why_silent(own: str, definition: StoredDestination, known: LinkState | None, last: str) -> str:
     """Say why nobody reports on a link to a destination, and what to do."""
-    if definition.addresses and not known:
+    if definition.peers and not known:
         return (
             f"no coordinator runs this link, nor has one since it was defined: start one for {own} (ampsq coordinator, "
             "or ampsq up); where one runs, its log says what keeps it"
         )
-    if definition.addresses:
+    if definition.peers:
         return f"no coordinator runs this link: start one for {own} (ampsq coordinator, or ampsq up); {last}"
     makes = f"the destination has no address, so that the other side makes this link with its destination to {own}"
     if not known:
@@ -349,7 +356,7 @@ def _status(
     )
 
 
-async def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> QueueOwnership:
+async def _ownership(queue: StoredQueue, destinations: tuple[str, ...], now: int) -> QueueOwnership:
     counted: ownership_calls.OwnerCounts = await ownership_calls.count_owners(queue.name, _COUNTED)
     return QueueOwnership(
         queue=queue.name,

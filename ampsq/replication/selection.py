@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import Origin
 from ampsq.base.log_positions import parse_id
-from ampsq.catalog.destination_checks import sent_queue, sent_topic
+from ampsq.catalog.sent_streams import sent_queue, sent_topic
 from ampsq.definitions.queue import GroupLocalQueue, Queue
 from ampsq.protocol.calls.replication import EntryRun
 from ampsq.protocol.entries import read_same_entry, source_in

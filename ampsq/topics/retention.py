@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.base.log_positions import parse_id
 from ampsq.base.suggestions import nearest
-from ampsq.base.values import check_text
-from ampsq.catalog.action_sources import sources_of
-from ampsq.catalog.destination_checks import sent_queue, sent_topic
-from ampsq.catalog.followed_streams import track_name
-from ampsq.definitions.action import Action
-from ampsq.definitions.action_parts import On
-from ampsq.definitions.destination import Destination
-from ampsq.definitions.queue import Interval, Queue, Topic
+from ampsq.base.values import Interval, check_text
+from ampsq.catalog.followed_streams import followed_streams, track_name
+from ampsq.catalog.sent_streams import sent_queue, sent_topic
+from ampsq.definitions.stored import read_stored_queue, read_stored_topic
+from ampsq.definitions.stored_action import read_stored_action
+from ampsq.definitions.stored_destination import read_stored_destination
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls import retention as retention_calls
 from ampsq.protocol.calls.records import catch_up_records
@@ -26,10 +23,12 @@ from ampsq.protocol.reads.streams import last_id, log_of, stream_length, stream_
 from ampsq.topics.topic_state import feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.definitions.queue import Topic
+    from ampsq.definitions.stored import StoredTopic
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.calls.retention import JournalTrimStep, Pin, TrimStep
     from ampsq.protocol.request import Call
@@ -77,11 +76,11 @@ class Trimmed:
 # -- steps
 
 _OF_QUEUES: Final = ("journal", "deliveries")
-#: Of what a trigger reads in a journal, the words that it wants.
-_HOWS: Final[Mapping[type, str]] = {On.expire: "expired", On.delete: "acknowledged"}
+#: Of what a trigger reads in a journal, the word that it wants.
+_HOWS: Final = {"expire": "expired", "delete": "acknowledged"}
 
 
-def limits_of(topic: Topic) -> RetentionLimits:
+def limits_of(topic: Topic | StoredTopic) -> RetentionLimits:
     """Return the limits of a topic's retention, as its definition says."""
     return RetentionLimits(topic.retention_age, topic.retention_size, topic.retention_count)
 
@@ -93,30 +92,25 @@ def _readers(catalog: Catalog, queues: Sequence[str], topic: str = "") -> list[S
 
 def _actions(catalog: Catalog, queues: Sequence[str], topic: str) -> Iterator[StreamFollower]:
     for name, text in catalog.actions.items():
-        action = Action.from_json(text)
-        for source in sources_of(action, catalog):
-            if source.of in queues if source.kind in _OF_QUEUES else source.kind == "log" and source.of == topic:
-                hows = _HOWS.get(type(source.trigger), "")
-                yield StreamFollower.action(source.kind, source.of, name, source.name, hows)
-        if any(isinstance(trigger, On.timeout) and trigger.topic == topic for trigger in action.on):
+        triggers = read_stored_action(text).on
+        for trigger in triggers:
+            for source in followed_streams(trigger, catalog):
+                if source.of in queues if source.kind in _OF_QUEUES else source.kind == "log" and source.of == topic:
+                    hows = _HOWS.get(trigger.word, "")
+                    yield StreamFollower.action(source.kind, source.of, name, source.name, hows)
+        if any(trigger.word == "timeout" and trigger.about == topic for trigger in triggers):
             yield StreamFollower.action("log", topic, name, track_name(topic))
 
 
 def _destinations(catalog: Catalog, queues: Sequence[str], topic: str) -> Iterator[StreamFollower]:
     """All that are defined, connected or not."""
     for name, text in catalog.destinations.items():
-        destination = _stored(text)
-        if topic and sent_topic(destination, catalog, topic):
+        destination = read_stored_destination(text)
+        if topic and sent_topic(destination, catalog, topic) is not None:
             yield StreamFollower.destination("log", topic, name)
         for queue in queues:
-            if sent_queue(destination, Queue.from_json(catalog.queues[queue])):
+            if sent_queue(destination, read_stored_queue(catalog.queues[queue])) is not None:
                 yield StreamFollower.destination("journal", queue, name)
-
-
-@lru_cache(maxsize=64)
-def _stored(text: str) -> Destination:
-    """A destination as the catalog has it: it is asked for at each step, and is slow to read."""
-    return Destination.from_json(text)
 
 
 def trim_step(
@@ -155,7 +149,7 @@ async def trim(instance: str, topic: str, age: timedelta | float | str | None, *
     check_text("topic", topic)
     catalog = await catalog_calls.catalog()
     limits = _limits(catalog, topic, age)
-    if Topic.stored(topic, catalog.topics[topic]).key:
+    if read_stored_topic(topic, catalog.topics[topic]).key:
         # What was not put into the records yet is needed.
         await catch_up_records(topic)
     length = await stream_length(instance, log_of(topic))
@@ -173,12 +167,12 @@ def _limits(catalog: Catalog, topic: str, age: timedelta | float | str | None) -
     text = catalog.topics.get(topic)
     if text is None:
         if topic in catalog.queues:
-            underlying = Queue.from_json(catalog.queues[topic]).underlying_topic
+            underlying = read_stored_queue(catalog.queues[topic]).underlying_topic
             raise DefinitionError(f"{topic!r} is a queue; allowed: a topic, as {underlying!r}, which feeds it")
         raise DefinitionError(f"{topic!r}: {nearest(topic, sorted(catalog.topics), 'topic')}")
     if age is not None:
         return RetentionLimits(age=Interval.parse(age))
-    stored = Topic.stored(topic, text)
+    stored = read_stored_topic(topic, text)
     if not stored.has_retention:
         raise DefinitionError(
             f"topic {topic!r} has no retention, so that all of it is kept; allowed: an age, as in 7d (0s: all "

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import functools
 import socket
 import threading
 import time
@@ -25,27 +24,24 @@ from typing import TYPE_CHECKING, TypeVar
 import hiredis
 import redis
 import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from ampsq.base.cancellation import run_to_end
 from ampsq.base.errors import AmpsqError, Closed, TooMuchToRead, Unavailable
 from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post, run_in_parts
 from ampsq.transport.async_pipeline import AsyncPipeline
+from ampsq.transport.async_server_pools import AsyncServerPools
 from ampsq.transport.attempts import (
     REDIRECTS,
     SENT_AHEAD,
     Attempts,
     UpcomingCalls,
     lost_in_cluster,
-    pool_options,
     route_to,
     unsendable,
     with_raw_reply,
 )
 from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
-from ampsq.transport.known_functions import known_functions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -54,6 +50,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.protocol.request import Flow, Step
+    from ampsq.transport.async_server_pools import AsyncServerPool
     from ampsq.transport.known_functions import KnownFunctions
     from ampsq.transport.route import Route, ServerAddress
 
@@ -70,6 +67,7 @@ class AsyncStore:
         instance: the instance whose keys the scripts work on.
         retry_timeout: seconds for which a harmless call is repeated while the server cannot be reached.
         revive: called before a call is repeated: what can bring the server back.
+        pools: connections to servers that other stores use, too, who closes them; None: it has its own.
     """
 
     def __init__(
@@ -79,12 +77,13 @@ class AsyncStore:
         *,
         retry_timeout: float = 15.0,
         revive: Callable[[], None] | None = None,
+        pools: AsyncServerPools | None = None,
     ) -> None:
         self.route = route_to(where, instance)
         self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._connections = AsyncConnectionPool(self.route)
+        self._connections = AsyncConnectionPool(self.route, pools)
         self._is_lent = False
 
     def of_instance(self, instance: str) -> AsyncStore:
@@ -225,14 +224,14 @@ class AsyncConnectionPool:
 
     Args:
         route: the way to the server.
+        pools: connections that other stores use, too; None: it has its own.
     """
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, pools: AsyncServerPools | None = None) -> None:
         self.route = route
+        self._pools = AsyncServerPools(is_shared=False) if pools is None else pools
         #: The server that is used now, and redis-py's connections to it.
-        self.used: tuple[ServerAddress, AsyncQuickPool] | None = None
-        # What connections know of the server's functions; empty where the process uses none.
-        self._functions: dict[RawConnection, KnownFunctions] = {}
+        self.used: tuple[ServerAddress, AsyncServerPool] | None = None
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
@@ -252,10 +251,14 @@ class AsyncConnectionPool:
                 # Sentinels and cluster nodes are asked in a thread: who asks them waits.
                 current = await asyncio.to_thread(self.route.find)
             server = self.route.find() if current is None else current
-            pool = used[1] if used is not None and used[0] is server else await self.pool(server)
+            is_known = used is not None and used[0] is server and not used[1].is_left
+            pool = used[1] if used is not None and is_known else await self.pool(server)
             try:
                 raw = await pool.lend()
-                return AsyncConnection(server, pool, raw, self, key, self._functions.get(raw))
+                known = pool.known[raw]
+                if server not in known.greeted:
+                    await self._greet(server, pool, raw)
+                return AsyncConnection(server, pool, raw, self, key, known.functions)
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -267,43 +270,33 @@ class AsyncConnectionPool:
                 raise ours from error
         raise lost_in_cluster(server) from moved
 
-    async def pool(self, server: ServerAddress) -> AsyncQuickPool:
+    async def pool(self, server: ServerAddress) -> AsyncServerPool:
         """Return redis-py's connections to a server; those to another one, which was left, are closed."""
         with self._changing:
             former, used = None, self.used
-            if used is None or used[0] is not server:
-                former, used = used, (server, self._made(server))
-                self.used = used
-                self._functions = {}
-        if former is not None:
+            if used is None or used[0] is not server or used[1].is_left:
+                former = used[1] if used is not None else None
+                used = self.used = (server, self._pools.pool(server, self.route.heartbeat, former))
+        if former is not None and former.is_left:
             # Whoever comes next finds the new ones, and would never close these.
-            await run_to_end(former[1].disconnect(inuse_connections=False))
+            await run_to_end(former.disconnect(inuse_connections=False))
         return used[1]
 
-    def _made(self, server: ServerAddress) -> AsyncQuickPool:
-        options = pool_options(server.url, self.route.heartbeat)
-        # How long a reply may take is said where it is read: a blocked one takes longer.
-        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}
-        greet = functools.partial(self._greet, server)
-        return AsyncQuickPool.from_url(server.url, **options, redis_connect_func=greet)
-
-    async def _greet(self, server: ServerAddress, connection: RawConnection) -> None:
+    async def _greet(self, server: ServerAddress, pool: AsyncServerPool, connection: RawConnection) -> None:
         try:
             async with asyncio.timeout(self.route.heartbeat):
                 await self._check(server, connection)
         except BaseException:
             await connection.disconnect(nowait=True)
+            await pool.release(connection)
             raise
+        pool.known[connection].greeted.add(server)
 
     async def _check(self, server: ServerAddress, connection: RawConnection) -> None:
-        await connection.on_connect()
         confirmed, questions = self.route.confirmed(), self.route.questions()
         # In one write: what is no server of ours answers the first line and is gone, and its answer is read.
         await connection.send_packed_command(connection.pack_commands(questions), check_health=False)
         self.route.check_server(server, confirmed, [await self._answer(connection) for _ in questions])
-        functions = known_functions(server)
-        if functions is not None:
-            self._functions[connection] = functions
 
     @staticmethod
     async def _answer(connection: RawConnection) -> object:
@@ -313,54 +306,11 @@ class AsyncConnectionPool:
             return error
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all of them, but those that other stores use, too."""
         with self._changing:
             used, self.used = self.used, None
-        if used is not None:
-            await run_to_end(used[1].disconnect())
-
-
-class AsyncQuickPool(redis.asyncio.ConnectionPool):
-    """redis-py's connections, lent without its figures and retries, which were a third of a client's work for a call.
-
-    Where a connection is not as it mostly is, closed or with something that nobody read, redis-py mends it.
-    """
-
-    async def lend(self) -> RawConnection:
-        """Lend a connection that stands, mostly the one that was given back last; raises as redis-py does."""
-        connection, is_ready = self._pop(), False
-        if connection is not None:
-            try:
-                is_ready = connection.is_connected and not await connection.can_read()
-            except (redis.RedisError, OSError):
-                # It was closed.
-                is_ready = False
-            finally:
-                if not is_ready:
-                    self._put(connection)
-        if connection is None or not is_ready:
-            connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own
-        return connection
-
-    async def take_back(self, connection: RawConnection) -> None:
-        """Take back a connection that was lent."""
-        if connection.should_reconnect() or not self._put(connection):
-            await self.release(connection)
-
-    def _pop(self) -> RawConnection | None:
-        if not self._available_connections:
-            return None
-        connection: RawConnection = self._available_connections.pop()
-        self._in_use_connections.add(connection)
-        return connection
-
-    def _put(self, connection: RawConnection) -> bool:
-        """Put it to those that nobody uses; False: it is none of this process's."""
-        if connection not in self._in_use_connections:
-            return False
-        self._in_use_connections.remove(connection)
-        self._available_connections.append(connection)
-        return True
+        if used is not None and not self._pools.is_shared:
+            await self._pools.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -368,7 +318,7 @@ class AsyncConnection:
     """A connection in somebody's hands; to be given back, or dropped when a reply of it was not read."""
 
     server: ServerAddress
-    pool: AsyncQuickPool
+    pool: AsyncServerPool
     raw: RawConnection
     owner: AsyncConnectionPool
     key: str
@@ -472,7 +422,6 @@ class AsyncConnection:
 
     async def release(self) -> None:
         """Give it back; one to a server that was left is closed."""
-        used = self.owner.used
-        if used is None or used[1] is not self.pool:
+        if self.pool.is_left:
             await self.drop()
         await self.pool.take_back(self.raw)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import os
 import socket
 import threading
 import time
@@ -31,15 +29,14 @@ from ampsq.transport.attempts import (
     Attempts,
     UpcomingCalls,
     lost_in_cluster,
-    pool_options,
     route_to,
     unsendable,
     with_raw_reply,
 )
 from ampsq.transport.calls_in_flight import REFUSALS
 from ampsq.transport.errors import translate_connect_error
-from ampsq.transport.known_functions import known_functions
 from ampsq.transport.pipeline import PinnedPipeline, Pipeline
+from ampsq.transport.server_pools import ServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.request import Flow, Step
     from ampsq.transport.known_functions import KnownFunctions
     from ampsq.transport.route import Route, ServerAddress
+    from ampsq.transport.server_pools import ServerPool
 
 __all__ = ["Connection", "ConnectionPool", "Store"]
 
@@ -64,6 +62,7 @@ class Store:
         instance: the instance whose keys the scripts work on.
         retry_timeout: seconds for which a harmless call is repeated while the server cannot be reached.
         revive: called before a call is repeated: what can bring the server back.
+        pools: connections to servers that other stores use, too, who closes them; None: it has its own.
     """
 
     def __init__(
@@ -73,12 +72,13 @@ class Store:
         *,
         retry_timeout: float = 15.0,
         revive: Callable[[], None] | None = None,
+        pools: ServerPools | None = None,
     ) -> None:
         self.route = route_to(where, instance)
         self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._connections = ConnectionPool(self.route)
+        self._connections = ConnectionPool(self.route, pools)
         self._is_lent = False
 
     def of_instance(self, instance: str) -> Store:
@@ -228,14 +228,14 @@ class ConnectionPool:
 
     Args:
         route: the way to the server.
+        pools: connections that other stores use, too; None: it has its own.
     """
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, pools: ServerPools | None = None) -> None:
         self.route = route
+        self._pools = ServerPools(is_shared=False) if pools is None else pools
         #: The server that is used now, and redis-py's connections to it.
-        self.used: tuple[ServerAddress, QuickPool] | None = None
-        # What connections know of the server's functions; empty where the process uses none.
-        self._functions: dict[RawConnection, KnownFunctions] = {}
+        self.used: tuple[ServerAddress, ServerPool] | None = None
         # Held over a few assignments only.
         self._changing = threading.Lock()
 
@@ -252,10 +252,14 @@ class ConnectionPool:
         for _ in range(REDIRECTS):
             current, used = self.route.current, self.used
             server = self.route.find() if current is None else current
-            pool = used[1] if used is not None and used[0] is server else self.pool(server)
+            is_known = used is not None and used[0] is server and not used[1].is_left
+            pool = used[1] if used is not None and is_known else self.pool(server)
             try:
                 raw = pool.lend()
-                return Connection(server, pool, raw, self, key, self._functions.get(raw))
+                known = pool.known[raw]
+                if server not in known.greeted:
+                    self._greet(server, pool, raw)
+                return Connection(server, pool, raw, self, key, known.functions)
             except redis.exceptions.MovedError as error:
                 if not self.route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
@@ -267,40 +271,32 @@ class ConnectionPool:
                 raise ours from error
         raise lost_in_cluster(server) from moved
 
-    def pool(self, server: ServerAddress) -> QuickPool:
+    def pool(self, server: ServerAddress) -> ServerPool:
         """Return redis-py's connections to a server; those to another one, which was left, are closed."""
         with self._changing:
             former, used = None, self.used
-            if used is None or used[0] is not server:
-                former, used = used, (server, self._made(server))
-                self.used = used
-                self._functions = {}
-        if former is not None:
+            if used is None or used[0] is not server or used[1].is_left:
+                former = used[1] if used is not None else None
+                used = self.used = (server, self._pools.pool(server, self.route.heartbeat, former))
+        if former is not None and former.is_left:
             # Whoever comes next finds the new ones, and would never close these.
-            former[1].disconnect(inuse_connections=False)
+            former.disconnect(inuse_connections=False)
         return used[1]
 
-    def _made(self, server: ServerAddress) -> QuickPool:
-        options = pool_options(server.url, self.route.heartbeat)
-        greet = functools.partial(self._greet, server)
-        return QuickPool.from_url(server.url, **options, redis_connect_func=greet)
-
-    def _greet(self, server: ServerAddress, connection: RawConnection) -> None:
+    def _greet(self, server: ServerAddress, pool: ServerPool, connection: RawConnection) -> None:
         try:
             self._check(server, connection)
         except BaseException:
             connection.disconnect()
+            pool.release(connection)
             raise
+        pool.known[connection].greeted.add(server)
 
     def _check(self, server: ServerAddress, connection: RawConnection) -> None:
-        connection.on_connect()
         confirmed, questions = self.route.confirmed(), self.route.questions()
         # In one write: what is no server of ours answers the first line and is gone, and its answer is read.
         connection.send_packed_command(connection.pack_commands(questions), check_health=False)
         self.route.check_server(server, confirmed, [self._answer(connection) for _ in questions])
-        functions = known_functions(server)
-        if functions is not None:
-            self._functions[connection] = functions
 
     @staticmethod
     def _answer(connection: RawConnection) -> object:
@@ -310,58 +306,11 @@ class ConnectionPool:
             return error
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all of them, but those that other stores use, too."""
         with self._changing:
             used, self.used = self.used, None
-        if used is not None:
-            used[1].disconnect()
-
-
-class QuickPool(redis.ConnectionPool):
-    """redis-py's connections, lent without its figures and retries, which were a third of a client's work for a call.
-
-    Where a connection is not as it mostly is, closed or with something that nobody read, redis-py mends it.
-    """
-
-    def lend(self) -> RawConnection:
-        """Lend a connection that stands, mostly the one that was given back last; raises as redis-py does."""
-        connection, is_ready = self._pop(), False
-        if connection is not None:
-            try:
-                is_ready = connection.is_connected and not connection.can_read()
-            except (redis.RedisError, OSError):
-                # It was closed.
-                is_ready = False
-            finally:
-                if not is_ready:
-                    self._put(connection)
-        if connection is None or not is_ready:
-            connection = self.get_connection()
-        return connection
-
-    def take_back(self, connection: RawConnection) -> None:
-        """Take back a connection that was lent."""
-        if connection.should_reconnect() or not self._put(connection):
-            self.release(connection)
-
-    def _pop(self) -> RawConnection | None:
-        if self.pid != os.getpid():
-            return None
-        with self._lock:
-            if not self._available_connections:
-                return None
-            connection: RawConnection = self._available_connections.pop()
-            self._in_use_connections.add(connection)
-            return connection
-
-    def _put(self, connection: RawConnection) -> bool:
-        """Put it to those that nobody uses; False: it is none of this process's."""
-        with self._lock:
-            if self.pid != os.getpid() or connection not in self._in_use_connections:
-                return False
-            self._in_use_connections.remove(connection)
-            self._available_connections.append(connection)
-            return True
+        if used is not None and not self._pools.is_shared:
+            self._pools.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -369,7 +318,7 @@ class Connection:
     """A connection in somebody's hands; to be given back, or dropped when a reply of it was not read."""
 
     server: ServerAddress
-    pool: QuickPool
+    pool: ServerPool
     raw: RawConnection
     owner: ConnectionPool
     key: str
@@ -482,7 +431,6 @@ class Connection:
 
     def release(self) -> None:
         """Give it back; one to a server that was left is closed."""
-        used = self.owner.used
-        if used is None or used[1] is not self.pool:
+        if self.pool.is_left:
             self.drop()
         self.pool.take_back(self.raw)

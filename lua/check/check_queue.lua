@@ -45,6 +45,7 @@ if in_runs and (broken[1] or in_runs ~= (queue.in_runs or 0)) then
   if repair == '1' then
     call_in_batches('ZREM', K.runs(queue_name), broken)
     call('HSET', K.queue(queue_name), F.in_runs, in_runs)
+    queue.in_runs = in_runs
   end
 end
 if queue.lease > 0 and number_leased(queue_name) > 0 and not call('ZSCORE', K.due(), 'leases ' .. queue_name) then

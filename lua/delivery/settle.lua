@@ -10,8 +10,9 @@ local ms = clock_ms(now)
 local queue, refs, tokens, after, run = read_group(group_from)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = ARGV[group_from]}) end
 local freed = {}
-local refused = run and acknowledge_in_run(queue, ms, run, by, freed)
+local refused = run and acknowledge_in_runs(queue, ms, {run}, by, freed)
   or settle_messages(queue, ms, verb, tonumber(period), refs, tokens, by, freed, ARGV[after])
 free_room(freed, ms, queue.name)
 dispatch_or_defer(queue.name, ms, V.batch)
+save_queue(queue)
 return refused

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_SUBSCRIPTION
 --- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}; of a visit also {how much it has leased; 1: its bell waits, else 0}
 --- FLAGS allow-oom
---- @include clock, fail, settlement_groups, settlement, dispatch, inbox, run_settlement
+--- @include clock, fail, settlement_groups, settlement, dispatch, inbox(), run_settlement
 -- acks: groups as settlement_groups has them. wanted: how many; behind it ` run` where a head may stand for a run: many refs with a
 -- space between them, the tokens from the first one's on, as many bodies; else ` single`. Behind that, of a visit to a subscription with a
 -- bell, its credits and its number; see bells.lua. Nothing yet: messages are still to be judged by filters or priorities, and each call does a
@@ -11,20 +11,28 @@
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
-local refused, freed, groups, at = {}, {}, {}, acks_from
+local refused, freed, queues, runs, at = {}, {}, {}, {}, acks_from
+local function add_refused(answers)
+  if not refused[1] then refused = answers return end
+  for _, text in ipairs(answers) do refused[#refused + 1] = text end
+end
 while at < #ARGV do
   local queue, refs, tokens, after, run = read_group(at)
-  groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens, run = run}
   at = after
-end
-for _, group in ipairs(groups) do
-  local answers = {}
-  if group.queue and group.run then
-    answers = acknowledge_in_run(group.queue, ms, group.run, subscription_id, freed)
-  elseif group.queue then
-    answers = settle_messages(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed)
+  if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
+  if queue and run then
+    runs[queue][#runs[queue] + 1] = run
+  elseif queue then
+    add_refused(settle_messages(queue, ms, V.acknowledged, 0, refs, tokens, subscription_id, freed))
   end
-  for _, text in ipairs(answers) do refused[#refused + 1] = text end
+end
+-- Mostly nothing lies in any of these: one look for all.
+local alone = not string.find(subscription.queues, ' ', 1, true) and load_queue(subscription.queues)
+if alone and not alone.sorted then
+  alone.is_bare = call('EXISTS', K.inbox(subscription_id), K.ready(alone.name), K.ahead(alone.name), K.owners(alone.name)) == 0
+end
+for _, queue in ipairs(queues) do
+  if runs[queue][1] then add_refused(acknowledge_in_runs(queue, ms, runs[queue], subscription_id, freed)) end
 end
 
 local function is_large(texts)
@@ -35,14 +43,15 @@ end
 
 local most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$')
 subscription.takes_runs = form == 'run'
-local elements, full = take_inbox(subscription_id, tonumber(most), freed)
+local elements, full = {}, false
+if not alone or not alone.is_bare then elements, full = inbox().take_inbox(subscription_id, tonumber(most), freed) end
 local got = #elements / 2
 free_room(freed, ms, '', subscription)
 local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumber(most) - got)
-local unfinished, several = false, string.find(subscription.queues, ' ', 1, true)
+local unfinished = false
 for name in string.gmatch(queues_in_turn(subscription), '%S+') do
   -- What is left in the inbox comes first, and a reply has its size.
-  full = full or #elements > 0 and several and is_large(elements)
+  full = full or #elements > 0 and not alone and is_large(elements)
   local left = full and 0 or most - got
   if left > 0 then
     local given, more = dispatch_or_defer(name, ms, left, subscription)
@@ -61,10 +70,11 @@ for name in string.gmatch(queues_in_turn(subscription), '%S+') do
 end
 if visits then end_visit(subscription, not unfinished and not full) end
 if subscription.unsaved then save_subscription(subscription) end
--- What it held of a queue that it has left.
-for _, group in ipairs(groups) do
-  local mine = group.queue and string.find(' ' .. subscription.queues .. ' ', ' ' .. group.queue.name .. ' ', 1, true)
-  if group.queue and not mine then dispatch_or_defer(group.queue.name, ms, V.batch) end
+for _, queue in ipairs(queues) do
+  -- What it held of a queue that it has left.
+  local mine = queue == alone or string.find(' ' .. subscription.queues .. ' ', ' ' .. queue.name .. ' ', 1, true)
+  if not mine then dispatch_or_defer(queue.name, ms, V.batch) end
+  save_queue(queue)
 end
 local reply = {elements, refused, unfinished and #elements == 0 and 1 or 0}
 if visit ~= '' then reply[4], reply[5] = subscription.leased, subscription.bell == '1' and 1 or 0 end

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE, GAP, INCARNATION_OVER
 --- GIVES {how many messages changed, how many are still to come}
 --- FLAGS allow-oom
---- @include clock, fail, foreign_bookmarks, journal_entries, journal_batch, log_catch_up, dispatch, deferred_entries, incarnations, timetable
+--- @include clock, fail, foreign_bookmarks, journal_entries, journal_batch, log_catch_up(), dispatch, deferred_entries, incarnations, timetable
 -- starts: origins and the IDs behind which their rows begin, parted by spaces. rows: see replication/lib/journal_batch. Call it late or twice: `received`
 -- decides, and of transfers the epoch.
 local ms = clock_ms(now)
@@ -48,7 +48,7 @@ for _, entry in ipairs(rows) do
 end
 free_room(freed, ms, queue_name)
 -- What was settled before it was read is noted ahead: reading on forgets it.
-if call('EXISTS', K.ahead(queue_name)) == 1 and not catch_up_with_logs(queue, ms) then
+if call('EXISTS', K.ahead(queue_name)) == 1 and not log_catch_up().catch_up_with_logs(queue, ms) then
   add_due(ms, 'read ' .. queue_name, 'NX')
 end
 dispatch_or_defer(queue_name, ms, V.batch)

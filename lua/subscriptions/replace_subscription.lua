@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_SUBSCRIPTION, CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES, GROUPED_QUEUE
 --- GIVES {effective max_backlog, 1 while part of its inbox is left (call again) else 0, queue, last token, ...}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox, bound_release(), timetable
+--- @include clock, fail, catalog, membership, settlement, judging_plan, dispatch, inbox(), bound_release(), timetable
 -- number: of the subscription's wish; one that comes late, after a newer one, changes nothing. What is still in the inbox
 -- goes back uncounted. Tokens: what its client finds with these or lower ones was delivered under a former wish.
 local ms = clock_ms(now)
@@ -18,10 +18,12 @@ for name in string.gmatch(former .. known .. ' ' .. table.concat(queues, ' '), '
   tokens[name] = call('HGET', K.queue(name), F.token) or '0'
 end
 
+local inbox_part = inbox()
+
 -- A barrier that was sent stays sent, if the new wish has it.
 local function still_wanted(element)
   local names = ' ' .. table.concat(queues, ' ') .. ' '
-  if not is_barrier_element(element) or not string.find(names, ' ' .. element.queue .. ' ', 1, true) then return false end
+  if not inbox_part.is_barrier_element(element) or not string.find(names, ' ' .. element.queue .. ' ', 1, true) then return false end
   local topic, id = parse_ref(element.ref)
   local entry = filter ~= V.none and call('XRANGE', K.log(topic), id, id)[1]
   if not entry then return filter == V.none end
@@ -68,9 +70,9 @@ if tonumber(number) > latest then
   keep_barriers()
   release_lines()
 end
-local _, left = give_back_inbox(subscription_id, ms, freed, still_wanted)
+local _, left = inbox_part.give_back_inbox(subscription_id, ms, freed, still_wanted)
 subscription.leased = subscription.leased - (freed[subscription_id] or 0)
-call('HSET', K.subscription(subscription_id), F.leased, subscription.leased)
+save_leased(subscription)
 if subscription.leased > 0 then
   for name in string.gmatch(former, '%S+') do
     if not string.find(' ' .. known .. ' ', ' ' .. name .. ' ', 1, true) then known = known .. ' ' .. name end

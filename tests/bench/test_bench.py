@@ -12,7 +12,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from ampsq.bench import hostile
+from ampsq.bench import hostile, partitions
 from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.consuming import work_out_of_order
@@ -164,18 +164,26 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
 
 
 @pytest.mark.slow
-def test_a_consumer_of_partitions_is_measured_beside_one_of_an_instance():
+def test_partitions_are_measured_beside_an_instance(monkeypatch):
+    monkeypatch.setattr(partitions, "_IDLE", 100)
     with private_server() as url:
         measured = measure(url, "partitions", LITTLE, nothing)
     with redirect_stdout(io.StringIO()) as printed:
         print_tables(measured)
 
     figures = measured["partitions"]
-    assert figures["consume"].keys() == figures["wait"].keys() == {"one", "4", "16", "64"}
+    names = {"one", "4", "16", "64", "256"}
+    assert all(figures[what].keys() == names for what in ("publish", "by_key", "consume", "wait"))
     assert all(row["server_us"] > 0 and row["messages_per_call"] > 10 for row in figures["consume"].values())
+    # Whole batches are not cut, and what keys spread over partitions is.
+    assert {round(row["messages_per_call"]) for row in figures["publish"].values()} == {100}
+    assert figures["by_key"]["64"]["messages_per_call"] < 20
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in figures["wait"].values())
     assert [name for name in flattened(measured) if direction(name) is None] == []
     assert "A consumer: processor time a message" in printed.getvalue()
+    assert "Publishing 1,000 a call by key" in printed.getvalue()
+    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms"}
+    assert "100 idle partitions: coordinator" in printed.getvalue()
 
 
 def test_hostile_bodies_are_measured_in_every_use(monkeypatch):

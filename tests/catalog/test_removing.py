@@ -84,9 +84,9 @@ def test_a_queue_that_somebody_uses_is_not_removed(client):
     other = Queue(name="other", underlying_topic="orders")
     client.apply(WORK, other)
     with client.subscribe("work"):
-        with pytest.raises(QueueInUse, match="subscriptions=1"):
+        with pytest.raises(QueueInUse, match="subscriptions 1"):
             client.admin.remove(other, WORK)
-        with pytest.raises(QueueInUse, match="subscriptions=1"):
+        with pytest.raises(QueueInUse, match="subscriptions 1"):
             client.admin.plan(removing=[WORK])
         assert {"work", "other"} <= set(client.admin.queues())
     client.admin.remove(other, WORK)
@@ -95,7 +95,7 @@ def test_a_queue_that_somebody_uses_is_not_removed(client):
     with client.subscribe("work") as messages:
         messages.get(30).cancel(delay="1h")
         eventually(lambda: client.admin.queue_stats("work").delayed)
-    with pytest.raises(QueueInUse, match="delayed=1"):
+    with pytest.raises(QueueInUse, match="delayed 1"):
         client.admin.remove(WORK)
 
 

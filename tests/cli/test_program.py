@@ -14,7 +14,7 @@ import click
 import pytest
 
 import ampsq
-from ampsq import Action, Queue, Topic, View
+from ampsq import Action, Destination, Queue, Topic, View
 from ampsq.cli.main import COMMANDS, program
 from ampsq.files.config import load
 
@@ -125,12 +125,12 @@ ALSO_LIGHT = (
     ["history", "BOOKMARK"], ["check"], ["sow", "tenants"], ["sow", "records"], ["ack", "work", "BOOKMARK"],
     ["tail", "tenants", "--bookmark", "epoch", "--count", "1"], ["coordinators"],
     ["subscribe-topic", "orders", "--bookmark", "[epoch:now)"], ["doctor", "--interval", "100ms"],
+    ["views"], ["views", "totals"], ["actions"], ["actions", "show", "dead-letter-work"],
+    ["actions", "failed", "dead-letter-work"], ["actions", "drop", "dead-letter-work", "--all", "--yes"],
+    ["trim", "kept", "--yes"], ["dead-letters", "list", "tenants"], ["dead-letters", "redrive", "tenants", "--yes"],
+    ["replication"], ["replication", "upgrade", "far"], ["subscribe", "tenants", "--count", "1"],
 )  # fmt: skip
-WITH_MODELS = (
-    ["queues", "work"], ["top", "work", "--once", "--interval", "100ms"], ["views"], ["actions"],
-    ["trim", "orders"], ["dead-letters", "list", "tenants"], ["replication"],
-    ["subscribe", "work", "--count", "1"],
-)  # fmt: skip
+WITH_MODELS = (["queues", "work"], ["top", "work", "--once", "--interval", "100ms"])
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,8 @@ def test_a_command_that_reaches_the_server_imports_what_it_needs_and_no_more(pro
             Queue(name="tenants", underlying_topic="in", group_by="/g"),
             View(name="totals", underlying_topic="orders", projection=["COUNT(/id) AS /n"], grouping=["/s"]),
             Action.dead_letter("work", "dead"),
+            Topic(name="kept", retention_count=1),
+            Destination(name="far", sync_type="sync", topics="orders"),
         )
         bookmark = str(client.publish("orders", {"id": 1}))
         client.publish("in", {"g": 1})

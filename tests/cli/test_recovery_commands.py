@@ -83,7 +83,7 @@ def test_figures_of_a_history_have_their_units(defined):
     with defined.client() as client:
         bookmark = client.publish("orders", {"n": 1}, expiration="1h30m")
     out = defined("history", bookmark).out
-    assert "bytes 7B, expiration 1h30m" in out
+    assert "to topic orders, 7B, lives for 1h30m" in out
     assert defined("history", bookmark, "--json").json[0]["events"][0]["details"]["expiration"] == 5_400_000
 
 

@@ -160,11 +160,11 @@ def test_why_is_said_and_shown(defined):
     defined("ack", "work", first, "--expire", "--reason", "no such flight")
     defined("ack", "work", "--filter", "1 = 1", "--reason", "done by hand", "--yes")
     assert "no such flight" in defined("explain", "work", first).out
-    assert "consumer_reason no such flight" in defined("history", first).out
-    assert "consumer_reason done by hand" in defined("history", third).out
+    assert "reason given: no such flight" in defined("history", first).out
+    assert "reason given: done by hand" in defined("history", third).out
     (bookmark,) = defined.publish(4)
     defined("subscribe", "work", "--cancel", "--reason", "not now", "--count", "1")
-    assert "consumer_reason not now" in defined("history", bookmark).out
+    assert "reason given: not now" in defined("history", bookmark).out
     assert second
 
 

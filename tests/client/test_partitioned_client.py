@@ -479,8 +479,6 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
     with pytest.raises(AttributeError):
         _ = client.nothing
     client.apply(WORK)
-    with pytest.raises(DefinitionError, match=r"subscribe\(publisher=...\) is not there"):
-        client.subscribe("work", max_backlog=4, publisher=object())
     with (
         client.subscribe("work", max_backlog=4) as subscription,
         pytest.raises(DefinitionError, match=r"replace is not"),

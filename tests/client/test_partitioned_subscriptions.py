@@ -10,11 +10,7 @@ import pytest
 from observing import eventually
 from partitioned import TOTAL, WORK, client_of_partitions, key_of, messages_of
 
-from ampsq import (
-    AsyncClient,
-    AsyncWorker,
-    Queue,
-)
+from ampsq import AsyncClient, AsyncWorker, Client, MemoryPublishStore, Queue
 from ampsq.base.errors import (
     Closed,
     DefinitionError,
@@ -267,13 +263,57 @@ def test_a_subscription_that_its_partitions_lost_is_made_again(client):
         assert not set(former) & set(subscription.id.split(", "))
 
 
-@pytest.mark.parametrize(
-    ("backlog", "partitions", "told"),
-    [(0, 4, "allowed is a whole number from 1"), ("9", 4, "whole number from 1"), (999, 65, "at most 64 yet")],
-)
-def test_a_backlog_that_is_none_is_refused(backlog, partitions, told):
-    with pytest.raises(DefinitionError, match=told):
-        check_backlog(backlog, partitions)
+@pytest.mark.parametrize("backlog", [0, -1, "9", True, 1.5])
+def test_a_backlog_that_is_none_is_refused(backlog):
+    with pytest.raises(DefinitionError, match="allowed is a whole number from 1"):
+        check_backlog(backlog)
+
+
+def test_a_publisher_keeps_the_acknowledgements_of_all_partitions(client, connect_partitions):
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(20, 5), key=key_of)
+    till = client.publisher("till", store=MemoryPublishStore())
+    with client.subscribe("work", max_backlog=30, publisher=till) as subscription:
+        for _ in range(30):
+            subscription.get("20s").ack()
+        # They are the publisher's to send, whether anybody asks for more or not
+        till.flush("20s")
+        assert client.admin.queue_stats("work").acknowledged == 30
+        assert len(drain(subscription, 70)) == 70
+    till.flush("20s")
+    assert client.admin.queue_stats("work").acknowledged == 100
+
+    # One that keeps nothing, or is another client's, is refused, and leaves no subscription
+    with pytest.raises(DefinitionError, match="has no store"):
+        client.subscribe("work", publisher=client.publisher("bare"))
+    with pytest.raises(DefinitionError, match="one of this client"):
+        connect_partitions().subscribe("work", publisher=till)
+    assert client.admin.queue_stats("work").subscriptions == 0
+
+
+def test_acknowledgements_that_a_publisher_keeps_are_sent_when_the_server_is_back(start_server, instance, tmp_path):
+    server = start_server(appendonly=True)
+    with (
+        Client(server.url, instance=instance, partitions=TOTAL, retry_timeout="0s") as client,
+        client.publisher("till", store=str(tmp_path / "till.db")) as till,
+    ):
+        client.apply(WORK)
+        client.publish_many("orders", messages_of(20, 1), key=key_of)
+        subscription = client.subscribe("work", max_backlog=20, publisher=till)
+        held = [subscription.get("20s") for _ in range(20)]
+        assert None not in held
+
+        server.process.kill()
+        server.process.wait()
+        for message in held:
+            message.ack()
+        with pytest.raises(Unavailable):
+            subscription.close()
+        start_server(appendonly=True, data_dir=server.directory)
+
+        till.flush("20s")
+        eventually(lambda: client.admin.queue_stats("work").acknowledged == 20, within=20.0)
+        assert client.admin.queue_stats("work").depth == 0
 
 
 def test_a_queue_that_is_not_there_leaves_no_subscription(client):

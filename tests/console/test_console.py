@@ -107,7 +107,7 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
         page.get_by_role("link", name="Expire").click()
         confirm(page, "Expire")
         expect(page.get_by_role("status")).to_have_text(f"{stuck.bookmark} was expired in work")
-        expect(row_of(page, "expired").last).to_contain_text("forced_expire")
+        expect(row_of(page, "expired").last).to_contain_text("because somebody expired it")
 
         page.get_by_role("link", name="Dead letters").click()
         expect(row_of(page, "failed-orders").get_by_role("cell").nth(0)).to_have_text("1")

@@ -36,6 +36,8 @@ def test_a_stored_action_says_what_its_model_says(action):
     (read,) = stored.on
 
     assert stored.name == "a"
+    assert stored.elements() == action.elements()
+    assert stored.steps == tuple(step.word for step in action.do) == ("publish", "echo")
     assert stored.published == tuple(step.topic for step in action.do if isinstance(step, Do.publish)) == ("dead",)
     for attribute in ("word", "id", "about", "is_pattern"):
         assert getattr(read, attribute) == getattr(trigger, attribute)

@@ -9,12 +9,14 @@ import pytest
 from cluster_harness import Cluster
 from observing import eventually
 
-from ampsq import Client, Queue
+from ampsq import Client, Queue, Topic
 from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.operations.doctor.partitions import examine_partitions
 from ampsq.transport.discovery import slot_of
 
 pytestmark = pytest.mark.slow
+
+RECORDS = Topic(name="rooms", key="/key")
 
 TOTAL, KEYS, ROUNDS, MANY = 6, 40, 20, 200
 
@@ -142,3 +144,130 @@ def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_bac
             assert sorted(followed.get("30s").data["key"] for _ in range(TOTAL)) == sorted(keys.values())
         assert got == set(keys.values())
         assert all(report.clean for report in client.admin.check("work"))
+
+
+def changes_of(changes, number):
+    found = []
+    while len(found) < number:
+        change = changes.get("30s")
+        assert change is not None, f"{len(found)} of {number} came"
+        found.append(change)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_changes_of_records_come_once_and_in_order_while_partitions_are_moved(kind, start_node, instance):
+    # Given records in all partitions, and subscriptions to what changes them
+    cluster = Cluster(lambda **options: start_node(kind=kind, **options))
+    url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes) + f"?partitions={TOTAL}"
+    with Client(url, instance=instance, retry_timeout="30s") as client:
+        client.apply(RECORDS)
+        client.publish_many("rooms", [{"key": f"k{number}", "number": number} for number in range(KEYS)])
+        client.publish_many("rooms", [{"key": f"old{number}", "number": 0} for number in range(KEYS)])
+        failures, deleted = [], []
+
+        def publish():
+            try:
+                for turn in range(1, ROUNDS):
+                    numbers = range(turn * MANY, (turn + 1) * MANY)
+                    messages = [{"key": f"k{number % KEYS}", "number": number} for number in numbers]
+                    client.publish_many("rooms", messages)
+                    deleted.append(client.sow_delete("rooms", keys=[f"old{turn}"]))
+            except Exception as failure:
+                failures.append(failure)
+                raise
+
+        def move():
+            try:
+                for name in client.partitions[::2]:
+                    slot = slot_of(name)
+                    source = cluster.owner(slot)
+                    cluster.move_by_keys(slot, next(each for each in cluster.primaries() if each is not source))
+            except Exception as failure:
+                failures.append(failure)
+                raise
+
+        with (
+            client.sow_and_subscribe("rooms", oof=True) as changes,
+            client.sow_and_subscribe("rooms", "/number < 400", oof=True) as few,
+        ):
+            # When all of them change, some are deleted, and the slots of partitions are moved meanwhile
+            threads = [threading.Thread(target=publish), threading.Thread(target=move)]
+            for each in threads:
+                each.start()
+            found = changes_of(changes, 2 * KEYS + (ROUNDS - 1) * (MANY + 1))
+            for each in threads:
+                each.join(60)
+            # The changes that still match the filter, and one `oof` of each record that matches no more or is deleted
+            matching = changes_of(few, 2 * KEYS + MANY + KEYS + ROUNDS - 1)
+            assert changes.get("0.5s") is None
+            assert few.get("0.2s") is None
+        # Then each change came once, those of a record in their order
+        assert failures == []
+        assert deleted == [1] * (ROUNDS - 1)
+        assert [each.command for each in found[: 2 * KEYS]] == ["sow"] * 2 * KEYS
+        published = [each.data for each in found if each.command == "publish"]
+        in_order = {f"k{key}": [*range(MANY + key, ROUNDS * MANY, KEYS)] for key in range(KEYS)}
+        assert numbers_by_key(published) == in_order
+        gone = [(each.reason, each.key) for each in found if each.command == "oof"]
+        assert sorted(gone) == sorted(("deleted", f"old{turn}") for turn in range(1, ROUNDS))
+        kept = [each.data for each in matching if each.command == "publish"]
+        assert numbers_by_key(kept) == {key: [each for each in some if each < 400] for key, some in in_order.items()}
+        assert sorted(each.key for each in matching if each.reason == "match") == sorted(in_order)
+        assert {each.key: each.data["number"] for each in client.sow("rooms", "/number > 0")} == {
+            key: some[-1] for key, some in in_order.items()
+        }
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_records_whose_primary_is_away_do_not_hold_up_the_others_and_come_when_it_is_back(
+    kind, start_node, instance, caplog
+):
+    # Given records in all partitions on three primaries, and a subscription to what changes them
+    options = ["--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always"]
+    cluster = Cluster(lambda **more: start_node(kind=kind, **more), options=options)
+    url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes) + f"?partitions={TOTAL}"
+    with (
+        Client(url, instance=instance, retry_timeout="30s") as client,
+        Client(url, instance=instance, retry_timeout="2s") as reader,
+    ):
+        client.apply(RECORDS)
+        keys = {}
+        for number in range(1_000):
+            keys.setdefault(partition_of_key(f"k{number}", TOTAL), f"k{number}")
+        owners = [cluster.owner(slot_of(name)) for name in client.partitions]
+        lost = owners[1]
+        there = [number for number, owner in enumerate(owners) if owner is not lost]
+        client.publish_many("rooms", [{"key": key, "turn": -1} for key in keys.values()])
+        with reader.sow_and_subscribe("rooms", order_by="/key", oof=True) as changes:
+            assert [each.key for each in changes_of(changes, TOTAL)] == sorted(keys.values())
+            assert changes.get("1s") is None
+            # When one primary is killed
+            lost.kill()
+            waited = []
+            for turn in range(30):
+                key = keys[there[turn % len(there)]]
+                client.publish("rooms", {"key": key, "turn": turn})
+                began = time.monotonic()
+                change = changes.get("20s")
+                waited.append(time.monotonic() - began)
+                assert (change.command, change.data) == ("publish", {"key": key, "turn": turn})
+            # Then changes in the other partitions come at once, but for the moment in which it is found out
+            assert sorted(waited)[len(waited) // 2] < 0.5
+            assert max(waited) < 10
+            text = f"partition {owners.index(lost)} cannot be read, the others are"
+            eventually(lambda: changes.get("100ms") is None and text in caplog.text, within=20.0)
+            # When it is back, its changes come as those of others do, and none comes twice
+            lost.start()
+            for key in keys.values():
+                client.publish("rooms", {"key": key, "turn": 100})
+            back = changes_of(changes, TOTAL)
+            assert sorted((each.command, each.key, each.data["turn"]) for each in back) == [
+                ("publish", key, 100) for key in sorted(keys.values())
+            ]
+            assert client.sow_delete("rooms", keys=list(keys.values())) == TOTAL
+            assert sorted((each.reason, each.key) for each in changes_of(changes, TOTAL)) == [
+                ("deleted", key) for key in sorted(keys.values())
+            ]
+            assert changes.get("0.5s") is None
+        assert client.sow("rooms") == []

@@ -102,6 +102,7 @@ TWINS = [
             "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
             "PartitionedSubscription": "AsyncPartitionedSubscription",
             "PartitionedTopicSubscription": "AsyncPartitionedTopicSubscription",
+            "ServerPools": "AsyncServerPools",
             "Publisher": "AsyncPublisher",
             "RecordSubscription": "AsyncRecordSubscription",
             "TopicMessage": "AsyncTopicMessage",
@@ -112,7 +113,7 @@ TWINS = [
         (
             *("self._open_at(", "self._open(", "Client._at(", "self._finish_definitions(", "self._carry_out("),
             *("first._store.run(", "each._store.run(", "each.admin.plan(", "self._define("),
-            *("self._router.choose(", "self._router.batches("),
+            *("self._router.choose(", "self._router.batches(", "self._router.note_made("),
             *("self.clients[number].delta_publish(", "each.sow_delete(", "connection.find_records(", "managed.close("),
             *("client._connection.follow_topics(", "self._follow_topics(", "self._follow_known("),
             *(
@@ -122,11 +123,13 @@ TWINS = [
                 "part.close(",
             ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
+            "self._connections.close(",
         ),
         {
             "`ampsq.client.async_partitioned_client` is made from this file.": (
                 "This is `ampsq.client.partitioned_client`, awaited."
             ),
+            "ampsq.transport.server_pools": "ampsq.transport.async_server_pools",
             "ampsq.client.admin": "ampsq.client.async_admin",
             "from ampsq.base.suggestions import misplaced\n": (
                 "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
@@ -188,8 +191,9 @@ TWINS = [
             '    ) -> Subscription:\n        """Subscribe': (
                 '    ) -> Subscribing[Subscription]:\n        """Subscribe'
             ),
-            "return self._subscribe(name, max_backlog, filter, on_message, renew=renew)": (
-                "return Subscribing(self._subscribe(name, max_backlog, filter, on_message, renew=renew), shown(name))"
+            "return self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)": (
+                "making = self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)\n"
+                "        return Subscribing(making, shown(name))"
             ),
         },
     ),
@@ -224,6 +228,7 @@ TWINS = [
         },
         (
             *("self._make(", "self._open(", "self.close(", "self._router.choose(", "self._router.batches("),
+            "self._router.note_made(",
             *("parts[number].publish(", "parts[each.partition].publish_many(", "each.flush(", "each.close("),
             *("parts[number].delta_publish(", "each.sow_delete("),
         ),
@@ -236,7 +241,7 @@ TWINS = [
             "from ampsq.client.partition_rules": (
                 "from ampsq.client.async_publisher import Publisher\nfrom ampsq.client.partition_rules"
             ),
-            "    PartitionedReceipts,\n    Receipt,\n": "    Receipt,\n    PartitionedReceipts,\n",
+            "    PartitionedOutcomes,\n    Receipt,\n": "    Receipt,\n    PartitionedOutcomes,\n",
             "float | str | None = None) -> None:\n": (
                 "float | str | None = None) -> None:  # noqa: ASYNC109  (as for threads)\n"
             ),
@@ -345,57 +350,24 @@ TWINS = [
         },
     ),
     Twin(
-        "transport/store.py",
-        "transport/async_store.py",
+        "transport/server_pools.py",
+        "transport/async_server_pools.py",
         {
-            "Connection": "AsyncConnection",
-            "ConnectionPool": "AsyncConnectionPool",
-            "Iterator": "AsyncIterator",
-            "Pipeline": "AsyncPipeline",
-            "QuickPool": "AsyncQuickPool",
-            "Store": "AsyncStore",
             "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
-            "Stores for threads": "Stores for asyncio",
-            "waits for them in this thread; safe to share between threads": "waits for them; one event loop a store",
+            "ServerPool": "AsyncServerPool",
+            "ServerPools": "AsyncServerPools",
+            "that stores of threads share": "that stores of asyncio share",
         },
-        (
-            *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
-            *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
-            *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
-            *("self._connections.take(", "self._connections.close(", "self.pool(", "pool.lend("),
-            *("connection.on_connect(", "connection.send_packed_command(", "connection.read_response("),
-            *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
-            *("self.drop()", "self.pool.take_back(", "connection.can_read("),
-            "self.release(connection)",
-        ),
+        ("connection.can_read(", "self.release(connection)"),
         {
-            "`ampsq.transport.async_store` is made from this file and differs": (
-                "This differs from `ampsq.transport.store`"
+            "`ampsq.transport.async_server_pools` is made from this file.": (
+                "This is `ampsq.transport.server_pools`, awaited."
             ),
-            "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
-            "import redis\n": (
-                "import redis\nimport redis.asyncio\nfrom redis.asyncio.retry import Retry\n"
-                "from redis.backoff import NoBackoff\n"
-            ),
-            "from ampsq.base.errors": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.errors",
-            "from ampsq.transport.pipeline import PinnedPipeline, Pipeline\n": "",
-            "from ampsq.transport.attempts": (
-                "from ampsq.transport.async_pipeline import AsyncPipeline\nfrom ampsq.transport.attempts"
-            ),
-            "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
-            "time.sleep(": "await asyncio.sleep(",
-            "self._revive()": "await asyncio.to_thread(self._revive)",
-            # The runner is asyncio's, and so is what its flows hand to it.
-            "step.pipeline.post(step.call)\n": (
-                "step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's\n"
-            ),
-            "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
-            "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
-            "with self.pipeline()": "async with self.pipeline()",
             "connection = self.get_connection()\n": (
                 "connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own\n"
             ),
             # One event loop uses it, in one process.
+            "import os\n": "",
             "        if self.pid != os.getpid():\n            return None\n": "",
             "        with self._lock:\n            if not self._available_connections:\n                return None\n"
             "            connection: RawConnection = self._available_connections.pop()\n"
@@ -412,21 +384,87 @@ TWINS = [
                 "        self._in_use_connections.remove(connection)\n"
                 "        self._available_connections.append(connection)\n        return True\n"
             ),
-            "import os\n": "",
+            "import threading\n": "import asyncio\nimport threading\n",
+            "import redis\n": (
+                "import redis.asyncio\nfrom redis.asyncio.retry import Retry\nfrom redis.backoff import NoBackoff\n"
+            ),
+            "from ampsq.transport.attempts": (
+                "from ampsq.base.cancellation import run_to_end\nfrom ampsq.transport.attempts"
+            ),
+            "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
+            "pool.disconnect()": "await run_to_end(pool.disconnect())",
+            "        made: ServerPool = cls.from_url(": (
+                "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
+                '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
+                "        made: ServerPool = cls.from_url("
+            ),
+            "            connection.on_connect()\n": (
+                "            async with asyncio.timeout(self._heartbeat):\n"
+                "                await connection.on_connect()\n"
+            ),
+            "connection.disconnect()": "await connection.disconnect(nowait=True)",
+        },
+    ),
+    Twin(
+        "transport/store.py",
+        "transport/async_store.py",
+        {
+            "Connection": "AsyncConnection",
+            "ConnectionPool": "AsyncConnectionPool",
+            "Iterator": "AsyncIterator",
+            "Pipeline": "AsyncPipeline",
+            "Store": "AsyncStore",
+            "ServerPool": "AsyncServerPool",
+            "ServerPools": "AsyncServerPools",
+            "Stores for threads": "Stores for asyncio",
+            "waits for them in this thread; safe to share between threads": "waits for them; one event loop a store",
+        },
+        (
+            *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
+            *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
+            *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
+            *("self._connections.take(", "self._connections.close(", "self.pool("),
+            *("self._greet(", "pool.release(connection)", "self._pools.close("),
+            *("connection.send_packed_command(", "connection.read_response("),
+            *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
+            *("self.drop()", "self.pool.take_back(", "pool.lend("),
+        ),
+        {
+            "`ampsq.transport.async_store` is made from this file and differs": (
+                "This differs from `ampsq.transport.store`"
+            ),
+            "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
+            "import redis\n": ("import redis\nimport redis.asyncio\n"),
+            "from ampsq.transport.server_pools import ServerPools\n": "",
+            "    from ampsq.transport.server_pools import ServerPool\n": "",
+            "    from ampsq.transport.known_functions": (
+                "    from ampsq.transport.async_server_pools import ServerPool\n"
+                "    from ampsq.transport.known_functions"
+            ),
+            "from ampsq.base.errors": "from ampsq.base.cancellation import run_to_end\nfrom ampsq.base.errors",
+            "from ampsq.transport.pipeline import PinnedPipeline, Pipeline\n": "",
+            "from ampsq.transport.attempts": (
+                "from ampsq.transport.async_pipeline import AsyncPipeline\n"
+                "from ampsq.transport.async_server_pools import ServerPools\nfrom ampsq.transport.attempts"
+            ),
+            "Callable, Iterable, Iterator, Sequence": "AsyncIterator, Callable, Iterable, Sequence",
+            "time.sleep(": "await asyncio.sleep(",
+            "self._revive()": "await asyncio.to_thread(self._revive)",
+            # The runner is asyncio's, and so is what its flows hand to it.
+            "step.pipeline.post(step.call)\n": (
+                "step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's\n"
+            ),
+            "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
+            "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
+            "with self.pipeline()": "async with self.pipeline()",
             "server = self.route.find() if current is None else current": (
                 "if current is None and not self.route.is_direct:\n"
                 "                # Sentinels and cluster nodes are asked in a thread: who asks them waits.\n"
                 "                current = await asyncio.to_thread(self.route.find)\n"
                 "            server = self.route.find() if current is None else current"
             ),
-            "former[1].disconnect(inuse_connections=False)": (
-                "await run_to_end(former[1].disconnect(inuse_connections=False))"
-            ),
-            "used[1].disconnect()": "await run_to_end(used[1].disconnect())",
-            "        greet = functools": (
-                "        # How long a reply may take is said where it is read: a blocked one takes longer.\n"
-                '        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}\n'
-                "        greet = functools"
+            "former.disconnect(inuse_connections=False)": (
+                "await run_to_end(former.disconnect(inuse_connections=False))"
             ),
             "            self._check(server, connection)\n": (
                 "            async with asyncio.timeout(self.route.heartbeat):\n"

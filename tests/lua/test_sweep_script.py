@@ -354,3 +354,21 @@ def test_1200_messages_that_nobody_picked_up_count_for_nothing(world):
     messages = [message for _ in range(3) for message in world.take(subscription, 400)]
     assert {message.delivery for message in messages} == {1}
     assert sorted(int(message.body) for message in messages) == [*range(1_200)]
+
+
+def test_of_an_inbox_of_which_all_lapses_a_step_gives_back_the_first_part(world):
+    # Given 1,200 messages that nobody picks up, whose leases a pass reads in no order
+    world.queue("work", "orders", lease=5_000, room=2_000)
+    subscription = world.subscribe("work", asked=1_200)
+    for part in range(3):
+        world.publish("orders", *(str(400 * part + n) for n in range(400)))
+    world.sweep_all()
+    # When all of them lapse, and one step is made
+    world.now = 6_000
+    world.sweep()
+    # Then those that stood first were given back and pushed again, and nobody looked for others
+    numbers = [int(message.body) for message in world.inbox(subscription)]
+    first = numbers[0]
+    assert 500 <= first < 800
+    assert numbers == [*range(first, 1_200), *range(len(numbers) - (1_200 - first))]
+    assert int(world.state()[":q:work"]["returned"]) == first

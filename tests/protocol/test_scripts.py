@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -25,24 +24,6 @@ from ampsq.protocol.scripts import ComposeError, compose
 LUA = Path(scripts.__file__).parents[2] / "lua"
 
 
-@pytest.fixture
-def lua(tmp_path, monkeypatch):
-    """A lua/ of the test's own: ``lua("room/verb", text)`` and ``lua("room/lib/part", text)`` write its files."""
-    (tmp_path / "lib").mkdir()
-    shutil.copy(LUA / "lib/fail.lua", tmp_path / "lib/fail.lua")
-    monkeypatch.setattr(scripts, "_folder", lambda: tmp_path)
-    scripts._read.cache_clear()
-
-    def write(name, text):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{name}.lua").write_text(text)
-        scripts._paths.cache_clear()
-
-    yield write
-    scripts._read.cache_clear()
-    scripts._paths.cache_clear()
-
-
 @cache
 def composed(name, *, shebang=True):
     """One of those that are there, which many tests look at."""
@@ -51,12 +32,6 @@ def composed(name, *, shebang=True):
 
 def run(store, script, *arguments):
     return store.call(Call(script, arguments, lambda reply: reply))
-
-
-@pytest.fixture
-def opened(store):
-    store.redis.hset("{" + store.instance + "}:instance", "format", schema.FORMAT)
-    return store
 
 
 # What all scripts have in common

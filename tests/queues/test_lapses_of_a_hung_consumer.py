@@ -1,4 +1,4 @@
-"""What a consumer lets lapse goes to another one that is free, in every kind of queue."""
+"""Messages that a consumer lets lapse go to another one that is free, in every kind of queue."""
 
 from __future__ import annotations
 

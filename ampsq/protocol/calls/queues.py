@@ -28,6 +28,7 @@ __all__ = [
     "VisitReply",
     "acknowledge_group",
     "acknowledgement_groups",
+    "bell_channel",
     "redrive",
     "resume",
     "settle",
@@ -259,6 +260,14 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
         lambda reply: str(reply.decode()),
         repeatable=True,
     )
+
+
+def bell_channel(instance: str, subscription: str) -> str:
+    """Return the sharded channel by which the bell of a subscription rings where its client listens to that.
+
+    What comes is when it rang, ms.
+    """
+    return schema.key(instance, "bell", subscription)
 
 
 def wait_for_bell(instance: str, subscription: str, seconds: float) -> Call[int]:

@@ -43,11 +43,11 @@ local function ending_in_runs(queue, behind, ms, present, earliest)
   return found, #runs == V.batch and behind or '', earliest
 end
 
--- The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
+-- again: the step that begins there is to be made again. The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
 -- after its start.
-local function schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
+local function schedule_lease_pass(queue, ms, cursor, earliest, started, behind, again)
   local member = 'leases ' .. queue.name
-  if cursor ~= '0' or behind ~= '' then
+  if again or cursor ~= '0' or behind ~= '' then
     call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started .. ' ' .. behind)
     add_due(ms, member)
     return
@@ -82,7 +82,8 @@ local function pass_leases(name, ms)
   local cursor, earliest, started, behind = string.match(state, '^(%d+) (%d+) (%d+) (.*)$')
   earliest, started = tonumber(earliest), tonumber(started)
   local found = {[V.disconnected] = {refs = {}, leases = {}}, [V.lapsed] = {refs = {}, leases = {}}}
-  local present, values = {}, {}
+  local present, values, again = {}, {}, false
+  local from_cursor, from_behind = cursor, behind
   if cursor == '0' then values, behind, earliest = ending_in_runs(queue, behind, ms, present, earliest) end
   if behind == '' then
     local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', math.max(V.batch - #values / 2, 10))
@@ -101,14 +102,16 @@ local function pass_leases(name, ms)
     end
   end
   local freed, given_back = {}, {refs = {}, leases = {}}
-  for _, list in pairs(found) do sort_out_uncollected(queue, list, given_back) end
+  local function ends(lease) return cause_of_end(lease, ms, present) end
+  for _, list in pairs(found) do again = sort_out_uncollected(queue, list, given_back, ends) or again end
+  if again then cursor, behind = from_cursor, from_behind end
   local returned = #given_back.refs
   for cause, list in pairs(found) do
     return_leased(queue, cause, list.refs, list.leases, freed, ms, nil)
     returned = returned + #list.refs
   end
   return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
-  schedule_lease_pass(queue, ms, cursor, earliest, started, behind)
+  schedule_lease_pass(queue, ms, cursor, earliest, started, behind, again)
   free_room(freed, ms, name)
   set_back_holders({found[V.lapsed], given_back})
   -- A call has one batch of work: what many returns leave of it.

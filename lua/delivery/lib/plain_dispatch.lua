@@ -21,8 +21,7 @@ local function dispatch_plain(queue, now, limit, own)
   local count, given, leases, pushes, at = number_read(messages), {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = token_before(queue, now)
-  count_deliveries(queue, token, count)
-  local deadline = deadline_of(queue, now)
+  local before, deadline = token, deadline_of(queue, now)
   while at <= count do
     local subscription, run = best_free(room)
     run = math.min(run, count - at + 1)
@@ -32,7 +31,7 @@ local function dispatch_plain(queue, now, limit, own)
     if messages.entries and mine and count > 1 and run == count then
       local entries = messages.entries
       local head = hand_over_run(queue, refs_of_entries(entries, queue.topic), count, own, token, deadline, out)
-      for i, entry in ipairs(entries) do out[head + i] = entry[2][2] end
+      for i = 1, count do out[head + i] = entries[i][2][2] end
     else
       spell_out_entries(messages, queue.topic)
       hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
@@ -41,6 +40,7 @@ local function dispatch_plain(queue, now, limit, own)
     token, at = token + run, at + run
     give_to_best(room, queue, subscription, run, token)
   end
+  count_deliveries(queue, before, count)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end

@@ -1,31 +1,36 @@
 --- uncollected_leases: which of the leases that ended were never picked up by anybody.
 --- @include inbox
 
--- How many elements of an inbox are looked at for what is stale: the first ones; all where more than half of them must be, so that the inbox
+-- How many elements of an inbox are looked at for what is stale: the first ones; more where more than half of them must be, so that the inbox
 -- of a consumer that does not come is bounded. Nothing is pushed to one that is gone.
 local function number_to_prune(holder, number)
   local leased = call('HGET', K.subscription(holder), F.leased)
   local length = leased and call('LLEN', K.inbox(holder)) / 2 or 0
-  return length > 2 * ((leased or 0) + number + 64) and length or number + 64
+  return length > 2 * ((leased or 0) + number + 64) and math.max(number + 64, V.batch) or number + 64
 end
 
--- Takes `number` tokens of a queue out of the first part of an inbox, with all that is stale there. Notes in `unseen` those found; returns how
--- many were not, and heads and bodies that stay.
-local function prune_inbox(queue, holder, tokens, number, unseen)
-  local kept, left = {}, number_to_prune(holder, number)
+-- Takes the tokens of a holder, `held`, out of the first part of its inbox, with all that is stale there; and what has ended there, too,
+-- as `ends(lease)` tells, goes to `given_back`. Notes in `held.unseen` those found and in `held.number` how many were not. Returns heads and bodies that
+-- stay, and whether more may have ended behind them: what is pushed first mostly ends first.
+local function prune_inbox(queue, holder, held, ends, given_back)
+  local kept, left, found, lasts = {}, number_to_prune(holder, held.number), 0, false
   while left > 0 do
     local texts = call('LPOP', K.inbox(holder), 2 * math.min(left, 2 * V.batch))
-    if not texts then break end
+    if not texts then return kept, false end
     for i, element in ipairs(parse_elements(texts)) do
-      if element.queue == queue.name and tokens[element.token] then
-        unseen[element.token], number = true, number - 1
+      local lease = element.queue == queue.name and element.lease and parse_lease(element.lease)
+      if element.queue == queue.name and held.tokens[element.token] then
+        held.unseen[element.token], held.number, found = true, held.number - 1, found + 1
+      elseif lease and ends(lease) then
+        given_back.refs[#given_back.refs + 1], given_back.leases[#given_back.leases + 1], found = element.ref, lease, found + 1
       elseif is_barrier_element(element) or element.lease then
         kept[#kept + 1], kept[#kept + 2] = texts[2 * i - 1], texts[2 * i]
+        lasts = lasts or lease
       end
     end
     left = left - #texts / 2
   end
-  return number, kept
+  return kept, found > 0 and not lasts
 end
 
 -- Looks for `number` more tokens in what is left of an inbox, mostly nothing. They may lie there behind messages that are leased for longer, that
@@ -44,33 +49,39 @@ local function search_inbox(queue, holder, tokens, number, unseen)
   end
 end
 
--- What never left its holder's inbox was never picked up: it goes back uncounted. Returns the tokens found.
-local function find_uncollected(queue, holder, tokens, number)
-  local unseen = {}
-  local left, kept = prune_inbox(queue, holder, tokens, number, unseen)
-  search_inbox(queue, holder, tokens, left, unseen)
+-- Finds in `held.unseen` those tokens of a holder that never left its inbox. Returns whether that cannot be told yet of those not found.
+local function find_uncollected(queue, holder, held, ends, given_back)
+  local kept, more = prune_inbox(queue, holder, held, ends, given_back)
+  if not more then search_inbox(queue, holder, held.tokens, held.number, held.unseen) end
   -- From the last one to the first one, since what is pushed last stands first.
   local reversed = {}
   for i = #kept, 1, -1 do reversed[#reversed + 1] = kept[i] end
   call_in_batches('LPUSH', K.inbox(holder), reversed)
-  return unseen
+  return more and held.number > 0
 end
 
--- Moves what nobody picked up from a list of leases that ended to the list of those given back.
-local function sort_out_uncollected(queue, list, given_back)
-  local holders, refs, leases = {}, {}, {}
+-- Moves what nobody picked up from a list of leases that ended to the list of those given back: they go back uncounted. Of an inbox that has more of
+-- these than one call is to look at, a call takes the first part; what it does not find there leaves the list, too, and it returns true: the same
+-- leases are to be looked at again.
+local function sort_out_uncollected(queue, list, given_back, ends)
+  local holders, refs, leases, is_more_left = {}, {}, {}, false
   for _, lease in ipairs(list.leases) do
-    local held = holders[lease.holder] or {tokens = {}, number = 0}
+    local held = holders[lease.holder] or {tokens = {}, number = 0, unseen = {}}
     holders[lease.holder] = held
     held.tokens[lease.token], held.number = true, held.number + 1
   end
-  for holder, held in pairs(holders) do held.unseen = find_uncollected(queue, holder, held.tokens, held.number) end
+  for holder, held in pairs(holders) do
+    held.undecided = find_uncollected(queue, holder, held, ends, given_back)
+    is_more_left = is_more_left or held.undecided
+  end
   for i, lease in ipairs(list.leases) do
-    local target_refs, target_leases = refs, leases
-    if holders[lease.holder].unseen[lease.token] then
-      target_refs, target_leases = given_back.refs, given_back.leases
+    local held, target_refs, target_leases = holders[lease.holder], refs, leases
+    local is_unseen = held.unseen[lease.token]
+    if is_unseen then target_refs, target_leases = given_back.refs, given_back.leases end
+    if is_unseen or not held.undecided then
+      target_refs[#target_refs + 1], target_leases[#target_leases + 1] = list.refs[i], lease
     end
-    target_refs[#target_refs + 1], target_leases[#target_leases + 1] = list.refs[i], lease
   end
   list.refs, list.leases = refs, leases
+  return is_more_left
 end

@@ -4,7 +4,9 @@
 -- client lends it some for that call alone. When such a visit has found all that was there, the bell waits: it rings once, by a mark
 -- in a list that the client reads, and is silent until the next visit has found all.
 
--- All of a room whose bells wait, up to a number: whoever hears it first gets the messages. The mark says when it was.
+-- All of a room whose bells wait, up to a number: whoever hears it first gets the messages. The mark says when it was. The client of many
+-- partitions listens to a channel of each; of few it reads lists, where the mark waits for it. Users whose rules an older release made may
+-- not send.
 local function ring_bells(room, now)
   for _, id in ipairs(call('ZRANGE', room.key, V.bell_score, '+inf', 'BYSCORE', 'LIMIT', 0, V.bells_rung)) do
     local subscription = load_subscription(id)
@@ -13,7 +15,8 @@ local function ring_bells(room, now)
     elseif subscription.bell == '1' then
       subscription.bell = '0'
       call('HSET', K.subscription(id), F.bell, '0')
-      call('RPUSH', K.bell(id), string.format('%.0f', now))
+      local bell, at = K.bell(id), string.format('%.0f', now)
+      if not redis.acl_check_cmd('SPUBLISH', bell, at) or call('SPUBLISH', bell, at) == 0 then call('RPUSH', bell, at) end
       update_free_everywhere(subscription, nil)
     end
   end

@@ -13,7 +13,10 @@ end
 local function keep_tokens(queue, before, count)
   local passed = before - (queue.token or 0)
   queue.token = string.format('%d', before + count)
-  if passed == 0 then return call('HSET', K.queue(queue.name), F.token, queue.token) end
-  queue.skipped = string.format('%d', (queue.skipped or 0) + passed)
-  call('HSET', K.queue(queue.name), F.token, queue.token, F.skipped, queue.skipped)
+  set_later(queue, F.token, queue.token)
+  if passed ~= 0 then
+    queue.skipped = string.format('%d', (queue.skipped or 0) + passed)
+    set_later(queue, F.skipped, queue.skipped)
+  end
+  save_queue(queue)
 end

@@ -34,6 +34,7 @@ local function load_free_page(room)
       room.bells, room.more = true, false
       return
     end
+    room.scores[page[i]] = room.bound
     local subscription = load_subscription(page[i])
     if not subscription then
       -- Somebody removed its hash; what it holds is returned by the lease pass.
@@ -51,7 +52,7 @@ end
 local function open_room(name, filter, wanted, own)
   local room = {
     key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {},
-    known = {[own and own.id or ''] = true},
+    known = {[own and own.id or ''] = true}, scores = {},
   }
   load_free_page(room)
   if own and own.leased < own.max then
@@ -86,20 +87,25 @@ local function give_to_best(room, queue, subscription, count, token)
   insert_subscription_from(list, 1, subscription)
 end
 
+-- Writes what changed: who has as many leases as before, and the score that was read, is left as it is. The pages that were read tell of
+-- all who are free where there are no more.
 local function close_room(room, queue)
   for _, id in ipairs(room.stale) do call('ZREM', room.key, id) end
+  local is_whole = not room.more and not room.bells
   for id, subscription in pairs(room.touched) do
-    subscription.unsaved = false
+    local leased = subscription.leased
     if queue.turn > 0 then
-      call('HSET', K.subscription(id), F.leased, subscription.leased, 'turn ' .. queue.name, subscription.turn)
-    else
-      call('HSET', K.subscription(id), F.leased, subscription.leased)
+      call('HSET', K.subscription(id), F.leased, leased, 'turn ' .. queue.name, subscription.turn)
+    elseif leased ~= subscription.stored_leased then
+      call('HSET', K.subscription(id), F.leased, leased)
     end
-    if subscription.leased >= subscription.max then
-      call('ZREM', room.key, id)
+    subscription.unsaved, subscription.stored_leased = false, leased
+    local known = room.scores[id]
+    if leased >= subscription.max then
+      if known or not is_whole then call('ZREM', room.key, id) end
     else
       local score = subscription.set_back and fairness_score(queue, subscription, subscription.turn) or subscription.score
-      call('ZADD', room.key, score, id)
+      if score ~= known then call('ZADD', room.key, score, id) end
     end
     if subscription.queues ~= queue.name then update_free_everywhere(subscription, queue.name) end
   end

@@ -48,7 +48,7 @@ end
 local function hand_over_run(queue, text, count, subscription, token, deadline, out, scattered)
   add_run(queue, text, count, subscription.id, token + 1, deadline, scattered)
   local at = #out + 1
-  out[at] = queue.name .. ' ' .. string.format('%.0f', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
+  out[at] = queue.name .. ' ' .. string.format('%d', token + 1) .. ' 1 ' .. deadline .. queue.kind .. text
   out.run = (at - 1) / 2 + count
   return at
 end

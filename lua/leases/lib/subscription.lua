@@ -7,14 +7,16 @@
 
 local loaded_subscriptions = {}
 
--- One object a subscription and script, so that everybody counts on the same number of leases.
+-- One object a subscription and script, so that everybody counts on the same number of leases. stored_leased: that number as it is stored.
 local function load_subscription(id)
   if loaded_subscriptions[id] then return loaded_subscriptions[id] end
   local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased, F.filter)
   if not fields[1] then return nil end
   local subscription = {
     id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3]), filter = fields[4] or V.none,
+    unsaved = false, score = false, stored_leased = false,
   }
+  subscription.stored_leased = subscription.leased
   if subscription.max == 0 then subscription.bell = call('HGET', K.subscription(id), F.bell) end
   loaded_subscriptions[id] = subscription
   return subscription
@@ -60,9 +62,13 @@ local function update_free_everywhere(subscription, except)
   end
 end
 
-local function save_subscription(subscription)
-  subscription.unsaved = false
+local function save_leased(subscription)
+  subscription.unsaved, subscription.stored_leased = false, subscription.leased
   call('HSET', K.subscription(subscription.id), F.leased, subscription.leased)
+end
+
+local function save_subscription(subscription)
+  save_leased(subscription)
   update_free_everywhere(subscription, nil)
 end
 

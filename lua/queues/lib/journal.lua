@@ -7,15 +7,24 @@ local function forget_owners(queue, how, refs)
   call_in_batches('HDEL', K.owners(queue), refs)
 end
 
--- The same with the refs as one text, of messages that were acknowledged.
+-- The same with the refs as one text, of messages that were acknowledged; `save_queue` writes how many. queue: as it is loaded.
 local function write_acknowledged(queue, text, count, by)
-  call('XADD', K.journal(queue), '*', F.how, V.acknowledged, F.reason, '', F.refs, text, F.by, by)
+  call('XADD', K.journal(queue.name), '*', F.how, V.acknowledged, F.reason, '', F.refs, text, F.by, by)
   wake_followers()
-  call('HINCRBY', K.queue(queue), V.acknowledged, count)
-  if call('EXISTS', K.owners(queue)) == 0 then return end
+  queue.acknowledged = string.format('%d', (queue.acknowledged or 0) + count)
+  set_later(queue, F.acknowledged, queue.acknowledged)
+  if queue.is_bare or call('EXISTS', K.owners(queue.name)) == 0 then return end
   local refs = {}
   for ref in string.gmatch(text, '%S+') do refs[#refs + 1] = ref end
-  call_in_batches('HDEL', K.owners(queue), refs)
+  call_in_batches('HDEL', K.owners(queue.name), refs)
+end
+
+-- Counts messages that were settled so. What was noted of the queue before is written first.
+local function count_settled(name, how, count)
+  local queue = loaded_queues[name]
+  if queue then save_queue(queue) end
+  local number = call('HINCRBY', K.queue(name), how, count)
+  if queue and how == V.acknowledged then queue.acknowledged = number end
 end
 
 -- by: the subscription that did it, '' where nobody is named. attempts: of messages that expired, `<deliveries>:<cancels>`
@@ -29,7 +38,7 @@ local function write_journal(queue, how, reason, refs, by, attempts, returns, co
   if consumer_reason then entry[#entry + 1], entry[#entry + 2] = F.consumer_reason, consumer_reason end
   call('XADD', K.journal(queue), '*', unpack(entry))
   wake_followers()
-  call('HINCRBY', K.queue(queue), how, #refs)
+  count_settled(queue, how, #refs)
   forget_owners(queue, how, refs)
   -- What is settled holds its group no more; where it was leased, that ended before.
   local found = load_queue(queue)
@@ -47,7 +56,7 @@ local function write_foreign_journal(queue, told, refs)
   entry[n + 1], entry[n + 2], entry[n + 3], entry[n + 4] = F.source, told.source, F.path, told.path
   call('XADD', K.journal(queue.name), '*', unpack(entry))
   wake_followers()
-  call('HINCRBY', K.queue(queue.name), told.how, #refs)
+  count_settled(queue.name, told.how, #refs)
   forget_owners(queue.name, told.how, refs)
   if queue.concurrency then group_state().unpin(queue, refs) end
 end

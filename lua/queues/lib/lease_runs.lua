@@ -16,22 +16,39 @@ local function read_run(member)
     string.match(member, '^( ?)(%S+) (%S+) (%d+) (%d+) (%S+) (%d+) (%d+)$')
   run = {
     member = member, first = order .. '/' .. topic, token = tonumber(token), name = token, count = tonumber(count), holder = holder,
-    deadline = tonumber(deadline), length = tonumber(length), ending = ' ' .. holder .. ' 1 ' .. deadline .. ' ' .. length, at = 1,
-    scattered = space ~= '',
+    deadline = tonumber(deadline), length = tonumber(length), at = 1, scattered = space ~= '', refs = false, mask = false, width = false,
+    padded = false, ending = false, last = false,
   }
   loaded_lease_runs[member] = run
   return run
 end
 
+-- refs, mask: as `run_refs` has them.
+local function take_in_refs(run, refs, mask)
+  run.refs, run.mask = refs, mask or string.rep('0', run.count)
+  -- Somebody removed them: nothing is leased in it then, and a check finds it.
+  if not refs then run.refs, run.mask = string.rep('~ ', run.count - 1) .. '~', string.rep('1', run.count) end
+  run.width = (#run.refs + 1) / run.count
+  run.padded = string.find(run.refs, '  ', 1, true) or string.byte(run.refs, -1) == 32
+end
+
 local function load_run_refs(queue_name, run)
   if run.refs then return end
   local found = call('HMGET', K.run_refs(queue_name), run.name, run.name .. ' m')
-  run.refs, run.mask = found[1], found[2] or string.rep('0', run.count)
-  -- Somebody removed them: nothing is leased in it then, and a check finds it.
-  if not run.refs then run.refs, run.mask = string.rep('~ ', run.count - 1) .. '~', string.rep('1', run.count) end
-  run.width = (#run.refs + 1) / run.count
-  run.padded = string.find(run.refs, '  ', 1, true) or string.byte(run.refs, -1) == 32
-  run.last = string.match(string.sub(run.refs, (run.count - 1) * run.width + 1), '^%S+')
+  take_in_refs(run, found[1], found[2])
+end
+
+local function load_refs_of_runs(queue_name, runs)
+  if not runs[2] then
+    if runs[1] then load_run_refs(queue_name, runs[1]) end
+    return
+  end
+  local names = {}
+  for i, run in ipairs(runs) do names[2 * i - 1], names[2 * i] = run.name, run.name .. ' m' end
+  local found = call('HMGET', K.run_refs(queue_name), unpack(names))
+  for i, run in ipairs(runs) do
+    if not run.refs then take_in_refs(run, found[2 * i - 1], found[2 * i]) end
+  end
 end
 
 local function ref_in_run(run, i)
@@ -44,7 +61,8 @@ local function is_in_run(run, i)
 end
 
 local function value_in_run(run, i)
-  return string.format('%.0f', run.token + i - 1) .. run.ending
+  run.ending = run.ending or ' ' .. run.holder .. ' 1 ' .. string.format('%d', run.deadline) .. ' ' .. string.format('%d', run.length)
+  return string.format('%d', run.token + i - 1) .. run.ending
 end
 
 -- The refs from one to another of them, as a journal has them.
@@ -92,6 +110,7 @@ local function find_in_ordered_runs(queue, ref)
   if not member then return nil end
   local run = read_run(member)
   load_run_refs(queue.name, run)
+  run.last = run.last or ref_in_run(run, run.count)
   if ref > run.last then return nil end
   return run, find_in_run(run, ref)
 end
@@ -126,21 +145,36 @@ end
 
 -- How many messages of a queue are leased; the anchor is no lease.
 local function number_leased(name)
-  return math.max(call('HLEN', K.leases(name)) - 1, 0) + (call('HGET', K.queue(name), F.in_runs) or 0)
+  local queue = loaded_queues[name]
+  local in_runs = queue and (queue.in_runs or 0) or call('HGET', K.queue(name), F.in_runs) or 0
+  return math.max(call('HLEN', K.leases(name)) - 1, 0) + in_runs
 end
 
+-- Counts the messages that are leased in runs, for `save_queue`.
 local function count_in_runs(queue, change)
-  local number = call('HINCRBY', K.queue(queue.name), F.in_runs, change)
+  local number = (queue.in_runs or 0) + change
   queue.in_runs = number > 0 and number or nil
+  set_later(queue, F.in_runs, number)
 end
 
-local function save_run(queue, run)
-  if string.find(run.mask, '0', 1, true) then
-    call('HSET', K.run_refs(queue.name), run.name .. ' m', run.mask)
-  else
+-- Writes what is leased in some runs yet; those of which nothing is end.
+local function save_runs(queue, runs)
+  local run = runs[1]
+  if not runs[2] and not string.find(run.mask, '0', 1, true) then
     call('ZREM', K.runs(queue.name), run.member)
-    call('HDEL', K.run_refs(queue.name), run.name, run.name .. ' m')
+    return call('HDEL', K.run_refs(queue.name), run.name, run.name .. ' m')
   end
+  local masks, ended, names = {}, {}, {}
+  for _, run in ipairs(runs) do
+    if string.find(run.mask, '0', 1, true) then
+      masks[#masks + 1], masks[#masks + 2] = run.name .. ' m', run.mask
+    else
+      ended[#ended + 1], names[#names + 1], names[#names + 2] = run.member, run.name, run.name .. ' m'
+    end
+  end
+  call_in_batches('HSET', K.run_refs(queue.name), masks)
+  call_in_batches('ZREM', K.runs(queue.name), ended)
+  call_in_batches('HDEL', K.run_refs(queue.name), names)
 end
 
 -- Those of some refs that are leased in runs are so no more. Returns how many.
@@ -160,9 +194,12 @@ local function leave_runs(queue, refs)
     local parts = {}
     for i, byte in ipairs(run.left) do parts[i] = string.char(byte) end
     run.mask, run.left = table.concat(parts), nil
-    save_run(queue, run)
   end
-  if count > 0 then count_in_runs(queue, -count) end
+  if touched[1] then save_runs(queue, touched) end
+  if count > 0 then
+    count_in_runs(queue, -count)
+    save_queue(queue)
+  end
   return count
 end
 
@@ -190,7 +227,16 @@ end
 
 -- The same of entries of one log. Mostly their IDs have one form, so that one look at all of them makes them refs.
 local function refs_of_entries(entries, topic)
-  local ids, width, is_even = {}, #entries[1][1], true
+  local first, last = entries[1][1], entries[#entries][1]
+  local sequence = string.find(first, '-', 1, true) + 1
+  if #first == #last and string.sub(first, 1, sequence - 1) == string.sub(last, 1, sequence - 1) then
+    -- They are of one millisecond, and since they rise all are as long as these two.
+    local sequences, sub = {}, string.sub
+    for i = 1, #entries do sequences[i] = sub(entries[i][1], sequence) end
+    local start = string.char(94 + sequence) .. sub(first, 1, sequence - 2) .. string.char(97 + #first - sequence)
+    return start .. table.concat(sequences, '/' .. topic .. ' ' .. start) .. '/' .. topic
+  end
+  local ids, width, is_even = {}, #first, true
   for i, entry in ipairs(entries) do
     ids[i] = entry[1]
     is_even = is_even and #entry[1] == width
@@ -210,23 +256,38 @@ local function may_be_scattered(queue, count)
   return (queue.in_runs or 0) + count <= V.scattered
 end
 
--- text: the refs, `count` of them, padded to one width.
+-- text: the refs, `count` of them in the queue's topic, padded to one width. How many are in runs now, `save_queue` writes.
 local function add_run(queue, text, count, holder, token, deadline, scattered)
-  local name, order, topic = string.format('%.0f', token), string.match(text, '^([^/]+)/(%S+)')
+  local name, order = string.format('%d', token), string.sub(text, 1, string.find(text, '/', 1, true) - 1)
   queue.scattered = nil
-  call('ZADD', K.runs(queue.name), 0, (scattered and ' ' or '') .. topic .. ' ' .. order .. ' ' .. name .. ' ' .. count .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
+  call('ZADD', K.runs(queue.name), 0, (scattered and ' ' or '') .. queue.topic .. ' ' .. order .. ' ' .. name .. ' ' .. count .. ' ' .. holder .. ' ' .. deadline .. ' ' .. queue.lease)
   call('HSET', K.run_refs(queue.name), name, text)
   count_in_runs(queue, count)
 end
 
 -- A run by what its holder names it by: topic, order of its first message, token. nil: it is over.
 local function named_run(queue, name)
-  for _, space in ipairs(queue.sorted and {' ', ''} or {'', ' '}) do
-    local first = space .. name
-    local member = call('ZRANGE', K.runs(queue.name), '[' .. first .. ' ', '(' .. first .. '!', 'BYLEX', 'LIMIT', 0, 1)[1]
-    if member then return read_run(member) end
+  local key, space, other = K.runs(queue.name), '', ' '
+  if queue.sorted then space, other = ' ', '' end
+  local member = call('ZRANGE', key, '[' .. space .. name .. ' ', '(' .. space .. name .. '!', 'BYLEX', 'LIMIT', 0, 1)[1]
+    or call('ZRANGE', key, '[' .. other .. name .. ' ', '(' .. other .. name .. '!', 'BYLEX', 'LIMIT', 0, 1)[1]
+  return member and read_run(member)
+end
+
+-- The same of several, each a run or false: those of one topic mostly are neighbours, so that one look finds all.
+local function named_runs(queue, names)
+  if not names[2] then return {named_run(queue, names[1]) or false} end
+  local members, runs = {}, {}
+  if not queue.sorted then
+    local first, last = names[1], names[1]
+    for _, name in ipairs(names) do
+      if name < first then first = name elseif name > last then last = name end
+    end
+    local found = call('ZRANGE', K.runs(queue.name), '[' .. first .. ' ', '(' .. last .. '!', 'BYLEX', 'LIMIT', 0, 4 * #names)
+    for _, member in ipairs(found) do members[string.match(member, '^%S+ %S+ %d+')] = member end
   end
-  return nil
+  for i, name in ipairs(names) do runs[i] = members[name] and read_run(members[name]) or named_run(queue, name) or false end
+  return runs
 end
 
 -- Some runs behind a member, '' from the first one, at most `most`.

@@ -1,6 +1,9 @@
 --- log_front: the unread end of one topic's log, read in steps that the sizes of the bodies bound.
 --- @include ref, message_life
 
+-- How many entries of a log were small enough to be read at once when it was read last, by its key; under `number` how many logs there are.
+local usual_batches = {} -- kept over calls
+
 local function number_read(out)
   return out.entries and #out.entries or #out.refs
 end
@@ -12,22 +15,45 @@ local function size_of_fields(fields)
   return bytes
 end
 
+local function keep_usual_batch(log, batch)
+  local number = usual_batches.number or 0
+  if not usual_batches[log] then
+    if number == 200 then usual_batches, number = {}, 0 end
+    usual_batches.number = number + 1
+  end
+  usual_batches[log] = batch
+end
+
 -- One topic's next entries, and one more, to know whether it ends there; the batch grows only when the bodies turned
 -- out small.
 local function refill_front(front, wanted)
   local count = math.min(wanted, front.batch) + 1
   front.at = 1
-  front.entries = call('XRANGE', K.log(front.topic), '(' .. front.id, '+', 'COUNT', count)
-  front.done = #front.entries < count
-  local bytes = 0
-  for _, entry in ipairs(front.entries) do bytes = bytes + size_of_fields(entry[2]) end
-  front.batch = math.max(2, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
+  local entries, bytes, is_plain = call('XRANGE', front.log, '(' .. front.id, '+', 'COUNT', count), 0, true
+  local number = #entries
+  front.entries, front.done = entries, number < count
+  for i = 1, number do
+    local fields = entries[i][2]
+    if fields[3] or fields[1] ~= F.body then
+      bytes, is_plain = bytes + size_of_fields(fields), false
+    else
+      bytes = bytes + #fields[2]
+    end
+  end
+  front.bytes, front.is_plain = bytes, is_plain
+  if number == 0 then return end
+  front.batch = math.max(2, math.floor(V.bytes * number / (4 * math.max(bytes, 1))))
+  local usual = math.min(front.batch, V.first_look)
+  if usual_batches[front.log] ~= usual then keep_usual_batch(front.log, usual) end
 end
 
--- The first look is small, since the bodies may be large: one more XRANGE a call costs nothing that can be measured.
+-- The first look is small, since the bodies may be large, unless those of this log were small the last time.
 local function open_front(queue, topic, wanted)
-  local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
-  local front = {topic = topic, id = id, count = tonumber(count), batch = 4, make_ref = ref_maker(topic)}
+  local cursor, log = call('HGET', K.cursors(queue.name), topic) or '0-0 0', K.log(topic)
+  local space = string.find(cursor, ' ', 1, true)
+  local front = {topic = topic, log = log, id = string.sub(cursor, 1, space - 1), count = tonumber(string.sub(cursor, space + 1)), batch = usual_batches[log] or 4, at = 1, entries = false,
+    done = false, read = false, make_ref = false,
+    bytes = 0, is_plain = false}
   refill_front(front, wanted)
   return front
 end
@@ -36,13 +62,22 @@ end
 local function take_plain_entries(front, count, out, budget)
   local entries, taken, bytes = front.entries, out.entries, budget.bytes
   local last, number = math.min(count, #entries), #taken
-  for i = 1, last do
-    local fields = entries[i][2]
-    if #fields ~= 2 or fields[1] ~= F.body then return false end
-    bytes = bytes + #fields[2] * budget.weight
-    if bytes >= V.bytes then last = i break end
+  if front.is_plain and front.at == 1 and bytes + front.bytes * budget.weight < V.bytes then
+    bytes = bytes + front.bytes * budget.weight
+    for i = last + 1, #entries do bytes = bytes - #entries[i][2][2] * budget.weight end
+  else
+    for i = 1, last do
+      local fields = entries[i][2]
+      if #fields ~= 2 or fields[1] ~= F.body then return false end
+      bytes = bytes + #fields[2] * budget.weight
+      if bytes >= V.bytes then last = i break end
+    end
   end
-  for i = 1, last do taken[number + i] = entries[i] end
+  if number == 0 then
+    out.entries = {unpack(entries, 1, last)}
+  else
+    for i = 1, last do taken[number + i] = entries[i] end
+  end
   budget.bytes, front.at, front.id, front.count, front.read = bytes, last + 1, entries[last][1], front.count + last, true
   return true
 end
@@ -60,6 +95,7 @@ end
 -- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
 -- What is given to be judged weighs more than its bytes.
 local function take_from_front(queue, front, count, out, budget, ahead)
+  front.make_ref = front.make_ref or ref_maker(front.topic)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
   local refs, fields, deliveries, ids = out.refs, out.fields, out.deliveries, out.ids
   local last = math.min(at + count, #entries + 1) - 1

@@ -68,8 +68,9 @@ local function next_messages(queue, wanted, limits, as_run)
   if limits then reading, budget.weight, budget.barrier = limits.from_log, limits.weight, limits.barrier end
   local unwritten = limits and limits.unwritten or 0
   local deep = queue.depth > 0 and math.max(places_below_target_depth(queue) - unwritten, 0) or reading
-  -- Mostly there is neither: one look for both.
-  local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
+  -- Mostly there is neither: one look for both, if nobody has looked yet.
+  local some = not queue.is_bare and call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
+  queue.is_bare = nil
   out.has_others = some
   for _ = 1, some and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)

@@ -24,12 +24,13 @@ end
 -- the rest of its group; choice: by what groups take turns, nil where the oldest message goes first; batch: how many messages of
 -- a group may be leased together, nil where each is leased by itself; affinity: for how many ms a delivery binds its group to its
 -- subscription, nil where it does not. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
+-- is_bare: nothing is in its `ready`, `ahead` and `owners`, as `take` has found; nil: nobody has looked, or something may be there now.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
 -- instance/lib/recovery.
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated)
+    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated, F.acknowledged)
   if not fields[1] then return nil end
   local known = known_definitions[fields[1]]
   if not known then
@@ -45,6 +46,7 @@ local function load_queue(name)
     strict = strict == 1, room = room, depth = depth, topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
+    acknowledged = fields[14],
   }
   if fields[12] then
     queue.concurrency, queue.batch, queue.affinity, queue.on_failure, queue.choice =
@@ -59,4 +61,21 @@ local function load_queue(name)
   queue.fated = queue.life > 0 or queue.owner and queue.owner ~= V.everywhere
   loaded_queues[name] = queue
   return queue
+end
+
+-- Notes a field of a queue for `save_queue`, which writes all of them at once: a command costs more than a field.
+local function set_later(queue, field, value)
+  local unsaved = queue.unsaved
+  if unsaved then
+    unsaved[#unsaved + 1], unsaved[#unsaved + 2] = field, value
+  else
+    queue.unsaved = {field, value}
+  end
+end
+
+local function save_queue(queue)
+  local unsaved = queue.unsaved
+  if not unsaved then return end
+  queue.unsaved = nil
+  call('HSET', K.queue(queue.name), unpack(unsaved))
 end

@@ -16,13 +16,14 @@ end
 local function write_deliveries(queue, chosen, token, own, now, given)
   local leases, pushes, count = {}, {}, #chosen.refs
   local known = call('EXISTS', K.attempts(queue.name)) == 1 and call('HMGET', K.attempts(queue.name), unpack(chosen.refs))
-  count_deliveries(queue, token, count)
   local deadline, at = deadline_of(queue, now), 1
   if may_be_one_run(queue, chosen, own, known) then
     local head = hand_over_run(queue, text_of_equal_width(chosen.refs), count, own, token, deadline, given, not chosen.is_fresh)
     for i, fields in ipairs(chosen.fields) do given[head + i] = fields[2] end
+    count_deliveries(queue, token, count)
     return write_leases(queue, now, {}, {})
   end
+  count_deliveries(queue, token, count)
   chosen.deliveries = {}
   for i = 1, count do
     local before = known and known[i] and string.match(known[i], '^%d+') or 0

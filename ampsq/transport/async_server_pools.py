@@ -1,0 +1,161 @@
+"""Connections to servers that stores of asyncio share: those of all partitions of an instance, or of one store.
+
+This is `ampsq.transport.server_pools`, awaited.
+"""
+
+# Made from transport/server_pools.py by tests/house/test_twins.py --write.
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from ampsq.base.cancellation import run_to_end
+from ampsq.transport.attempts import pool_options
+from ampsq.transport.known_functions import known_functions
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection as RawConnection
+
+    from ampsq.transport.known_functions import KnownFunctions
+    from ampsq.transport.route import ServerAddress
+
+__all__ = ["AsyncServerPool", "AsyncServerPools"]
+
+
+@dataclass(slots=True, eq=False)
+class _KnownConnection:
+    """Knowledge of a connection since it was made.
+
+    Attributes:
+        functions: what it knows of the server's functions; None: this process uses none.
+        greeted: the servers of routes as which it was greeted: one of each route.
+    """
+
+    functions: KnownFunctions | None
+    greeted: set[ServerAddress] = field(default_factory=set)
+
+
+class AsyncServerPool(redis.asyncio.ConnectionPool):
+    """Redis-py's connections to a server, lent without its figures and retries: these were a third of a client's call.
+
+    Where a connection is not as it mostly is, closed or with something that nobody read, redis-py mends it.
+
+    Args:
+        server: the server.
+        heartbeat: seconds in which a new connection has to be ready.
+        options: those of redis-py.
+
+    Attributes:
+        known: what is known of each connection.
+        is_left: it is used no more: whoever gives a connection back ends it.
+    """
+
+    def __init__(self, *, server: ServerAddress, heartbeat: float, **options: object) -> None:
+        super().__init__(redis_connect_func=self._begin, **options)  # type: ignore[arg-type]  # `pool_options` has types
+        self._server, self._heartbeat = server, heartbeat
+        self.known: dict[RawConnection, _KnownConnection] = {}
+        self.is_left = False
+
+    @classmethod
+    def to(cls, server: ServerAddress, heartbeat: float) -> AsyncServerPool:
+        """Return one without connections yet."""
+        options = pool_options(server.url, heartbeat)
+        # How long a reply may take is said where it is read: a blocked one takes longer.
+        options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)}
+        made: AsyncServerPool = cls.from_url(server.url, server=server, heartbeat=heartbeat, **options)
+        return made
+
+    async def _begin(self, connection: RawConnection) -> None:
+        self.known[connection] = _KnownConnection(known_functions(self._server))
+        try:
+            async with asyncio.timeout(self._heartbeat):
+                await connection.on_connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def lend(self) -> RawConnection:
+        """Lend a connection that stands, mostly the one that was given back last; raises as redis-py does."""
+        connection, is_ready = self._pop(), False
+        if connection is not None:
+            try:
+                is_ready = connection.is_connected and not await connection.can_read()
+            except (redis.RedisError, OSError):
+                # It was closed.
+                is_ready = False
+            finally:
+                if not is_ready:
+                    self._put(connection)
+        if connection is None or not is_ready:
+            connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own
+        return connection
+
+    async def take_back(self, connection: RawConnection) -> None:
+        """Take back a connection that was lent."""
+        if connection.should_reconnect() or not self._put(connection):
+            await self.release(connection)
+
+    def _pop(self) -> RawConnection | None:
+        if not self._available_connections:
+            return None
+        connection: RawConnection = self._available_connections.pop()
+        self._in_use_connections.add(connection)
+        return connection
+
+    def _put(self, connection: RawConnection) -> bool:
+        """Put it to those that nobody uses; False: it is none of this process's."""
+        if connection not in self._in_use_connections:
+            return False
+        self._in_use_connections.remove(connection)
+        self._available_connections.append(connection)
+        return True
+
+
+class AsyncServerPools:
+    """Connections to servers, by their addresses: those of one store, or of several that share them.
+
+    Instances of one server share a connection where their calls come one after the other, as those of a client of all
+    partitions do. Each instance greets each connection that it is lent.
+
+    Args:
+        is_shared: by several stores, whose options are the same.
+    """
+
+    def __init__(self, *, is_shared: bool = True) -> None:
+        self.is_shared = is_shared
+        self._pools: dict[str, AsyncServerPool] = {}
+        # Held over a few assignments only.
+        self._changing = threading.Lock()
+
+    def pool(self, server: ServerAddress, heartbeat: float, former: AsyncServerPool | None) -> AsyncServerPool:
+        """Return the connections to a server.
+
+        Args:
+            server: the server.
+            heartbeat: seconds in which a new connection has to be ready.
+            former: what the store used up to now, since when it lost that server, or went to another one.
+        """
+        with self._changing:
+            if former is not None and (not self.is_shared or self._pools.get(server.url) is former):
+                # Another store may not know yet that the server was lost.
+                former.is_left = True
+            found = self._pools.get(server.url)
+            if found is None or found.is_left:
+                found = self._pools[server.url] = AsyncServerPool.to(server, heartbeat)
+            return found
+
+    async def close(self) -> None:
+        """Close all connections."""
+        with self._changing:
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.is_left = True
+        for pool in pools.values():
+            await run_to_end(pool.disconnect())

@@ -1,0 +1,192 @@
+"""Clients of many partitions of an instance: they share connections, and bells are heard by a channel of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from observing import eventually
+from partitioned import WORK, key_of, messages_of
+
+from ampsq import AsyncClient, Client, Queue
+from ampsq.base.errors import DefinitionError, OtherIncarnation
+from ampsq.base.partitions import MOST_PARTITIONS, partition_of_key
+from ampsq.client.partition_rules import SEPARATELY
+from ampsq.protocol.schema import key
+from ampsq.transport import known_functions
+from ampsq.transport.shard_channels import ShardChannels
+
+MANY = SEPARATELY + 6
+KEYS = 200
+
+
+def connections(server):
+    with server.client() as plain:
+        return len(plain.client_list()) - 1
+
+
+def drain(subscription, number):
+    found = {}
+    for _ in range(number):
+        message = subscription.get("20s")
+        assert message is not None, f"{sum(map(len, found.values()))} of {number} came"
+        found.setdefault(message.data["key"], []).append(message.data["number"])
+        message.ack()
+    return found
+
+
+def test_partitions_of_a_server_share_a_connection(connect_partitions, server):
+    before = connections(server)
+    client = connect_partitions(partitions=32)
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(KEYS, 2), key=key_of)
+
+    assert client.admin.queue_stats("work").depth == 2 * KEYS
+    assert connections(server) - before == 1
+    client.close()
+    eventually(lambda: connections(server) == before, within=5.0)
+
+
+def test_each_partition_is_greeted_on_a_connection_that_another_one_has_made(connect_partitions, server):
+    # Given a client, and an instance of which one partition is made anew meanwhile
+    client = connect_partitions(partitions=8, retry_timeout="0s")
+    keys = {partition_of_key(f"k{number}", 8): f"k{number}" for number in range(100)}
+    for each in keys.values():
+        client.publish("orders", {"key": each}, key=each)
+    with server.client() as plain:
+        plain.hset(key(client.partitions[3], "instance"), "origin", f"{client.partitions[3]}.another")
+        plain.client_kill_filter(_type="normal", skipme=True)
+
+    # When all publish again, the first of them on a new connection
+    for number in (0, 1, 2, 4, 5, 6, 7):
+        client.publish("orders", {"key": keys[number]}, key=keys[number])
+
+    # Then that partition is refused on the same connection
+    with pytest.raises(OtherIncarnation):
+        client.publish("orders", {"key": keys[3]}, key=keys[3])
+    client.publish("orders", {"key": keys[0]}, key=keys[0])
+
+
+def test_partitions_learn_of_server_functions_together(connect_partitions, server, monkeypatch):
+    monkeypatch.setattr(known_functions, "_FEW", 9)
+    client = connect_partitions(partitions=16)
+    client.apply(WORK)
+    with server.client(protocol=2) as plain:
+        plain.config_resetstat()
+        for number in range(32):
+            client.publish("orders", {"number": number})
+        stats = plain.info("commandstats")
+
+    # Two calls of each partition, and only the first ones of all are those of scripts.
+    assert stats["cmdstat_fcall"]["calls"] >= 20
+    assert stats["cmdstat_function|list"]["calls"] == 1
+
+
+def test_a_consumer_of_many_partitions_hears_the_bells_of_all_on_one_connection(connect_partitions, server):
+    client, consumer = connect_partitions(partitions=MANY), connect_partitions(partitions=MANY)
+    client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 10}))
+    before = connections(server)
+    with consumer.subscribe("work", max_backlog=20) as subscription:
+        assert isinstance(subscription._bells, ShardChannels)
+        assert subscription.get("200ms") is None
+        # That of signs of life, and that of the bells.
+        assert connections(server) - before <= 3
+
+        # What comes one by one wakes it, in whichever partition
+        for number in range(MANY):
+            client.publish("orders", {"key": "k", "number": number}, key=f"k{number}")
+            began = time.monotonic()
+            message = subscription.get("20s")
+            assert message.data["number"] == number
+            # A look by itself would come after a second.
+            assert time.monotonic() - began < 0.8
+            message.ack(wait=True)
+
+        # And what comes at once comes once, those of a key in their order
+        client.publish_many("orders", messages_of(KEYS, 5), key=key_of)
+        found = drain(subscription, 5 * KEYS)
+        assert subscription.get("100ms") is None
+    assert found == {f"k{each}": list(range(each, 5 * KEYS, KEYS)) for each in range(KEYS)}
+    figures = client.admin.queue_stats("work")
+    assert (figures.depth, figures.leased, figures.acknowledged) == (0, 0, MANY + 5 * KEYS)
+
+
+def test_with_a_backlog_of_one_every_message_of_many_partitions_comes(connect_partitions):
+    client = connect_partitions(partitions=MANY)
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+    with client.subscribe("work", max_backlog=1) as subscription:
+        assert len(drain(subscription, KEYS)) == KEYS
+
+
+def test_a_consumer_of_many_partitions_whose_connections_are_lost_hears_again(connect_partitions, server):
+    client, consumer = connect_partitions(partitions=MANY), connect_partitions(partitions=MANY)
+    client.apply(WORK)
+    with consumer.subscribe("work", max_backlog=20) as subscription:
+        assert subscription.get("200ms") is None
+        for turn in range(3):
+            with server.client() as plain:
+                plain.client_kill_filter(_type="pubsub")
+                plain.client_kill_filter(_type="normal", skipme=True)
+            client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+            assert len(drain(subscription, KEYS)) == KEYS, turn
+        # It listens as before
+        assert subscription.get("1s") is None
+        client.publish("orders", {"key": "k1", "number": 1}, key="k1")
+        began = time.monotonic()
+        assert subscription.get("20s") is not None
+        assert time.monotonic() - began < 0.8
+
+
+def test_many_partitions_with_asyncio(server, instance):
+    async def scene():
+        async with AsyncClient(server.url, instance=instance, partitions=MANY) as client:
+            await client.apply(WORK)
+            # A name lets it publish again what was on its way on a connection that is killed
+            async with client.publisher("till") as till, client.subscribe("work", max_backlog=20) as subscription:
+                assert await subscription.get(0.2) is None
+                for number in range(MANY):
+                    await client.publish("orders", {"key": "k", "number": number}, key=f"k{number}")
+                    began = time.monotonic()
+                    message = await subscription.get(20)
+                    assert message.data["number"] == number
+                    assert time.monotonic() - began < 0.8
+                    await message.ack(wait=True)
+                for turn in range(2):
+                    with server.client() as plain:
+                        plain.client_kill_filter(_type="pubsub")
+                        plain.client_kill_filter(_type="normal", skipme=True)
+                    await till.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+                    for _ in range(KEYS):
+                        message = await subscription.get(20)
+                        assert message is not None, turn
+                        await message.ack()
+            return await client.admin.queue_stats("work")
+
+    figures = asyncio.run(scene())
+    assert (figures.depth, figures.leased, figures.acknowledged) == (0, 0, MANY + 2 * KEYS)
+
+
+def test_a_subscription_to_topics_of_too_many_partitions_is_refused(connect_partitions):
+    client = connect_partitions(partitions=MANY)
+    with pytest.raises(DefinitionError, match=f"{MANY} partitions: it reads at most {SEPARATELY} yet"):
+        client.subscribe_topic("orders")
+    with pytest.raises(DefinitionError, match=f"it reads at most {SEPARATELY} yet"):
+        client.sow_and_subscribe("orders")
+
+
+@pytest.mark.slow
+def test_the_most_partitions_are_published_to_consumed_and_administered(server, instance):
+    with Client(server.url, instance=instance, partitions=MOST_PARTITIONS) as client:
+        client.apply(WORK)
+        client.publish_many("orders", messages_of(4_000, 2), key=key_of)
+        with client.subscribe("work", max_backlog=200) as subscription:
+            found = drain(subscription, 8_000)
+            client.publish("orders", {"key": "k", "number": 1}, key="k")
+            assert subscription.get("20s").data["key"] == "k"
+        assert all(numbers == [int(name[1:]), int(name[1:]) + 4_000] for name, numbers in found.items())
+        figures = client.admin.queue_stats("work")
+        assert (figures.acknowledged, figures.depth) == (8_000, 1)
+        assert all(report.clean for report in client.admin.check("work"))
+        assert connections(server) < 20
