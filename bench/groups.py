@@ -35,6 +35,8 @@ __all__ = ["GroupsBenchmark"]
 _A_CALL: Final = 100
 #: Messages of a group that may be leased at once, where there is one group that takes turns with itself.
 _CONCURRENCY: Final = 1_000
+#: For how long a group is bound to a subscription, where it is.
+_AFFINITY: Final = "30s"
 #: Subscriptions of the figure that compares many with one, and groups that they share.
 _TAKERS: Final = (1, 16)
 _SHARED_GROUPS: Final = 100
@@ -51,6 +53,7 @@ class _Elements(TypedDict, total=False):
     group_choice: GroupChoice
     group_concurrency: int
     group_batch: int
+    group_affinity: str
 
 
 class _Cost(TypedDict):
@@ -79,7 +82,11 @@ class GroupsBenchmark(Stage):
         """Measure everything; gives groups of figures, JSON-like."""
         costs = {str(groups): self._costs(groups) for groups in self.settings.groups}
         memory = {str(groups): self._memory(groups) for groups in self.settings.groups}
-        return {"costs": costs, "takers": self._takers(), "memory": memory, "beside": self._beside_a_busy_one()}
+        takers = {
+            "takers": self._takers({"group_by": "/customer"}),
+            "bound_takers": self._takers({"group_by": "/customer", "group_affinity": _AFFINITY}),
+        }
+        return {"costs": costs, **takers, "memory": memory, "beside": self._beside_a_busy_one()}
 
     def _apply(self, client: Client, **elements: Unpack[_Elements]) -> None:
         client.apply(
@@ -105,6 +112,7 @@ class GroupsBenchmark(Stage):
             "first": ({"group_by": "/customer"}, _A_CALL),
             "round_robin": (_grouped("round_robin", turns), _A_CALL),
             "fair": (_grouped("fair", turns), _A_CALL),
+            "first_with_affinity": ({"group_by": "/customer", "group_affinity": _AFFINITY}, _A_CALL),
         }
         if is_one:
             # One group at a concurrency of 1 gives one message a call, whatever is asked for.
@@ -124,7 +132,8 @@ class GroupsBenchmark(Stage):
                 for name in _Cost.__annotations__
             }
             row["publish_ratio"] = _median(costs["plain"]["publish_us"] / costs[kind]["publish_us"] for costs in rounds)
-            beside = "priority_singly" if is_one and kind == "first" else "priority"
+            is_singly = is_one and kind in {"first", "first_with_affinity"}
+            beside = "priority_singly" if is_singly else "priority"
             row["priority_ratio"] = _median(_both(costs[beside]) / _both(costs[kind]) for costs in rounds)
             out[kind] = row
         return out
@@ -149,14 +158,14 @@ class GroupsBenchmark(Stage):
         with contextlib.closing(Store(self.url, client.instance)) as store:
             yield store
 
-    def _takers(self) -> dict[str, float]:
+    def _takers(self, elements: _Elements) -> dict[str, float]:
         """The server's time a message for one subscription, and for sixteen that share the groups."""
         bodies = _bodies(self.settings.messages, _SHARED_GROUPS)
         found: dict[int, list[float]] = {number: [] for number in _TAKERS}
         for number, takers in itertools.product(range(self.settings.rounds), _TAKERS):
             self.progress(f"{takers} subscriptions on {_SHARED_GROUPS} groups, round {number + 1}")
             client = self.client()
-            self._apply(client, group_by="/customer")
+            self._apply(client, **elements)
             client.publish_many("orders", bodies, batch=500)
             with ExitStack() as stack:
                 some = [stack.enter_context(client.subscribe("work", max_backlog=_A_CALL)) for _ in range(takers)]

@@ -174,10 +174,12 @@ def _print_groups(figures: _Figures) -> None:
             costs = (f"{row['publish_us']:.1f}", f"{row['consume_us']:.1f}", f"{row['messages_per_call']:.1f}")
             table.add_row(f"{int(groups):,}", kind.replace("_", " "), *costs, *beside)
     console.print(table)
-    takers, beside_busy = figures.group("takers"), figures.group("beside")
-    console.print(
-        f"100 groups, take + ack of one subscription {takers['one_us']} us, of sixteen {takers['sixteen_us']} us"
-    )
+    beside_busy = figures.group("beside")
+    for name, kind in (("takers", "100 groups"), ("bound_takers", "100 groups with affinity")):
+        takers = figures.group(name)
+        console.print(
+            f"{kind}, take + ack of one subscription {takers['one_us']} us, of sixteen {takers['sixteen_us']} us"
+        )
     for groups, row in figures.group("memory").groups():
         console.print(
             f"{int(groups):,} groups: bytes of a message beyond the log: unread {row['bytes_per_unread']}, "

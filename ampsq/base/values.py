@@ -27,6 +27,7 @@ __all__ = [
     "ExpiryReason",
     "Interval",
     "Rate",
+    "check_may_match",
     "check_text",
     "feeds_from",
     "is_name",
@@ -88,6 +89,9 @@ _SHORTEST_STEP, _LONGEST_STEP = 1, 86_400_000_000
 _USUAL_BURST = 100_000
 _MAX_SIZE = 2**53
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_./-]{1,255}")
+#: Signs by which what stands beside them may be missing in what matches, or that mean something else than themselves.
+_MEANS_MORE = re.compile(r"[|()\[\]{}?*\\]")
+_IN_NO_NAME = re.compile(r"[^A-Za-z0-9_./^$+-]")
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
 _RATE = re.compile(r"([0-9]{1,9})[ ]?/[ ]?([0-9.]{0,20}[a-z]{1,3})")
 _PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([a-z]{1,2})[ ]?")
@@ -212,6 +216,20 @@ def pattern_of(text: str) -> re.Pattern[str]:
         ) from None
 
 
+def check_may_match(value: str) -> None:
+    """Refuse what subscribers ask for where no name can ever be it, nor match it: it would be waited for without end.
+
+    Raises:
+        DefinitionError: a sign that is in no name has to be in every text that matches it.
+    """
+    strange = None if is_name(value) or _MEANS_MORE.search(value) else _IN_NO_NAME.search(value)
+    if strange is not None:
+        raise DefinitionError(
+            f"{shown(value)} is not a name, and as a regular expression it matches none, since {shown(strange[0])} is "
+            f"in no name; allowed: {_PATTERN_ALLOWED}, as in '^orders' for all that begin so"
+        )
+
+
 def parse_topic_or_pattern(value: object) -> str:
     """Return the value when it is a topic's name or a regular expression over names.
 
@@ -262,6 +280,18 @@ class Interval(int):
         if milliseconds is None or not 0 <= milliseconds <= _MAX_INTERVAL:
             raise DefinitionError(f"{shown(value)} is not an interval; allowed: {_INTERVAL_ALLOWED}")
         return cls(milliseconds.to_integral_value(ROUND_CEILING))
+
+    @classmethod
+    def of_argument(cls, argument: str, value: object) -> Self:
+        """Read an interval that a call was given; see `parse`.
+
+        Raises:
+            DefinitionError: it is none; the error names the argument.
+        """
+        try:
+            return cls.parse(value)
+        except DefinitionError as error:
+            raise DefinitionError(f"{argument}={error}") from None
 
     @property
     def text(self) -> str:

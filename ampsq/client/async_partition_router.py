@@ -44,18 +44,26 @@ class AsyncPartitionRouter:
         # Of topics that were published to: their keys, once they are defined; and a partition that has a message.
         self._topic_keys: dict[str, TopicKey] = {}
         self._made: dict[str, int] = {}
+        # Topics and partitions that they were published to.
+        self._used: set[tuple[str, int]] = set()
         # Topics whose keys are needed.
         self._asked: set[str] = set()
 
     def forget(self) -> None:
         """Ask for the definitions of topics again: some were changed."""
         self._topic_keys.clear()
+        self._used.clear()
+
+    def is_made(self, topic: str, number: int) -> bool:
+        """Return whether a partition has had a message of a topic from this client."""
+        return (topic, number) in self._used
 
     async def note_made(self, topic: str, number: int) -> None:
         """Note a partition that has a topic, and learn the topic's key there, where that was asked for.
 
         So the next message asks no other partition, which may be away.
         """
+        self._used.add((topic, number))
         if topic not in self._topic_keys:
             self._made[topic] = number
             # The message is there already: the next one asks again.

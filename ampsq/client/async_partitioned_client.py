@@ -34,6 +34,7 @@ from ampsq.catalog.partitioned import Intent, check_definable, merged_outcomes
 from ampsq.client.async_admin import AsyncAdmin
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.async_partition_router import AsyncPartitionRouter
+from ampsq.client.async_partition_stream import AsyncPartitionStream
 from ampsq.client.async_partitioned_admin import AsyncPartitionedAdmin
 from ampsq.client.async_partitioned_publisher import AsyncPartitionedPublisher, parts_of
 from ampsq.client.async_partitioned_record_subscription import AsyncPartitionedRecordSubscription
@@ -53,7 +54,7 @@ from ampsq.client.partition_rules import (
     waiting_for_topic,
 )
 from ampsq.publishing.deduplication import DeduplicationWindow
-from ampsq.publishing.envelope import refuse_publish_arguments
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
@@ -354,8 +355,17 @@ class AsyncPartitionedClient(AsyncClient):
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
         batches = await self._router.batches(topic, messages, batch, key=key, group=group, window=window)
-        with batches.telling():
+        envelope = Envelope.of(headers, expiration, delay, at, group)
+        stream = AsyncPartitionStream(self.clients, batches, topic, batch, envelope)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(batches.telling())
+            await stack.enter_async_context(stream)
             for each in batches.cut(messages):
+                # With IDs a call is sent again where its answer was lost, so that nothing is sent behind it.
+                if window is None and self._router.is_made(topic, each.partition):
+                    await stream.send(each)
+                    continue
+                await stream.settle(each.partition)
                 with batches.sending(each):
                     recorded = await self.clients[each.partition].publish_many(
                         topic,
@@ -371,6 +381,7 @@ class AsyncPartitionedClient(AsyncClient):
                     )
                     batches.note(each, recorded)
                     await self._router.note_made(topic, each.partition)
+            await stream.settle()
         return batches.recorded
 
     def publisher(

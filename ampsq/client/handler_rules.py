@@ -148,7 +148,7 @@ class HandlerRules:
             )
         self.queue, self.filter, self.concurrency = queue, filter, concurrency
         self.max_backlog = 2 * concurrency if max_backlog is None else max_backlog
-        self.stop_timeout = Interval.parse(stop_timeout) / 1000
+        self.stop_timeout = Interval.of_argument("stop_timeout", stop_timeout) / 1000
         self.cancel_delay = cancel_delay
         self.time_limit = None if time_limit is None else _limit(time_limit)
         self.hooks = _hooks(hooks, is_awaited=self.is_coroutine)
@@ -256,10 +256,7 @@ def _do_nothing() -> None:
 
 
 def _limit(time_limit: timedelta | float | str) -> float:
-    try:
-        seconds = Interval.parse(time_limit) / 1000
-    except DefinitionError as error:
-        raise DefinitionError(f"time_limit={error}") from error
+    seconds = Interval.of_argument("time_limit", time_limit) / 1000
     if seconds <= 0:
         raise DefinitionError(f"time_limit={shown(time_limit)}: allowed is a time above 0, as in '30s'")
     return seconds

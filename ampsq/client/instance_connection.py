@@ -90,9 +90,9 @@ class ConnectionOptions:
             DefinitionError: one of them is no such thing.
         """
         return cls(
-            Interval.parse(retry_timeout) / 1000,
+            Interval.of_argument("retry_timeout", retry_timeout) / 1000,
             parse_heartbeat(heartbeat),
-            Interval.parse(ack_timeout) / 1000,
+            Interval.of_argument("ack_timeout", ack_timeout) / 1000,
             parse_transport(transport),
             parse_policy(failover),
             listeners,

@@ -44,13 +44,14 @@ from ampsq.client.partition_rules import (
     spec_of_each,
     waiting_for_topic,
 )
+from ampsq.client.partition_stream import PartitionStream
 from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of
 from ampsq.client.partitioned_record_subscription import PartitionedRecordSubscription
 from ampsq.client.partitioned_subscription import PartitionedSubscription
 from ampsq.client.partitioned_topic_subscription import PartitionedTopicSubscription
 from ampsq.publishing.deduplication import DeduplicationWindow
-from ampsq.publishing.envelope import refuse_publish_arguments
+from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
@@ -345,8 +346,15 @@ class PartitionedClient(Client):
         check_key_function(key)
         window = DeduplicationWindow.of_many(deduplication_id, within)
         batches = self._router.batches(topic, messages, batch, key=key, group=group, window=window)
-        with batches.telling():
+        envelope = Envelope.of(headers, expiration, delay, at, group)
+        stream = PartitionStream(self.clients, batches, topic, batch, envelope)
+        with batches.telling(), stream:
             for each in batches.cut(messages):
+                # With IDs a call is sent again where its answer was lost, so that nothing is sent behind it.
+                if window is None and self._router.is_made(topic, each.partition):
+                    stream.send(each)
+                    continue
+                stream.settle(each.partition)
                 with batches.sending(each):
                     recorded = self.clients[each.partition].publish_many(
                         topic,
@@ -362,6 +370,7 @@ class PartitionedClient(Client):
                     )
                     batches.note(each, recorded)
                     self._router.note_made(topic, each.partition)
+            stream.settle()
         return batches.recorded
 
     def publisher(

@@ -24,7 +24,9 @@ from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.subscription import ManagedSubscription, Message, Subscription, handle_each
 from ampsq.transport.blocking_reads import BlockingReads
+from ampsq.transport.server_pools import ServerPools
 from ampsq.transport.shard_channels import ShardChannels
+from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,7 +59,8 @@ class PartitionedSubscription(Subscription):
         self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
         # Beyond some partitions a connection to each of their servers, not to each of them.
         self._bells = BlockingReads() if len(parts) <= SEPARATELY else ShardChannels()
-        self._next_look = 0.0
+        # Not those of calls: a connection on which somebody waits is ended with the wait.
+        self._pools, self._next_look = ServerPools(), 0.0
         # Held by who visits a partition or waits for a bell.
         self._lock = threading.Lock()
         self._closed = False
@@ -197,9 +200,10 @@ class PartitionedSubscription(Subscription):
         if number in self._bells:
             return
         core = self._parts[number].core
-        us, duties = core.registration, core.inbox.duties
+        us, duties, calls = core.registration, core.inbox.duties, self._stores[number]
+        store = Store(calls.route, calls.instance, retry_timeout=ATTEMPTS, pools=self._pools)
         if isinstance(self._bells, ShardChannels):
-            self._bells.begin(number, self._stores[number], bell_channel(us.instance, us.id))
+            self._bells.begin(number, store, bell_channel(us.instance, us.id))
             # What a lost connection did not hear is asked for when the next one listens.
             duties.looks_itself = self._bells.is_refused
             return
@@ -207,7 +211,7 @@ class PartitionedSubscription(Subscription):
         def read() -> Call[int]:
             return wait_for_bell(us.instance, us.id, duties.wait)
 
-        self._bells.begin(number, self._stores[number], read)
+        self._bells.begin(number, store, read)
 
     def _visit(self, number: int) -> None:
         """Take messages of a partition, as many as there are credits for."""
@@ -299,6 +303,7 @@ class PartitionedSubscription(Subscription):
         failures: list[AmpsqError] = []
         with self._lock:
             self._bells.close()
+            self._pools.close()
             for number, managed in enumerate(self._parts):
                 # Where a partition is away, its client ends it as soon as it is back.
                 managed.store = self._stores[number]

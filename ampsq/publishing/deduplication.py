@@ -80,7 +80,7 @@ class DeduplicationWindow:
 
 
 def _period(within: timedelta | float | str | None) -> int:
-    period = Interval.parse(_PERIOD if within is None else within)
+    period = Interval.of_argument("within", _PERIOD if within is None else within)
     if period < 1:
         raise DefinitionError(f"within={shown(within)}: allowed is 1ms or longer")
     return int(period)

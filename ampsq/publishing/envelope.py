@@ -53,10 +53,10 @@ class Envelope(NamedTuple):
             return cls(encoded, DeliveryOptions(group=name) if name else None)
         if delay is not None and at is not None:
             raise DefinitionError(f"delay={shown(delay)} and at={shown(at)}: allowed is one of the two")
-        life = None if expiration is None else Interval.parse(expiration)
+        life = None if expiration is None else Interval.of_argument("expiration", expiration)
         if life is not None and life < 1:
             raise DefinitionError(f"expiration={shown(expiration)}: allowed is 1ms or longer, or None for no limit")
-        wait = None if delay is None else Interval.parse(delay)
+        wait = None if delay is None else Interval.of_argument("delay", delay)
         return cls(encoded, DeliveryOptions(life, wait, None if at is None else _milliseconds(at), name))
 
 

@@ -11,7 +11,7 @@ from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, DefinitionError, RecordsBehind, Unavailable, UnknownTopic
 from ampsq.base.limits import limits
 from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
-from ampsq.base.values import check_text, is_name
+from ampsq.base.values import check_text, is_name, parse_name
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls.records import call_caught_up, catch_up_records
@@ -197,7 +197,9 @@ class PlainPublisher:
         # As `TopicTypes.body`, `_call` and `Bookmark.of` do it, in one: a type is known but for the first message, and
         # most bodies are small.
         types = self.client.types
-        kind = types.learnt.get(topic) if isinstance(topic, str) else None
+        if not isinstance(topic, str):
+            parse_name(topic)
+        kind = types.learnt.get(topic)
         body = data if isinstance(data, bytes) else (kind or await types.learn(topic)).encode(data)
         if len(body) > SMALL_BODY:
             await types.warn_of_large(topic, body)
@@ -232,7 +234,7 @@ class PlainPublisher:
         try:
             published = await call
         except (RecordsBehind, UnknownTopic) as refusal:
-            published = await self._publish_again(topic, call, refusal)
+            published = await self.publish_again(topic, call, refusal)
         if published.rest:
             # Too much to read in one call: the topic was given a key since its type was asked for.
             self.client.types.forget_all()
@@ -240,7 +242,7 @@ class PlainPublisher:
             self.client.confirmed_id = published.first_id
         return published
 
-    async def _publish_again(
+    async def publish_again(
         self, topic: str, call: Call[Published], refusal: RecordsBehind | UnknownTopic
     ) -> Published:
         """Run a call again when what it was refused for is mended: records follow the log, or the topic is made."""

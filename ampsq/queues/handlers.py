@@ -32,12 +32,28 @@ def check_handler(handler: object, *, awaits: bool) -> None:
         raise DefinitionError(
             f"on_message={shown(handler)}: allowed is a function that takes a message, as in on_message=handle"
         )
+    _check_parameters(handler)
     is_awaited = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(handler.__call__)
     if is_awaited and not awaits:
         raise DefinitionError(
             f"on_message={shown(handler)} is a coroutine function, which nobody awaits here; allowed: a plain "
             "function, or the same with AsyncClient, which awaits it"
         )
+
+
+def _check_parameters(handler: Callable[..., object]) -> None:
+    """Refuse what cannot be called with one message; of what does not say its parameters nothing is known."""
+    try:
+        parameters = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return
+    try:
+        parameters.bind(None)
+    except TypeError as reason:
+        raise DefinitionError(
+            f"on_message={shown(handler)} cannot be called with one message: {reason}; allowed is a function that "
+            "takes a message, as in on_message=handle"
+        ) from None
 
 
 async def call_handler(handler: Callable[[T], object], message: T) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
 from ampsq.base.forks import closed, was_inherited
-from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
+from ampsq.base.values import check_may_match, is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.definitions.stored import read_stored_queue
@@ -89,7 +89,7 @@ class SubscriptionSpec:
         _refuse_filter(name)
         if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
             raise DefinitionError(f"max_backlog={shown(asked)}: allowed is a whole number, 0 or more")
-        parse_topic_or_pattern(name)
+        check_may_match(parse_topic_or_pattern(name))
         return cls(name, asked, parse_filter(text))
 
     def covers(self, queue: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
 from ampsq.base.suggestions import unknown_argument
-from ampsq.base.values import parse_name, shown
+from ampsq.base.values import check_may_match, parse_name, parse_topic_or_pattern, shown
 from ampsq.queues.query import parse_query_filter
 from ampsq.topics.bookmark_store import BookmarkStore, RedisBookmarkStore
 from ampsq.topics.conflation import ConflationKey, conflation_asked
@@ -138,6 +138,7 @@ class TopicSubscriptionSpec:
             raise DefinitionError("bookmark_store needs sub_id, under which it keeps the subscription's place")
         if rate is None and gap is not None:
             raise DefinitionError("rate_max_gap needs rate, a multiple of the recorded pace, as in rate='1X'")
+        check_may_match(parse_topic_or_pattern(name))
         # Without a bookmark a queue's name is likely to mean the queue.
         reads_queues = bookmark is not None
         if bookmark is None:

@@ -85,6 +85,8 @@ class AsyncStore:
         self.key = "{" + instance + "}"
         self._connections = AsyncConnectionPool(self.route, pools)
         self._is_lent = False
+        # The one that its connections belong to, from its first call on.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def of_instance(self, instance: str) -> AsyncStore:
         """Return a store on another instance of the same server, on this one's connections, which it does not close.
@@ -97,7 +99,9 @@ class AsyncStore:
         return store
 
     async def run(self, flow: Flow[T]) -> T:
-        """Drive a flow to its end."""
+        """Drive a flow to its end; raises `Closed` in another event loop than before, whose connections it has."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._belong_to(loop, flow)
         try:
             step = flow.send(None)
             while True:
@@ -112,6 +116,15 @@ class AsyncStore:
         finally:
             # Interrupted, it learns at once that the step was not answered.
             flow.close()
+
+    def _belong_to(self, loop: asyncio.AbstractEventLoop, flow: Flow[object]) -> None:
+        if self._loop is not None:
+            flow.close()
+            raise Closed(
+                "this client was opened in another event loop, as that of an earlier asyncio.run(); allowed: a client "
+                "for each event loop, as in `async with AsyncClient(...) as client`"
+            )
+        self._loop = loop
 
     async def _step(self, step: Step) -> object:
         if isinstance(step, Post):
@@ -210,12 +223,14 @@ class AsyncStore:
 
     async def disconnect(self) -> None:
         """Close the connections; the next call makes another one."""
+        self._loop = None
         await self._connections.close()
 
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        if not self._is_lent:
+        # Connections of a loop that is closed end with it.
+        if not self._is_lent and self._loop in (None, asyncio.get_running_loop()):
             await self._connections.close()
 
 

@@ -371,7 +371,7 @@ def parse_heartbeat(value: timedelta | float | str) -> float:
     Raises:
         DefinitionError: it is shorter than 200ms or longer than 10s.
     """
-    interval = Interval.parse(value)
+    interval = Interval.of_argument("heartbeat", value)
     if not _SHORTEST <= interval <= _LONGEST:
         raise DefinitionError(f"heartbeat={value!r}: allowed is {_SHORTEST}ms to {_LONGEST // 1000}s")
     return interval / 1000

@@ -35,13 +35,8 @@ for _, queue in ipairs(queues) do
   if runs[queue][1] then add_refused(acknowledge_in_runs(queue, ms, runs[queue], subscription_id, freed)) end
 end
 
-local function is_large(texts)
-  local bytes = 0
-  for i = 1, #texts do bytes = bytes + #texts[i] end
-  return bytes >= V.bytes
-end
-
-local most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$')
+local most, form, credits, visit = string.match(wanted, '^(%d+) run$'), 'run', '', ''
+if not most then most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$') end
 subscription.takes_runs = form == 'run'
 local elements, full = {}, false
 if not alone or not alone.is_bare then elements, full = inbox().take_inbox(subscription_id, tonumber(most), freed) end
@@ -51,7 +46,9 @@ local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumbe
 local unfinished = false
 for name in string.gmatch(queues_in_turn(subscription), '%S+') do
   -- What is left in the inbox comes first, and a reply has its size.
-  full = full or #elements > 0 and not alone and is_large(elements)
+  local bytes = 0
+  for i = 1, alone and 0 or #elements do bytes = bytes + #elements[i] end
+  full = full or bytes >= V.bytes
   local left = full and 0 or most - got
   if left > 0 then
     local given, more = dispatch_or_defer(name, ms, left, subscription)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from observing import eventually
@@ -348,3 +349,21 @@ def test_failed_events_of_an_action_are_seen_retried_and_dropped(play, valkey, i
             await client.admin.failed_events("aa")
 
     play(scenario)
+
+
+def test_a_client_of_another_event_loop_is_refused_with_what_is_allowed(valkey, instance):
+    client = AsyncClient(valkey.url, instance=instance)
+
+    async def use():
+        with pytest.raises(
+            Closed, match=r"^this client was opened in another event loop, .*; allowed: a client for each"
+        ):
+            await client.publish("orders", {})
+
+    with asyncio.Runner() as first:
+        first.run(client.__aenter__())
+        first.run(client.publish("orders", {}))
+        with ThreadPoolExecutor(1) as other:
+            other.submit(asyncio.run, use()).result()
+        first.run(client.publish("orders", {}))
+        first.run(client.close())

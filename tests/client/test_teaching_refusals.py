@@ -162,3 +162,44 @@ def test_an_instance_beside_whose_keys_somebody_made_one_of_the_bare_name_is_not
     client._store.redis.delete(f"{{{name}}}")
     with Client(url, instance=name):
         pass
+
+
+@pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
+@pytest.mark.parametrize(("name", "sign"), [("my orders", "' '"), ("orders.#", "'#'"), ("orders,returns", "','")])
+def test_a_name_that_nothing_can_have_is_refused_and_not_waited_for(either, call, name, sign):
+    with pytest.raises(DefinitionError, match=rf"'{name}' is not a name, .* since {sign} is in no name; allowed: "):
+        getattr(either, call)(name)
+
+
+@pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
+@pytest.mark.parametrize("name", ["^my orders|later$", "ü?later", "[ ]*later"])
+def test_a_regular_expression_that_may_match_later_is_waited_for(either, call, name):
+    getattr(either, call)(name).close()
+
+
+@pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
+@pytest.mark.parametrize("handler", [operator.add, lambda: None])
+def test_a_handler_that_does_not_take_one_message_is_refused_at_once(either, call, handler):
+    either.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders"))
+    with pytest.raises(
+        DefinitionError, match=r"cannot be called with one message: .*; allowed is a function that takes"
+    ):
+        getattr(either, call)("work" if call == "subscribe" else "orders", on_message=handler)
+
+
+@pytest.mark.parametrize("argument", ["delay", "expiration", "within"])
+def test_an_interval_of_a_publish_is_refused_with_its_argument(either, argument):
+    with pytest.raises(DefinitionError, match=rf"^{argument}='soon' is not an interval; allowed: a number of seconds"):
+        either.publish("orders", {}, deduplication_id="order-1", **{argument: "soon"})
+
+
+@pytest.mark.parametrize("argument", ["retry_timeout", "ack_timeout", "heartbeat"])
+def test_an_interval_of_a_client_is_refused_with_its_argument(argument):
+    with pytest.raises(DefinitionError, match=rf"^{argument}='soon' is not an interval"):
+        Client("redis://127.0.0.1:1", **{argument: "soon"})
+
+
+@pytest.mark.parametrize("data", [b"{}", {}])
+def test_publishing_to_no_topic_says_what_a_topic_is(either, data):
+    with pytest.raises(DefinitionError, match=r"^nothing is not a text; allowed: 1 to 255 of the characters"):
+        either.publish(None, data)

@@ -116,7 +116,7 @@ def groups(url, instance, record):
 
     def handle(message):
         what = {"group": message.group, "number": message.data["n"], "delivery": message.delivery}
-        record("start", **what)
+        record("start", **what, begins=message.group_begins)
         time.sleep(chance.uniform(0.0, 0.006))  # the handler's work
         if chance.random() < 1 / 30:
             record("failed", **what)

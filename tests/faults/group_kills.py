@@ -8,8 +8,10 @@ of groups are those of their leases; at the end nothing is left of any group. So
 these all of that holds, too, and a worker has several messages of a group and one in its hands. Some have a rate: no
 more of a group, or of all, is begun in any time than it lets go. Where a failure stops a group, each message is
 delivered once: what is never handled is a dead letter, and nothing more of the group starts before it is released.
-Now and then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups
-what waits is dropped: just these messages are never handled.
+Some bind each group to the worker that got a message of it: then no two workers have messages of one group in their
+hands at a time, and one that gets a group which another one had is told so. Now and then a group is paused while
+somebody is killed: it stays so, and nothing more of it is leased; of two groups what waits is dropped: just these
+messages are never handled.
 """
 
 # ruff: noqa: E402, T201  (imports behind a path; a command prints)
@@ -31,6 +33,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from campaign import conftest
+from group_judge import Held, judge, too_fast, wrong_workers
 from network import Node
 from observing import eventually
 
@@ -38,7 +41,7 @@ from ampsq import Action, Client, Queue
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.schema import key
 
-__all__ = ["Held", "judge", "run", "said", "too_fast"]
+__all__ = ["run", "said"]
 
 _CHILD = Path(__file__).parent / "child.py"
 _WORKERS, _MESSAGES, _KILLS = 3, 900, 7
@@ -47,105 +50,6 @@ _DRAINED = 120.0
 #: What fifteen seeds in turn have: how many of a group at a time, and what a failure does to the others of it.
 _LIMITS = [(1, "hold"), (1, "stop"), (2, "hold"), (5, "pass"), (3, "stop")]
 _CHOICES = ["first", "round_robin", "fair"]
-
-
-class Held:
-    """One message in the hands of one worker.
-
-    Attributes:
-        group, number: the message: its group, and its place there.
-        start, end: when its handler started and ended, or its worker died.
-        is_done: the handler ended, and did not cancel it.
-    """
-
-    def __init__(self, group, number, start, end, is_done):
-        self.group, self.number, self.start, self.end, self.is_done = group, number, start, end, is_done
-
-
-def _too_early(of):
-    """Return messages of a group in batches that were started before each one ahead of them was done, with that one.
-
-    Those of a batch whose worker died before it sent its acknowledgements come again, in their order.
-    """
-    done, found = {}, []
-    for each in sorted(of, key=lambda each: each.start):
-        ahead = next((n for n in range(each.number) if done.get(n, float("inf")) > each.start), None)
-        if ahead is not None:
-            found.append((each.number, ahead))
-        if each.is_done:
-            done[each.number] = min(each.end, done.get(each.number, each.end))
-    return found
-
-
-def too_fast(starts, most, each_second):
-    """Say whether more was begun in some time than a rate lets go: `most` at once, and so many each second."""
-    # Of all windows from one start to another: the most that any had beyond what the rate gave in it.
-    ahead, worst = float("-inf"), 0.0
-    for number, at in enumerate(sorted(starts)):
-        ahead = max(ahead, at * each_second - number)
-        worst = max(worst, number + 1 - at * each_second + ahead)
-    return worst > most
-
-
-def judge(held, published, concurrency, *, in_order, in_batches=False, dropped=None, releases=None):
-    """Say what is wrong: a list of sentences.
-
-    Args:
-        held: what workers had in their hands.
-        published: group -> number of its messages.
-        concurrency: of each group.
-        in_order: each message starts only once the one ahead of it in its group was settled.
-        in_batches: one worker has several messages of a group, which it handles in their order.
-        dropped: group -> how many messages of it were dropped, which nobody handles to the end. Of such a group one
-            that was dropped after it failed lets the next one start.
-        releases: group -> when it was let go on; of a queue whose failures stop groups, which delivers each message
-            once. None: failures stop none.
-    """
-    wrong, dropped = [], dropped or {}
-    by_group = defaultdict(list)
-    for each in held:
-        by_group[each.group].append(each)
-    for group, number in published.items():
-        of = sorted(by_group[group], key=lambda each: each.start)
-        found, is_whole = [], group not in dropped
-        missing = set(range(number)) - {each.number for each in of if each.is_done}
-        if releases is None and len(missing) > dropped.get(group, 0):
-            found.append(f"{len(missing)} messages were never handled: {sorted(missing)[:5]}")
-        ends = [(each.start, 1) for each in of] + [(each.end, -1) for each in of]
-        most = max(itertools.accumulate(step for _, step in sorted(ends)), default=0)
-        if most > concurrency:
-            found.append(f"{most} messages were in hands at a time, of {concurrency}")
-        if releases is not None:
-            found += _wrong_of_stops(of, releases.get(group, ()), in_order and is_whole, in_batches)
-        elif in_batches and is_whole:
-            found += [f"message {n} was started before {ahead} was done" for n, ahead in _too_early(of)]
-        if in_order and not in_batches:
-            found += _wrong_order(of, may_go_on=releases is not None or not is_whole)
-        wrong += [f"{group}: {each}" for each in found]
-    return wrong
-
-
-def _wrong_order(of, may_go_on):
-    """Say what was started in another order. may_go_on: also where what was before it is not done."""
-    found = []
-    for earlier, later in itertools.pairwise(of):
-        if later.number < earlier.number:
-            found.append(f"message {later.number} was started after message {earlier.number}")
-        elif later.number > earlier.number and not earlier.is_done and not may_go_on:
-            found.append(f"message {later.number} was started before {earlier.number} was done")
-    return found
-
-
-def _wrong_of_stops(of, releases, in_order, in_batches):
-    """Say what is wrong in a group that failures stop, where each message is delivered once."""
-    found = []
-    # Of a batch whose worker died before it sent its acknowledgements, those behind the first one come again.
-    if not in_batches and len(of) > len({each.number for each in of}):
-        found.append("a message was delivered twice")
-    for earlier, later in itertools.pairwise(of) if in_order else ():
-        if not earlier.is_done and not any(earlier.end <= at <= later.start for at in releases):
-            found.append(f"message {later.number} was started before the stop by {earlier.number} was released")
-    return found
 
 
 class _Run:
@@ -167,6 +71,10 @@ class _Run:
             self.each_second = 400 if self.rate == "rate" else max(300 // self.groups, 5)
             self.burst = self.rng.choice([1, 5, 20])
             limits = {self.rate: f"{self.each_second}/s", f"{self.rate}_burst": self.burst}
+        # How long a group stays with the worker that got a message of it; "": it does not.
+        self.affinity = random.Random(f"affinity {seed}").choice(["", "300ms", "5s"])  # noqa: S311
+        if self.affinity:
+            limits["group_affinity"] = self.affinity
         self.queue = Queue(
             name="work",
             underlying_topic="orders",
@@ -182,7 +90,9 @@ class _Run:
         )
         batches = f" in batches of {self.batch}" if self.batch > 1 else ""
         rates = f", {self.rate} {self.each_second}/s by {self.burst}" if self.rate else ""
-        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups{batches}{rates}"
+        affinity = f", bound for {self.affinity}" if self.affinity else ""
+        self.what = f"{choice}, {failure}, concurrency {self.concurrency}, {self.groups} groups"
+        self.what += f"{batches}{rates}{affinity}"
 
         self.administers, self.dropped, self.pauses = random.Random(f"administers {seed}"), {}, 0  # noqa: S311
         self.releases = defaultdict(list)
@@ -290,11 +200,17 @@ class _Run:
             for record in (json.loads(line) for line in lines if line.endswith("\n")):
                 what = (record.get("group"), record.get("number"), record.get("delivery"))
                 if record["what"] == "start":
-                    started[what] = record["at"]
+                    started[what] = record["at"], record["begins"]
                 elif record["what"] in {"end", "failed"}:
-                    found.append(Held(*what[:2], started.pop(what), record["at"], record["what"] == "end"))
+                    start, begins = started.pop(what)
+                    found.append(
+                        Held(*what[:2], start, record["at"], record["what"] == "end", worker=name, begins=begins)
+                    )
             over = self.died.get(name, float("inf"))
-            found += [Held(*what[:2], at, over, is_done=False) for what, at in started.items()]
+            found += [
+                Held(*what[:2], at, over, is_done=False, worker=name, begins=begins)
+                for what, (at, begins) in started.items()
+            ]
         return found
 
     def close(self):
@@ -355,13 +271,18 @@ def run(program, folder, seed):
             wrong.append(f"stuck: {client.admin.queue_stats('work')}")
         one.release(client)
         wrong += _checked(client, "at the end")
-        if groups := client.admin.groups("work").groups:
+        try:
+            # What is bound is there until its time is over.
+            eventually(lambda: not client.admin.groups("work").groups, within=30.0 if one.affinity else 0.0)
+        except AssertionError:
+            groups = client.admin.groups("work").groups
             wrong.append(f"{len(groups)} groups are left: {groups[:2]}")
         held = one.held()
         wrong += judge(
             held, published, one.concurrency, in_order=one.in_order, in_batches=one.batch > 1, dropped=one.dropped,
             releases=one.releases if one.stops else None,
         )  # fmt: skip
+        wrong += wrong_workers(held, one.concurrency) if one.affinity else []
         wrong += one.too_fast(held)
         unhandled = one.unhandled(published, held)
         try:
@@ -379,6 +300,7 @@ def run(program, folder, seed):
             "handled": sum(each.is_done for each in held),
             "given_up": len(unhandled),
             "again": sum(not each.is_done for each in held),
+            "begun": sum(each.begins for each in held),
             "wrong": wrong,
         }
 
@@ -400,7 +322,7 @@ def said(row):
     kills = ", ".join(f"{number} of the {who}" for who, number in sorted(row["kills"].items()))
     well = "; ".join(row["wrong"]) or "well"
     done = f"{row['handled']} handled, {row['again']} again, {row['dropped']} dropped"
-    done += f", {row['paused']} pauses, {row['stops']} stops"
+    done += f", {row['paused']} pauses, {row['stops']} stops, {row['begun']} times bound anew"
     return f"seed {row['seed']}: {row['queue']}; kills: {kills}; {done}: {well}"
 
 

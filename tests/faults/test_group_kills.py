@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from group_kills import Held, judge, run, said, too_fast
+from group_judge import Held, judge, too_fast, wrong_workers
+from group_kills import run, said
 
 
 @pytest.mark.slow
@@ -18,8 +19,8 @@ def test_groups_keep_their_order_and_their_limit_while_everybody_is_killed(serve
     assert row["handled"] + row["given_up"] >= 900
 
 
-def held(number, start, end, *, is_done=True):
-    return Held("g", number, start, end, is_done)
+def held(number, start, end, *, is_done=True, worker="a", begins=False):
+    return Held("g", number, start, end, is_done, worker=worker, begins=begins)
 
 
 def test_the_judge_is_content_with_order_and_with_what_comes_again():
@@ -65,6 +66,19 @@ def test_the_judge_lets_a_group_go_on_behind_a_failure_once_it_was_released():
         assert judge(one, {"g": 3}, 1, in_order=True, releases=releases) == [too_early]
     again = [*one, held(0, 7, 8)]
     assert "g: a message was delivered twice" in judge(again, {"g": 3}, 1, in_order=True, releases={"g": [3]})
+
+
+def test_the_judge_is_content_with_a_bound_group_that_moves_when_nothing_of_it_is_in_hands():
+    one = [held(0, 1, 2, begins=True), held(1, 2, 3), held(2, 4, 5, worker="b", begins=True), held(3, 5, 6, worker="b")]
+
+    assert wrong_workers(one, 1) == []
+
+
+def test_the_judge_notices_a_bound_group_in_the_hands_of_two_workers_and_one_that_moves_silently():
+    one = [held(0, 1, 3, begins=True), held(1, 2, 4, worker="b")]
+
+    assert wrong_workers(one, 2) == ["g: message 1 was started while another worker had 0"]
+    assert wrong_workers(one, 1)[1:] == ["g: message 1 came to another worker, which was not told"]
 
 
 @pytest.mark.parametrize(

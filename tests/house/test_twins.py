@@ -95,6 +95,7 @@ TWINS = [
             "Client": "AsyncClient",
             "Message": "AsyncMessage",
             "PartitionRouter": "AsyncPartitionRouter",
+            "PartitionStream": "AsyncPartitionStream",
             "PartitionedAdmin": "AsyncPartitionedAdmin",
             "PartitionedClient": "AsyncPartitionedClient",
             "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
@@ -135,6 +136,14 @@ TWINS = [
                 "from ampsq.base.suggestions import misplaced\nfrom ampsq.base.values import shown\n"
             ),
             "from ampsq.client.partition_router import PartitionRouter\n": "",
+            "from ampsq.client.partition_stream import PartitionStream\n": "",
+            "        with batches.telling(), stream:\n": (
+                "        async with contextlib.AsyncExitStack() as stack:\n"
+                "            stack.enter_context(batches.telling())\n"
+                "            await stack.enter_async_context(stream)\n"
+            ),
+            "stream.settle(": "await stream.settle(",
+            "stream.send(": "await stream.send(",
             "from ampsq.client.partitioned_admin import PartitionedAdmin\n": "",
             "from ampsq.client.partitioned_publisher import PartitionedPublisher, parts_of\n": "",
             "from ampsq.client.partitioned_record_subscription import PartitionedRecordSubscription\n": "",
@@ -143,6 +152,7 @@ TWINS = [
             "from ampsq.client.client import Client\n": (
                 "from ampsq.client.async_client import Client\n"
                 "from ampsq.client.async_partition_router import PartitionRouter\n"
+                "from ampsq.client.async_partition_stream import PartitionStream\n"
                 "from ampsq.client.async_partitioned_admin import PartitionedAdmin\n"
                 "from ampsq.client.async_partitioned_publisher import PartitionedPublisher, parts_of\n"
                 "from ampsq.client.async_partitioned_record_subscription import PartitionedRecordSubscription\n"
@@ -195,6 +205,36 @@ TWINS = [
                 "making = self._subscribe(name, max_backlog, filter, on_message, publishers, renew=renew)\n"
                 "        return Subscribing(making, shown(name))"
             ),
+        },
+    ),
+    Twin(
+        "client/partition_stream.py",
+        "client/async_partition_stream.py",
+        {
+            "Client": "AsyncClient",
+            "PartitionStream": "AsyncPartitionStream",
+            "Pipeline": "AsyncPipeline",
+            "Store": "AsyncStore",
+            "for several partitions, for threads": "for several partitions, for asyncio",
+        },
+        (
+            *("self.settle(", "self._post(", "self._answer_all(", "self._collect(", "sent.store.run("),
+            *(
+                "sent.pipeline.post(",
+                "sent.pipeline.collect(",
+                "sent.pipeline.close(",
+                "self._sent.popleft().pipeline.close(",
+            ),
+        ),
+        {
+            "`ampsq.client.async_partition_stream` is made from this file.": (
+                "This is `ampsq.client.partition_stream`, awaited."
+            ),
+            "ampsq.client.client": "ampsq.client.async_client",
+            "ampsq.transport.pipeline": "ampsq.transport.async_pipeline",
+            "ampsq.transport.store": "ampsq.transport.async_store",
+            "def __enter__": "async def __aenter__",
+            "def __exit__": "async def __aexit__",
         },
     ),
     Twin(
@@ -432,6 +472,34 @@ TWINS = [
         {
             "`ampsq.transport.async_store` is made from this file and differs": (
                 "This differs from `ampsq.transport.store`"
+            ),
+            "        self._is_lent = False\n": (
+                "        self._is_lent = False\n"
+                "        # The one that its connections belong to, from its first call on.\n"
+                "        self._loop: asyncio.AbstractEventLoop | None = None\n"
+            ),
+            '        """Drive a flow to its end."""\n': (
+                '        """Drive a flow to its end; raises `Closed` in another event loop than before, whose '
+                'connections it has."""\n'
+                "        if self._loop is not (loop := asyncio.get_running_loop()):\n"
+                "            self._belong_to(loop, flow)\n"
+            ),
+            "    def _step(self, step: Step)": (
+                "    def _belong_to(self, loop: asyncio.AbstractEventLoop, flow: Flow[object]) -> None:\n"
+                "        if self._loop is not None:\n"
+                "            flow.close()\n"
+                "            raise Closed(\n"
+                '                "this client was opened in another event loop, as that of an earlier asyncio.run(); '
+                'allowed: a client "\n'
+                '                "for each event loop, as in `async with AsyncClient(...) as client`"\n'
+                "            )\n"
+                "        self._loop = loop\n\n"
+                "    def _step(self, step: Step)"
+            ),
+            'the next call makes another one."""\n': 'the next call makes another one."""\n        self._loop = None\n',
+            "        if not self._is_lent:\n": (
+                "        # Connections of a loop that is closed end with it.\n"
+                "        if not self._is_lent and self._loop in (None, asyncio.get_running_loop()):\n"
             ),
             "import contextlib\nimport copy\n": "import asyncio\nimport contextlib\nimport copy\n",
             "import redis\n": ("import redis\nimport redis.asyncio\n"),

@@ -89,13 +89,15 @@ def test_each_nest_tells_that_it_was_used():
 
 
 def test_an_include_keeps_over_calls_only_what_was_looked_at():
-    # Functions, automata and definitions are made of the text that they stand under, and of nothing else; of a log
-    # `usual_batches` says only how many entries are read at first, and any number is right
+    # Functions, automata, definitions and numbers are made of the text that they stand under, and of nothing else; of a
+    # log `usual_batches` says only how many entries are read at first, and any number is right
     assert kept_names() == {
         "exact_operations",
         "json_decoder",
         "known_definitions",
+        "known_digits",
         "known_functions",
+        "known_numbers",
         "known_trees",
         "unsure",
         "usual_batches",

@@ -18,15 +18,20 @@ local function dispatch_plain(queue, now, limit, own)
     return {}, false
   end
   local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
-  local messages, read, bytes, as_run = empty_messages(), 0, 0, not queue.fated and may_be_run(queue, own)
+  if wanted <= 0 then return {}, false end
+  local messages, read, bytes, count, as_run = nil, 0, 0, 0, not queue.fated and may_be_run(queue, own)
   -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
-  while wanted > 0 and number_read(messages) == 0 and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
+  repeat
     messages, front = next_messages(queue, wanted, nil, as_run, front), nil
-    if number_read(messages) == 0 then break end
-    read, bytes = read + number_read(messages), bytes + messages.bytes
-    if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
-  end
-  local count, given, leases, pushes, at = number_read(messages), {}, {}, {}, 1
+    count = number_read(messages)
+    if count == 0 then break end
+    read, bytes = read + count, bytes + messages.bytes
+    if messages.special or queue.fated then
+      keep_deliverable(queue, messages, now)
+      count = number_read(messages)
+    end
+  until count > 0 or messages.cut or messages.exhausted or read >= V.batch or bytes >= V.bytes
+  local given, leases, pushes, at = {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = token_before(queue, now)
   local before, deadline = token, deadline_of(queue, now)

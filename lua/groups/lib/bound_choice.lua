@@ -147,7 +147,7 @@ local function entries_of_item(queue, item, state, most, chosen, found, now)
   if most > 1 then
     local refs = refs_in_group(queue, state.name, passed + 1, most - 1, is_held(queue, state))
     for i, ref in ipairs(refs) do items[i + 1] = {ref = ref, name = state.name} end
-    read_ahead(queue, refs, found.read)
+    read_neighbours(queue, refs, found.read)
     note_placed(queue, {unpack(items, 2)})
   end
   for i, each in ipairs(items) do

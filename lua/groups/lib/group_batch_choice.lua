@@ -40,7 +40,7 @@ local function items_of_batch(queue, item, state, most, read)
   if most <= 1 then return items end
   local refs = refs_in_group(queue, state.name, 1, most - 1, is_held(queue, state))
   for i, ref in ipairs(refs) do items[i + 1] = {ref = ref, name = state.name} end
-  read_ahead(queue, refs, read)
+  read_neighbours(queue, refs, read)
   note_placed(queue, {unpack(items, 2)})
   return items
 end

@@ -28,7 +28,7 @@ end
 -- after: how many of the group were looked at and stay, which is only where they are counted.
 local function drop_placed(drop, after, now)
   local queue, seen = drop.queue, tonumber(after) or 0
-  if not place_ready(queue, drop.plan, now) then return tostring(seen) end
+  if not place_ready(queue, now) then return tostring(seen) end
   local refs, found = refs_in_group(queue, drop.group, seen, drop.most), {}
   local gone, chosen = {}, {}
   if not refs[1] then return '' end

@@ -6,7 +6,7 @@ local function first_in_line(queue, count)
   local found, line = call('ZRANGE', K.going(queue.name), 0, count - 1, 'WITHSCORES'), {}
   for i = 1, #found, 2 do
     local ref, name = string.match(found[i], '^(%S+) (.*)$')
-    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1]), stands = true} end
+    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1]), stands = found[i]} end
   end
   return line, #line < count
 end
@@ -19,17 +19,6 @@ local function stand_in_line(line, from, item)
     i = i - 1
   end
   line[i + 1] = item
-end
-
--- Reads messages of a group at once, as far as their IDs in the log count up by one. read: ref -> fields.
-local function read_ahead(queue, refs, read)
-  local at, stretch, bytes = 1, 4, 0
-  while refs[at + 1] and bytes < V.bytes / 4 do
-    local size, count = read_stretch(queue, refs, at, stretch, read)
-    if count == 0 then return end
-    at, bytes = at + count, bytes + size
-    stretch = math.max(2, math.floor(V.bytes * count / (4 * math.max(size, 1))))
-  end
 end
 
 -- Whether they still have a place: item by item.
@@ -48,7 +37,7 @@ local function following_item(queue, state, item, count, read)
     local number = math.min(count, room_of_group(queue, state))
     local refs = refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))
     for i, ref in ipairs(refs) do state.following[i] = {ref = ref, name = state.name} end
-    read_ahead(queue, refs, read)
+    read_neighbours(queue, refs, read)
     note_placed(queue, state.following)
   end
   local following = state.following[state.followed]
@@ -78,7 +67,7 @@ end
 -- Of those that leave the queue's lists one that stands in the line.
 local function leave_with(found, item)
   found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
-  if item.stands then found.going[#found.going + 1] = item.ref .. ' ' .. item.name end
+  if item.stands then found.going[#found.going + 1] = item.stands end
 end
 
 -- Takes from the line until it is over, or what comes next is not in it. line: see first_in_line; is_whole: nothing stands behind it.
@@ -117,12 +106,12 @@ end
 local function leave_line(queue, found)
   for _, name in ipairs(found.names) do
     local state = found.states[name]
-    if state then state.waiting, state.going = state.waiting - 1, 0 end
+    if state then state.waiting, state.going, state.passed, state.following = state.waiting - 1, 0, nil, nil end
   end
   call_in_batches('ZREM', K.going(queue.name), found.going)
   leave_lists(queue, found.refs, found.names)
   save_groups(queue, found.changed)
-  if found.refs[1] then remove_from_indexes(queue, found.refs, found.refs) end
+  if found.refs[1] then leave_places(queue, found.refs) end
   settle_missing(queue, found.missing)
   expire_read(queue, found.over)
 end
@@ -153,13 +142,14 @@ local function choose_in_turns(queue, chosen, wanted, now)
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local line, is_whole = first_in_line(queue, wanted - #chosen.refs)
     if not line[1] then return true end
-    local names = {}
-    for i, item in ipairs(line) do names[i] = item.name end
+    local names, refs = {}, {}
+    for i, item in ipairs(line) do names[i], refs[i] = item.name, item.ref end
     local states = load_groups(queue, names)
     local is_mended = mend_line(queue, line, states)
-    if not is_mended then note_placed(queue, line) end
     local found = empty_findings(states)
     if not is_mended then
+      note_placed(queue, line)
+      read_neighbours(queue, refs, found.read)
       take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       leave_line(queue, found)
     end

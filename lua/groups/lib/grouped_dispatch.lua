@@ -16,10 +16,10 @@ end
 local function drop_unfit(queue, states, refs, names, now)
   local placed = call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))
   local found = {entries = {}, ends = {}, refs = {}, names = {}, missing = {}, over = {}, is_crowded = false}
-  local taken = {}
+  local taken, read = {}, read_neighbours(queue, refs, {})
   for i, ref in ipairs(refs) do
     local name, state = names[i], states[names[i]]
-    local entry, fate, ends = placed[i] and fields_of_ref(ref), nil, nil
+    local entry, fate, ends = placed[i] and (read[ref] or fields_of_ref(ref)), nil, nil
     if entry and (#entry > 2 or queue.life > 0) then fate, ends = fate_of(queue, ref, entry, true, now) end
     found.entries[i], found.ends[i] = entry, ends or false
     if not entry or fate then
@@ -34,7 +34,7 @@ local function drop_unfit(queue, states, refs, names, now)
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
   leave_groups(queue, states, found.refs, found.names)
   save_groups(queue, states)
-  if found.refs[1] then remove_from_indexes(queue, found.refs, found.refs) end
+  if found.refs[1] then leave_places(queue, found.refs) end
   settle_missing(queue, found.missing)
   expire_read(queue, found.over)
   return nil
@@ -45,8 +45,10 @@ local function choose_going(queue, chosen, wanted, now)
   local looked = 0
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
-    local refs, names = first_going(queue, wanted - #chosen.refs)
+    local count = wanted - #chosen.refs
+    local refs, names = first_going(queue, count)
     if not refs[1] then return true end
+    local are_all = #refs < count
     looked = looked + #refs
     local states = load_groups(queue, names)
     local entries, ends = drop_unfit(queue, states, refs, names, now)
@@ -63,8 +65,9 @@ local function choose_going(queue, chosen, wanted, now)
     end
     if entries then
       leave_groups(queue, states, refs, names)
-      save_groups(queue, states)
-      remove_from_indexes(queue, refs, refs)
+      local may_more_go = save_groups(queue, states)
+      leave_places(queue, refs)
+      if are_all and not may_more_go and refs ~= taken then return true end
     end
   end
   return false
@@ -72,11 +75,11 @@ end
 
 -- Reads the logs until enough is found, or the work is done. What has to wait has its place then. Whether the end of all logs was seen.
 local function choose_unread(queue, plan, chosen, wanted, now)
-  local step = wanted - #chosen.refs
-  while #chosen.refs < wanted do
-    if plan.spent.work >= V.sort_work or chosen.bytes >= V.bytes then return false end
+  local step, states, is_over = wanted - #chosen.refs, {}, false
+  while #chosen.refs < wanted and not is_over and plan.spent.work < V.sort_work and chosen.bytes < V.bytes do
     local messages = read_grouped(queue, plan, step, true, now)
-    local states, refs, names = load_groups(queue, messages.names), {}, {}
+    local refs, names = {}, {}
+    load_more_groups(queue, messages.names, states)
     for i, ref in ipairs(messages.refs) do
       local name = messages.names[i]
       local state = states[name]
@@ -94,13 +97,12 @@ local function choose_unread(queue, plan, chosen, wanted, now)
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
     place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
-    save_groups(queue, states)
-    if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
-    if messages.exhausted then return true end
+    is_over = messages.exhausted or messages.number == 0 and not messages.cut
     -- Where some have to wait, more is read than is wanted, so that it is not a step a message; else what is read in vain has to be kept.
     step = refs[1] and 100 or wanted - #chosen.refs
   end
-  return false
+  save_groups(queue, states)
+  return is_over
 end
 
 -- Each to the best free subscription, in their order; batches have theirs.
@@ -140,12 +142,23 @@ local function may_go(queue)
   return something_may_go(queue) or something_waits(queue)
 end
 
+-- How many messages there are places for, `most` at most. are_placed: only what stands where it may go can be given: for less than `most`, fewer of
+-- those that are free are looked at.
+local function number_of_places(queue, room, most, are_placed)
+  if are_placed and not queue.affinity and room.more and room.total < most then
+    most = math.min(most, (call('ZCARD', K.going(queue.name)) - 1) * (queue.batch or queue.concurrency))
+  end
+  while room.more and room.total < most do load_next_free(room) end
+  return math.min(room.total, most)
+end
+
 -- As `dispatch_queue`. What is unread joins before anything is given; it is read as far as somebody needs it, and by a duty.
 local function dispatch_in_turns(queue, room, now, limit, own, duty)
-  local wanted = room.list[1] and math.min(limit, room.total, deliveries_left(queue), V.batch) or 0
+  local wanted = room.list[1] and math.min(limit, deliveries_left(queue), V.batch) or 0
   if wanted <= 0 and not duty then return {}, something_waits(queue) end
-  local plan, chosen = load_plan(queue), begin_choice(queue, now)
-  if not place_all(queue, plan, now) then return {}, true end
+  local chosen = begin_choice(queue, now)
+  if not place_all(queue, now) then return {}, true end
+  wanted = number_of_places(queue, room, wanted, true)
   if wanted <= 0 then return {}, end_round(queue) end
   local is_over
   if queue.affinity then
@@ -168,19 +181,23 @@ local function dispatch_to_room(queue, room, now, limit, own, duty)
   if queue.affinity and (room.list[1] or room.bells or duty) then end_bindings(queue) end
   if queue.choice then return dispatch_in_turns(queue, room, now, limit, own, duty) end
   if not room.list[1] then return {}, false end
-  local wanted = math.min(limit, room.total, deliveries_left(queue), V.batch)
+  local wanted = math.min(limit, deliveries_left(queue), V.batch)
   if wanted <= 0 then return {}, false end
-  local plan, chosen = load_plan(queue), begin_choice(queue, now)
-  if not place_ready(queue, plan, now) then return {}, true end
-  local is_over
+  local chosen = begin_choice(queue, now)
+  if not place_ready(queue, now) then return {}, true end
+  local is_unread, is_over = may_be_unread(queue), nil
+  wanted = number_of_places(queue, room, wanted, not is_unread)
+  if wanted <= 0 then return {}, false end
   if queue.affinity then
-    is_over = choose_bound(queue, room, chosen, wanted, now, own) and choose_unread_bound(queue, plan, room, chosen, wanted, now)
+    is_over = choose_bound(queue, room, chosen, wanted, now, own)
+      and (not is_unread or choose_unread_bound(queue, load_plan(queue), room, chosen, wanted, now))
       and choose_of_full(queue, room, chosen, wanted, now)
   elseif queue.batch then
     is_over = choose_batches(queue, room, chosen, wanted, now)
-      and choose_unread_batches(queue, plan, room, chosen, wanted, now)
+      and (not is_unread or choose_unread_batches(queue, load_plan(queue), room, chosen, wanted, now))
   else
-    is_over = choose_going(queue, chosen, wanted, now) and choose_unread(queue, plan, chosen, wanted, now)
+    is_over = choose_going(queue, chosen, wanted, now)
+      and (not is_unread or choose_unread(queue, load_plan(queue), chosen, wanted, now))
   end
   local count = #chosen.refs
   local given = count > 0 and give_chosen(queue, room, chosen, own, now) or {}
@@ -191,7 +208,7 @@ end
 
 -- As `dispatch_queue`. Nobody free is one look.
 local function dispatch_grouped(queue, now, limit, own, duty)
-  local room = open_room(queue.name, V.none, limit, own)
+  local room = open_room(queue.name, V.none, 1, own)
   local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
   ring_for_rest(queue, room, now, may_go)
   return given, more

@@ -1,4 +1,4 @@
---- free_subscriptions: the free subscriptions of one filter of a queue while a dispatch lasts, best first, read in pages as needed.
+--- free_subscriptions: the free subscriptions of one filter of a queue while a dispatch lasts, best first, read in pages and loaded as needed.
 -- set_back: of a subscription that comes behind all others in this call alone, what is added to its score; `free` has it where it was.
 --- @include subscription
 
@@ -22,53 +22,61 @@ local function insert_subscription(list, subscription)
   list[i + 1] = subscription
 end
 
--- What was given a message meanwhile may be worse than what a later page brings.
-local function load_free_page(room)
-  local page = call('ZRANGE', room.key, room.loaded, room.loaded + 7, 'WITHSCORES')
-  room.more = #page == 16
-  room.loaded = room.loaded + #page / 2
-  for i = 1, #page, 2 do
-    room.bound = tonumber(page[i + 1])
-    if room.bound >= tonumber(V.bell_score) then
-      -- Behind it are bells alone.
-      room.bells, room.more = true, false
-      return
-    end
-    room.scores[page[i]] = room.bound
-    local subscription = load_subscription(page[i])
-    if not subscription then
-      -- Somebody removed its hash; what it holds is returned by the lease pass.
-      room.stale[#room.stale + 1] = page[i]
-    elseif not room.known[page[i]] then
-      subscription.score = room.bound + (subscription.set_back or 0)
-      room.total = room.total + subscription.max - subscription.leased
-      insert_subscription(room.list, subscription)
-    end
+-- One more of those that are free is loaded, or the next page of them is read. room.next_id: what comes next, nil where that is not read;
+-- room.bound: its score, from which on all are that are not loaded. What was given a message meanwhile may be worse.
+local function load_next_free(room)
+  local id, score, page = room.next_id, room.bound, room.waiting
+  if id then
+    room.waiting_at = room.waiting_at + 2
+  else
+    page, room.waiting_at = call('ZRANGE', room.key, room.loaded, room.loaded + 7, 'WITHSCORES'), 1
+    room.waiting, room.loaded = page, room.loaded + #page / 2
+  end
+  while room.known[page[room.waiting_at]] do
+    room.scores[page[room.waiting_at]], room.waiting_at = tonumber(page[room.waiting_at + 1]), room.waiting_at + 2
+  end
+  room.next_id = page[room.waiting_at]
+  room.more, room.bound = room.next_id ~= nil or #page == 16, tonumber(page[room.waiting_at + 1]) or room.bound
+  -- Behind those that have room are bells alone.
+  if room.next_id and room.bound >= tonumber(V.bell_score) then room.bells, room.more = true, false end
+  if room.next_id then room.scores[room.next_id] = room.bound end
+  local subscription = id and load_subscription(id)
+  if id and not subscription then
+    -- Somebody removed its hash; what it holds is returned by the lease pass.
+    room.stale[#room.stale + 1] = id
+  elseif id and not room.known[id] then
+    subscription.score = score + (subscription.set_back or 0)
+    room.total = room.total + subscription.max - subscription.leased
+    insert_subscription(room.list, subscription)
   end
 end
 
--- own: a subscription with this filter whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many pages
--- are read as give `wanted` places.
+-- own: a subscription with this filter whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many are loaded
+-- as give `wanted` places; others only where they may be the best.
 local function open_room(name, filter, wanted, own)
   local room = {
     key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {},
     known = {[own and own.id or ''] = true}, scores = {},
   }
-  load_free_page(room)
+  load_next_free(room)
   if own and own.leased < own.max then
     own.score = current_score(load_queue(name), own)
     room.total = room.total + own.max - own.leased
     insert_subscription(room.list, own)
   end
-  while room.more and room.total < wanted do load_free_page(room) end
+  while room.more and room.total < wanted do load_next_free(room) end
   return room
 end
 
--- The least score of all: a page not yet read may hold a better one than what is left of those read. The second value
--- is how many messages in a row are its own: all that it has room for where nobody else is free.
+-- The least score of all: one that is not loaded may come before all that are. The second value is how many messages in a row are its own:
+-- all that it has room for where nobody else is free.
 local function best_free(room)
-  while room.more and (not room.list[1] or room.list[1].score > room.bound) do load_free_page(room) end
   local subscription = room.list[1]
+  while room.more and (not subscription or subscription.score > room.bound
+      or subscription.score == room.bound and room.next_id and room.next_id < subscription.id) do
+    load_next_free(room)
+    subscription = room.list[1]
+  end
   if room.more or room.list[2] then return subscription, 1 end
   return subscription, subscription and subscription.max - subscription.leased or 0
 end

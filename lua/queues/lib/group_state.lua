@@ -4,17 +4,33 @@
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
 --- @include batch, group_turns, rates, group_bindings
 
+-- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
+-- number is work also where a command is given one.
+local known_numbers = {} -- kept over calls
+local known_digits = {} -- kept over calls
+
+local function digits_of(number)
+  local digits = known_digits[number]
+  if digits then return digits end
+  digits = string.format('%.0f', number)
+  if number < 1000 then known_digits[number], known_numbers[digits] = digits, number end
+  return digits
+end
+
 -- Behind a line feed stands of a paused group since when, ms, and who paused it, and behind another one to which subscription it is bound,
 -- and until when.
 local function state_of(name, value)
   if not value then
     return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
   end
-  local leased, going, waiting, held, stopped, turn, weight, rest =
-    string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
-  local state = {name = name, leased = tonumber(leased), going = tonumber(going), waiting = tonumber(waiting), held = tonumber(held),
-    stopped = tonumber(stopped), turn = tonumber(turn), weight = tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
+  local leased, going, waiting, held, stopped, rest = string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+  local numbers = known_numbers
+  local state = {name = name, leased = numbers[leased] or tonumber(leased), going = numbers[going] or tonumber(going),
+    waiting = numbers[waiting] or tonumber(waiting), held = numbers[held] or tonumber(held), stopped = numbers[stopped] or tonumber(stopped),
+    turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
   if rest ~= '' then
+    local turn, weight = string.match(rest, '^ (%d+) (%d+)')
+    if turn then state.turn, state.weight = tonumber(turn), numbers[weight] or tonumber(weight) end
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
     read_binding(state, rest)
@@ -69,30 +85,62 @@ local function take_room(queue, state)
   state.full, state.is_paid = math.max(state.full or now, now) + queue.group_rate.interval, true
 end
 
--- names: of messages, '' of those that are in no group. Gives the state of each group by its name.
-local function load_groups(queue, names)
-  local states, list = {}, {}
-  for _, name in ipairs(names) do
-    if name ~= '' and not states[name] then states[name], list[#list + 1] = true, name end
+-- Of groups that somebody knows already, too: what was given back has its tokens again.
+local function read_buckets(queue, states)
+  local names = {}
+  for name, state in pairs(states) do
+    if not state.is_paid then names[#names + 1] = name end
   end
-  for first = 1, #list, 1000 do
-    local last = math.min(first + 999, #list)
-    local values = call('HMGET', K.groups(queue.name), unpack(list, first, last))
-    local ends = queue.group_rate and call('ZMSCORE', K.rates(queue.name), unpack(list, first, last))
-    for i = first, last do
-      local state = state_of(list[i], values[i - first + 1])
-      if ends then read_bucket(queue, state, tonumber(ends[i - first + 1])) end
-      state.score, states[list[i]] = score_of(queue, state), state
+  for first = 1, #names, 1000 do
+    local ends = call('ZMSCORE', K.rates(queue.name), unpack(names, first, math.min(first + 999, #names)))
+    for i = 1, #ends do read_bucket(queue, states[names[first + i - 1]], tonumber(ends[i])) end
+  end
+end
+
+-- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
+-- change it have the same one; they save it.
+local function load_groups(queue, names)
+  local states, unread, known = {}, {}, queue.group_states or {}
+  queue.group_states = known
+  for _, name in ipairs(names) do
+    if name ~= '' and not states[name] then
+      local state = known[name]
+      if state == nil then unread[#unread + 1] = name end
+      if state == false then
+        state = state_of(name, nil)
+        known[name] = state
+      end
+      states[name] = state or true
     end
   end
+  for first = 1, #unread, 1000 do
+    local last = math.min(first + 999, #unread)
+    for i, value in ipairs(call('HMGET', K.groups(queue.name), unpack(unread, first, last))) do
+      local name = unread[first + i - 1]
+      local state = state_of(name, value)
+      if state.going > 0 then state.score = score_of(queue, state) end
+      states[name], known[name] = state, state
+    end
+  end
+  if queue.group_rate then read_buckets(queue, states) end
   return states
+end
+
+-- The same, into the states of a step before, so that each is saved once.
+local function load_more_groups(queue, names, states)
+  local unknown = {}
+  for _, name in ipairs(names) do
+    if not states[name] then unknown[#unknown + 1] = name end
+  end
+  if not unknown[1] then return end
+  for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
 end
 
 -- Refs that wait in a group, in their order, behind so many of them; with `failed` of those alone that failed and hold it, which come first.
 local function refs_in_group(queue, name, from, count, failed)
   if count <= 0 then return {} end
   local last = '(' .. name .. (failed and '\0001' or '\001')
-  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', from, count)
+  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', digits_of(from), digits_of(count))
   for i, member in ipairs(refs) do refs[i] = string.sub(member, #name + 3) end
   return refs
 end
@@ -149,88 +197,111 @@ local function wait_for_rates(queue, buckets, items)
   if items[1] then wake_for_tokens(queue, queue.group_rate, first, rate_clock()) end
 end
 
--- What may go of the groups follows from their numbers; all of it is written. Where groups take turns, is_anew: each is put in its place.
+local function empty_changes()
+  return {enters = {}, leaves = {}, kept = {}, over = {}, turns = {}, buckets = {}, later = {}, lines = {}, bound = {}, unbound = {}}
+end
+
+-- What enters, and what leaves, where the group stands.
+local function changes_of_line(changes, state)
+  if not state.line then return changes end
+  changes.lines[state.line] = changes.lines[state.line] or {enters = {}, leaves = {}}
+  return changes.lines[state.line]
+end
+
+local function enter_line(queue, changes, ref, state)
+  local score, list = score_of(queue, state), changes_of_line(changes, state).enters
+  list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or '0', ref .. ' ' .. state.name
+  state.score = score
+end
+
+local function quit_line(changes, ref, state)
+  local list = changes_of_line(changes, state).leaves
+  list[#list + 1] = ref .. ' ' .. state.name
+end
+
+local function change_line(queue, changes, state)
+  review_binding(queue, state)
+  if state.is_unbound then changes.unbound[#changes.unbound + 1], state.is_unbound = state.name, nil end
+  if state.is_bound_anew then
+    local bound = changes.bound
+    bound[#bound + 1], bound[#bound + 2], state.is_bound_anew = string.format('%.0f', state.bound_until), state.name, nil
+  end
+  local line = line_of(state)
+  if line == state.line then return end
+  for _, ref in ipairs(state.before or refs_in_group(queue, state.name, 0, state.going)) do quit_line(changes, ref, state) end
+  state.line, state.going, state.before = line, 0, nil
+end
+
+local function rearrange_line(queue, changes, state, allowed)
+  local refs, is_new = refs_in_group(queue, state.name, 0, allowed), {}
+  for _, ref in ipairs(refs) do is_new[ref] = true end
+  for _, ref in ipairs(state.before) do
+    if is_new[ref] then is_new[ref] = nil else quit_line(changes, ref, state) end
+  end
+  for _, ref in ipairs(refs) do
+    if is_new[ref] then enter_line(queue, changes, ref, state) end
+  end
+  state.going, state.before = #refs, nil
+end
+
+-- is_anew: it is put in its place, where groups take turns.
+local function change_going(queue, changes, state, allowed, is_anew)
+  local going = state.going
+  if state.before then
+    rearrange_line(queue, changes, state, allowed)
+  elseif allowed > going then
+    local refs = refs_in_group(queue, state.name, going, allowed - going)
+    for _, ref in ipairs(refs) do enter_line(queue, changes, ref, state) end
+    state.going = going + #refs
+    if going == 0 then return end
+  elseif allowed < going then
+    for _, ref in ipairs(refs_in_group(queue, state.name, allowed, going - allowed)) do quit_line(changes, ref, state) end
+    state.going = allowed
+  end
+  if state.going > 0 and (is_anew or queue.choice and score_of(queue, state) ~= state.score) then
+    for _, ref in ipairs(refs_in_group(queue, state.name, 0, state.going)) do enter_line(queue, changes, ref, state) end
+  end
+end
+
+local function stored_text(queue, state)
+  local text = digits_of(state.leased) .. ' ' .. digits_of(state.going) .. ' ' .. digits_of(state.waiting) .. ' ' .. digits_of(state.held) .. ' '
+    .. digits_of(state.stopped)
+  if queue.choice then text = text .. ' ' .. digits_of(state.turn) .. ' ' .. digits_of(state.weight) end
+  if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
+  if state.bound_to then text = string.format('%s\ns%s %.0f', text, state.bound_to, state.bound_until) end
+  return text
+end
+
+-- What may go of the groups follows from their numbers; all of it is written. is_anew: see `change_going`. Whether something may go that could
+-- not, or elsewhere.
 local function save_groups(queue, states, is_anew)
+  if not next(states) then return false end
   if queue.choice then give_missing_turns(queue, states) end
-  local enters, leaves, kept, over, turns, buckets, later, lines, bound, unbound = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-  -- What enters, or leaves, where the group stands.
-  local function list_of(state, kind, of_unbound)
-    if not state.line then return of_unbound end
-    lines[state.line] = lines[state.line] or {enters = {}, leaves = {}}
-    return lines[state.line][kind]
-  end
-  local function enter(ref, state)
-    local score, list = score_of(queue, state), list_of(state, 'enters', enters)
-    list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or 0, ref .. ' ' .. state.name
-    state.score = score
-  end
-  local function leave(ref, state)
-    local list = list_of(state, 'leaves', leaves)
-    list[#list + 1] = ref .. ' ' .. state.name
-  end
-
-  local function change_line(state)
-    review_binding(queue, state)
-    if state.is_unbound then unbound[#unbound + 1], state.is_unbound = state.name, nil end
-    if state.is_bound_anew then
-      bound[#bound + 1], bound[#bound + 2], state.is_bound_anew = string.format('%.0f', state.bound_until), state.name, nil
-    end
-    local line = line_of(state)
-    if line == state.line then return end
-    for _, ref in ipairs(state.before or refs_in_group(queue, state.name, 0, state.going)) do leave(ref, state) end
-    state.line, state.going, state.before = line, 0, nil
-  end
-
-  local function rearrange(state, allowed)
-    local refs, is_new = refs_in_group(queue, state.name, 0, allowed), {}
-    for _, ref in ipairs(refs) do is_new[ref] = true end
-    for _, ref in ipairs(state.before) do
-      if is_new[ref] then is_new[ref] = nil else leave(ref, state) end
-    end
-    for _, ref in ipairs(refs) do
-      if is_new[ref] then enter(ref, state) end
-    end
-    state.going, state.before = #refs, nil
-  end
-
+  local changes, known = empty_changes(), queue.group_states
+  local kept, over, turns, later, buckets = changes.kept, changes.over, changes.turns, changes.later, changes.buckets
   for name, state in pairs(states) do
-    if queue.affinity or state.line or state.is_unbound then change_line(state) end
-    local allowed, going = number_allowed(queue, state), state.going
+    if queue.affinity or state.line or state.is_unbound then change_line(queue, changes, state) end
+    local allowed = number_allowed(queue, state)
     local at = queue.group_rate and time_of_rate(queue, state, allowed)
     if at then later[#later + 1], later[#later + 2] = end_text(at), name end
-    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2] = end_text(state.full), name end
-    if state.before then
-      rearrange(state, allowed)
-    elseif allowed > going then
-      local refs = refs_in_group(queue, name, going, allowed - going)
-      for _, ref in ipairs(refs) do enter(ref, state) end
-      state.going = going + #refs
-    elseif allowed < going then
-      for _, ref in ipairs(refs_in_group(queue, name, allowed, going - allowed)) do leave(ref, state) end
-      state.going = allowed
-    end
-    if state.going > 0 and (is_anew or queue.choice and score_of(queue, state) ~= state.score) then
-      for _, ref in ipairs(refs_in_group(queue, name, 0, state.going)) do enter(ref, state) end
-    end
+    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2], state.is_paid = end_text(state.full), name, false end
+    change_going(queue, changes, state, allowed, is_anew)
     if is_over(state) then
-      over[#over + 1] = name
+      over[#over + 1], known[name] = name, false
       if queue.choice and state.turn then turns[#turns + 1], turns[#turns + 2] = string.format('%.0f', state.turn), name end
     else
-      kept[#kept + 1] = name
-      local text = string.format('%d %d %d %d %.0f', state.leased, state.going, state.waiting, state.held, state.stopped)
-      if queue.choice then text = string.format('%s %.0f %d', text, state.turn, state.weight) end
-      if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
-      if state.bound_to then text = string.format('%s\ns%s %.0f', text, state.bound_to, state.bound_until) end
-      kept[#kept + 1] = text
+      kept[#kept + 1], kept[#kept + 2] = name, stored_text(queue, state)
     end
   end
-  call_in_batches('ZREM', K.going(queue.name), leaves)
-  call_in_batches('ZADD', K.going(queue.name), enters)
+  call_in_batches('ZREM', K.going(queue.name), changes.leaves)
+  call_in_batches('ZADD', K.going(queue.name), changes.enters)
   call_in_batches('HSET', K.groups(queue.name), kept)
   call_in_batches('HDEL', K.groups(queue.name), over)
   call_in_batches('ZADD', K.turns(queue.name), turns)
-  if bound[1] or unbound[1] or next(lines) then save_bindings(queue, lines, bound, unbound) end
+  local are_lines_changed = next(changes.lines) ~= nil
+  if changes.bound[1] or changes.unbound[1] or are_lines_changed then save_bindings(queue, changes.lines, changes.bound, changes.unbound) end
   if queue.group_rate then wait_for_rates(queue, buckets, later) end
+  return changes.enters[1] ~= nil or are_lines_changed
 end
 
 -- Groups whose rate lets one more go by now: a bounded number. All of them, where the clock was set back behind what they wait for.
@@ -276,11 +347,31 @@ local function unbind_lapsed(queue, leases)
   save_groups(queue, states)
 end
 
+-- Most queues have neither messages that failed and hold their groups nor batches that are leased: one look for both, once a call. Batches may be
+-- of an earlier definition.
+local function look_for_pins_and_batches(queue)
+  local number = call('EXISTS', K.pinned(queue.name), K.batches(queue.name))
+  local has_batches = number > 0 and call('EXISTS', K.batches(queue.name)) == 1
+  if queue.has_batches == nil then queue.has_batches = has_batches end
+  if queue.has_pins == nil then queue.has_pins = number == 2 or number == 1 and not has_batches end
+end
+
+local function has_pins(queue)
+  if queue.has_pins == nil then look_for_pins_and_batches(queue) end
+  return queue.has_pins
+end
+
+-- Whether batches of the queue are leased.
+local function has_batches(queue)
+  if queue.has_batches == nil then look_for_pins_and_batches(queue) end
+  return queue.has_batches
+end
+
 -- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
 -- are_last: they stand behind all that waits in their groups, so that what may go of these still may.
 local function enter_groups(queue, states, refs, names, are_last)
   if not refs[1] then return end
-  local failed = call('EXISTS', K.pinned(queue.name)) == 1 and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
+  local failed = has_pins(queue) and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
   local members, free, number = {}, {}, 0
   local turns = queue.choice and begin_turns(queue, states, refs, names)
   for i, ref in ipairs(refs) do
@@ -290,7 +381,7 @@ local function enter_groups(queue, states, refs, names, are_last)
     else
       if failed[i] or not are_last then remember_going(queue, states[name]) end
       number = number + 1
-      members[2 * number - 1], members[2 * number] = 0, name .. (failed[i] and '\0000' or '\0001') .. ref
+      members[2 * number - 1], members[2 * number] = '0', name .. (failed[i] and '\0000' or '\0001') .. ref
       states[name].waiting = states[name].waiting + 1
     end
   end
@@ -323,16 +414,18 @@ end
 
 -- Messages leave the lists of their groups. Few of them have failed, so what stands there as failed is looked for only where one is missing.
 local function leave_lists(queue, refs, names)
-  local members, failed, left = {}, {}, 0
-  for i, ref in ipairs(refs) do
-    if names[i] ~= '' then
-      members[#members + 1], failed[#failed + 1] = names[i] .. '\0001' .. ref, names[i] .. '\0000' .. ref
+  local function members_of(mark)
+    local members = {}
+    for i, ref in ipairs(refs) do
+      if names[i] ~= '' then members[#members + 1] = names[i] .. mark .. ref end
     end
+    return members
   end
+  local members, left = members_of('\0001'), 0
   for first = 1, #members, 1000 do
     left = left + call('ZREM', K.grouped(queue.name), unpack(members, first, math.min(first + 999, #members)))
   end
-  if left < #members then call_in_batches('ZREM', K.grouped(queue.name), failed) end
+  if left < #members then call_in_batches('ZREM', K.grouped(queue.name), members_of('\0000')) end
 end
 
 -- Messages that could go leave their groups; the caller saves them.
@@ -350,7 +443,7 @@ end
 -- Those of some refs that failed hold their groups no more. Of each the group, or false.
 local function drop_pins(queue, refs)
   local pinned, failed = {}, {}
-  if call('EXISTS', K.pinned(queue.name)) == 0 then return pinned end
+  if not has_pins(queue) then return pinned end
   for first = 1, #refs, 1000 do
     local last = math.min(first + 999, #refs)
     for i, name in ipairs(call('HMGET', K.pinned(queue.name), unpack(refs, first, last))) do
@@ -360,12 +453,6 @@ local function drop_pins(queue, refs)
   end
   call_in_batches('HDEL', K.pinned(queue.name), failed)
   return failed[1] and pinned or {}
-end
-
--- Whether the queue has batches that are leased, also of an earlier definition. What ended them in this call counts.
-local function has_batches(queue)
-  if queue.has_batches == nil then queue.has_batches = call('EXISTS', K.batches(queue.name)) == 1 end
-  return queue.has_batches
 end
 
 -- Batches that are given: of each its group, the token of its first message, and its refs.
@@ -434,6 +521,7 @@ local function pin(queue, refs, names)
     states[names[i]].held = states[names[i]].held + 1
   end
   call_in_batches('HSET', K.pinned(queue.name), pins)
+  queue.has_pins = true
   save_groups(queue, states)
 end
 
@@ -486,6 +574,7 @@ end
 -- none. begins: whether its group was bound to another subscription before, or to none.
 local function with_group(fields, group, batch, begins)
   if not group then return fields end
+  if not fields[3] and not batch and not begins then return {F.told_group, group, fields[1], fields[2]} end
   local named = batch and {F.told_batch, batch} or {}
   if begins then named[#named + 1], named[#named + 2] = F.told_begins, '1' end
   local says_group = false
