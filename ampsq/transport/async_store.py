@@ -269,7 +269,7 @@ class AsyncConnectionPool:
             is_known = used is not None and used[0] is server and not used[1].is_left
             pool = used[1] if used is not None and is_known else await self.pool(server)
             try:
-                raw = await pool.get_connection()  # type: ignore[no-untyped-call]
+                raw = await pool.lend()
                 known = pool.known[raw]
                 if server not in known.greeted:
                     await self._greet(server, pool, raw)
@@ -439,4 +439,4 @@ class AsyncConnection:
         """Give it back; one to a server that was left is closed."""
         if self.pool.is_left:
             await self.drop()
-        await self.pool.release(self.raw)
+        await self.pool.take_back(self.raw)

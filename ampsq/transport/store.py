@@ -255,7 +255,7 @@ class ConnectionPool:
             is_known = used is not None and used[0] is server and not used[1].is_left
             pool = used[1] if used is not None and is_known else self.pool(server)
             try:
-                raw = pool.get_connection()
+                raw = pool.lend()
                 known = pool.known[raw]
                 if server not in known.greeted:
                     self._greet(server, pool, raw)
@@ -433,4 +433,4 @@ class Connection:
         """Give it back; one to a server that was left is closed."""
         if self.pool.is_left:
             self.drop()
-        self.pool.release(self.raw)
+        self.pool.take_back(self.raw)

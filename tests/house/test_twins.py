@@ -398,10 +398,31 @@ TWINS = [
             "ServerPools": "AsyncServerPools",
             "that stores of threads share": "that stores of asyncio share",
         },
-        (),
+        ("connection.can_read(", "self.release(connection)"),
         {
             "`ampsq.transport.async_server_pools` is made from this file.": (
                 "This is `ampsq.transport.server_pools`, awaited."
+            ),
+            "connection = self.get_connection()\n": (
+                "connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own\n"
+            ),
+            # One event loop uses it, in one process.
+            "import os\n": "",
+            "        if self.pid != os.getpid():\n            return None\n": "",
+            "        with self._lock:\n            if not self._available_connections:\n                return None\n"
+            "            connection: RawConnection = self._available_connections.pop()\n"
+            "            self._in_use_connections.add(connection)\n            return connection\n": (
+                "        if not self._available_connections:\n            return None\n"
+                "        connection: RawConnection = self._available_connections.pop()\n"
+                "        self._in_use_connections.add(connection)\n        return connection\n"
+            ),
+            "        with self._lock:\n"
+            "            if self.pid != os.getpid() or connection not in self._in_use_connections:\n"
+            "                return False\n            self._in_use_connections.remove(connection)\n"
+            "            self._available_connections.append(connection)\n            return True\n": (
+                "        if connection not in self._in_use_connections:\n            return False\n"
+                "        self._in_use_connections.remove(connection)\n"
+                "        self._available_connections.append(connection)\n        return True\n"
             ),
             "import threading\n": "import asyncio\nimport threading\n",
             "import redis\n": (
@@ -446,7 +467,7 @@ TWINS = [
             *("self._greet(", "pool.release(connection)", "self._pools.close("),
             *("connection.send_packed_command(", "connection.read_response("),
             *("self._read_functions(", "self._read_asked(", "self.send(", "self.read("),
-            *("self.drop()", "self.pool.release("),
+            *("self.drop()", "self.pool.take_back(", "pool.lend("),
         ),
         {
             "`ampsq.transport.async_store` is made from this file and differs": (
@@ -513,7 +534,6 @@ TWINS = [
             "former.disconnect(inuse_connections=False)": (
                 "await run_to_end(former.disconnect(inuse_connections=False))"
             ),
-            "raw = pool.get_connection()\n": "raw = await pool.get_connection()  # type: ignore[no-untyped-call]\n",
             "            self._check(server, connection)\n": (
                 "            async with asyncio.timeout(self.route.heartbeat):\n"
                 "                await self._check(server, connection)\n"

@@ -3,7 +3,15 @@
 
 -- As `dispatch_queue`.
 local function dispatch_plain(queue, now, limit, own)
-  local name = queue.name
+  local name, front = queue.name, nil
+  if own and queue.is_bare and queue.topic ~= '' and own.leased < own.max then
+    -- Who takes what comes one by one mostly finds nothing, and then nobody's room matters.
+    front = open_front(queue, queue.topic, math.min(limit, own.max - own.leased))
+    if not front.entries[1] then
+      queue.is_bare = nil
+      return {}, false
+    end
+  end
   local room = open_room(name, V.none, limit, own)
   if not room.list[1] then
     ring_for_rest(queue, room, now, something_waits)
@@ -14,7 +22,7 @@ local function dispatch_plain(queue, now, limit, own)
   local messages, read, bytes, count, as_run = nil, 0, 0, 0, not queue.fated and may_be_run(queue, own)
   -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
   repeat
-    messages = next_messages(queue, wanted, nil, as_run)
+    messages, front = next_messages(queue, wanted, nil, as_run, front), nil
     count = number_read(messages)
     if count == 0 then break end
     read, bytes = read + count, bytes + messages.bytes

@@ -128,8 +128,8 @@ end
 
 -- A queue with one topic reads its log straight. ahead: how many refs beyond the cursor are settled. With `out.entries` they are left as
 -- they are while that is possible: what becomes one lease needs no ref of each.
-local function read_log(queue, out, wanted, budget, ahead)
-  local front = open_front(queue, queue.topic, wanted)
+local function read_log(queue, out, wanted, budget, ahead, front)
+  front = front or open_front(queue, queue.topic, wanted)
   while number_read(out) < wanted and budget.bytes < V.bytes do
     local left = wanted - number_read(out)
     if not front.entries[front.at] and not front.done then refill_front(front, left) end

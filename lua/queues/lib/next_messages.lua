@@ -59,11 +59,11 @@ local function something_waits(queue)
   return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
--- as_run: all that is read may become one lease. limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
+-- as_run: all that is read may become one lease. front: the log's, of a queue with one topic, where that is open already. limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
 -- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`.
 -- The first `returned` ones were ready. has_others: some were, or some that are beyond the cursor were taken before. Beyond the target depth nothing is read, so nothing more is there until
 -- something is settled.
-local function next_messages(queue, wanted, limits, as_run)
+local function next_messages(queue, wanted, limits, as_run, front)
   local out, budget, reading = empty_messages(), {bytes = 0, weight = 1}, wanted
   if limits then reading, budget.weight, budget.barrier = limits.from_log, limits.weight, limits.barrier end
   local unwritten = limits and limits.unwritten or 0
@@ -80,7 +80,7 @@ local function next_messages(queue, wanted, limits, as_run)
   local last = math.min(wanted, out.returned + math.min(reading, deep))
   if not out.cut and queue.topic ~= '' and #out.refs < last and budget.bytes < V.bytes then
     if as_run and not some then out.entries = {} end
-    read_log(queue, out, last, budget, some and call('HLEN', K.ahead(queue.name)) or 0)
+    read_log(queue, out, last, budget, some and call('HLEN', K.ahead(queue.name)) or 0, front)
   end
   local more = not out.cut and queue.topic == ''
   while more and #out.refs < last and budget.bytes < V.bytes do more = read_topics(queue, out, last, budget) end
