@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ampsq.transport.route import ServerAddress
 
 __all__ = ["AsyncServerPool", "AsyncServerPools"]
+
+#: Whether redis-py's connections tell all that `lend` asks. Those of releases before 8 do not: redis-py lends them.
+_TELL_THEIR_STATE: Final = all(
+    hasattr(redis.Connection, name) for name in ("is_connected", "can_read", "should_reconnect")
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +88,7 @@ class AsyncServerPool(redis.asyncio.ConnectionPool):
 
     async def lend(self) -> RawConnection:
         """Lend a connection that stands, mostly the one that was given back last; raises as redis-py does."""
-        connection, is_ready = self._pop(), False
+        connection, is_ready = self._pop() if _TELL_THEIR_STATE else None, False
         if connection is not None:
             try:
                 is_ready = connection.is_connected and not await connection.can_read()
@@ -99,7 +104,7 @@ class AsyncServerPool(redis.asyncio.ConnectionPool):
 
     async def take_back(self, connection: RawConnection) -> None:
         """Take back a connection that was lent."""
-        if connection.should_reconnect() or not self._put(connection):
+        if not _TELL_THEIR_STATE or connection.should_reconnect() or not self._put(connection):
             await self.release(connection)
 
     def _pop(self) -> RawConnection | None:

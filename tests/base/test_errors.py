@@ -57,7 +57,7 @@ def test_a_refusal_is_read_with_its_detail(suffix):
 
     assert isinstance(refusal, UnknownQueue)
     assert refusal.detail == {"queue": "work"}
-    assert str(refusal).endswith("(queue 'work')")
+    assert str(refusal).startswith("'work' is no queue; ")
 
 
 def test_a_refusal_without_detail_is_read_too():
