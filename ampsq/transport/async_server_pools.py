@@ -30,7 +30,7 @@ __all__ = ["AsyncServerPool", "AsyncServerPools"]
 
 #: Whether redis-py's connections tell all that `lend` asks. Those of releases before 8 do not: redis-py lends them.
 _TELL_THEIR_STATE: Final = all(
-    hasattr(redis.Connection, name) for name in ("is_connected", "can_read", "should_reconnect")
+    hasattr(redis.asyncio.Connection, name) for name in ("is_connected", "can_read", "should_reconnect")
 )
 
 

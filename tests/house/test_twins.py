@@ -394,7 +394,7 @@ TWINS = [
         "transport/async_server_pools.py",
         {
             "redis.ConnectionPool": "redis.asyncio.ConnectionPool",
-            "hasattr(redis.Connection, name)": "hasattr(redis.asyncio.Connection, name)",
+            "redis.Connection": "redis.asyncio.Connection",
             "ServerPool": "AsyncServerPool",
             "ServerPools": "AsyncServerPools",
             "that stores of threads share": "that stores of asyncio share",
