@@ -71,6 +71,8 @@ class Model:
     def __init__(self, queues):
         self.queues, self.subs, self.now = {queue.name: queue for queue in queues}, {}, 1_000
         self.times = {}  # ref -> its own life or None, when it is due or None
+        # Of the sweep that goes on: who let a message lapse, and comes behind all others in what it delivers.
+        self.set_back = set()
 
     def end_of(self, queue, ref):
         """Return when a message's life is over in a queue; None: never."""
@@ -114,7 +116,8 @@ class Model:
 
     def score(self, queue, sub):
         ratio, turn = FAIRNESS[queue.fairness]
-        return (ratio * self.leased_of(sub) / sub.max + turn * sub.turns.get(queue.name, 0), sub.id)
+        score = ratio * self.leased_of(sub) / sub.max + turn * sub.turns.get(queue.name, 0)
+        return (score + (2.0**52 if sub.id in self.set_back else 0), sub.id)
 
     def places(self, queue):
         return queue.backlog - len(queue.leased) if queue.backlog else BATCH
@@ -265,6 +268,7 @@ class Model:
                 self.move(queue, "disconnected", ref)
             elif lease.deadline and lease.deadline <= self.now:
                 lapsed.setdefault(lease.holder, []).append((queue.name, ref, lease.token))
+        self.set_back |= lapsed.keys()
         for holder, leases in lapsed.items():
             # What never left the inbox was never picked up; what was stale there goes with it.
             unseen = [lease for lease in leases if lease in self.subs[holder].inbox]
@@ -306,6 +310,7 @@ class Model:
         (queue, ref) each, and must be ones that may. So are those `noted` to end by now, (look, ref) each.
         """
         work, readied, groups = 0, {}, {}
+        self.set_back = set()
         for queue in self.queues.values():
             queue.came_due.clear()
         for kind, name, *ref in (member.split(" ") for member in due):
@@ -331,6 +336,7 @@ class Model:
         self.enter_due(groups)
         for queue in readied.values():
             self.dispatch(queue)
+        self.set_back = set()
 
     def enter_due(self, groups):
         for name, refs in groups.items():
