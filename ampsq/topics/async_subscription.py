@@ -162,9 +162,13 @@ class AsyncManagedTopicSubscription:
 
     async def messages(self) -> AsyncIterator[AsyncTopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
+        core = self.core
         async for handed in self._handed():
-            yield self.message(handed)
-            self.returned(handed)
+            # As `message` and `returned` do, whose calls take a twentieth of a replay.
+            core.last = handed[0]
+            yield AsyncTopicMessage(handed[0], handed[1], self)
+            if core.auto_ack:
+                core.handle(handed[1])
 
     async def _handed(self) -> AsyncIterator[Handed]:
         core, buffer = self.core, self.core.buffer

@@ -158,9 +158,13 @@ class ManagedTopicSubscription:
 
     def messages(self) -> Iterator[TopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
+        core = self.core
         for handed in self._handed():
-            yield self.message(handed)
-            self.returned(handed)
+            # As `message` and `returned` do, whose calls take a twentieth of a replay.
+            core.last = handed[0]
+            yield TopicMessage(handed[0], handed[1], self)
+            if core.auto_ack:
+                core.handle(handed[1])
 
     def _handed(self) -> Iterator[Handed]:
         core, buffer = self.core, self.core.buffer
