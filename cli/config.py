@@ -23,7 +23,7 @@ Examples:
   ampsq config check nyc-1.yaml             # without a server
   ampsq config diff nyc-1.yaml              # 0: nothing to do, 1: something, 2: refused
   ampsq config export > nyc-1.yaml          # what is defined, as a file
-  ampsq config schema > ampsq.protocol.schema.json   # for editors
+  ampsq config schema > ampsq.schema.json   # for editors
 """
 #: As of the program diff: something differs.
 _DIFFERS: Final = 1
@@ -51,7 +51,13 @@ def check(settings: CommandSettings, file: str) -> None:
 
     What depends on the instance, as whether a queue may be changed so, is checked by `diff` and `apply`.
     """
+    from ampsq.catalog.definition_checks import check_among_themselves
+
     definitions = loaded_from(file)
+    try:
+        check_among_themselves(list(definitions))
+    except AmpsqError as error:
+        raise click.ClickException(definitions.placed(error)) from error
     if print_records(settings, (_record(settings, each, each.public_elements(), definitions) for each in definitions)):
         return
     number = len(definitions)

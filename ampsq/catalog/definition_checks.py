@@ -20,17 +20,18 @@ from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue import Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
+from ampsq.protocol.calls.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.reads.server import Server
 
 __all__ = [
     "KINDS",
     "PENDING",
     "Outcome",
+    "check_among_themselves",
     "check_kinds",
     "check_together",
     "defined_like",
@@ -98,6 +99,34 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
         if isinstance(definition, Action):
             with naming_definition(definition):
                 check_action(planned, definition)
+
+
+def check_among_themselves(definitions: list[Definition]) -> None:
+    """Refuse definitions of which two cannot stand beside each other, whatever an instance has besides.
+
+    Raises:
+        DefinitionError: one gives a name a second meaning, or asks for what another one rules out.
+    """
+    queues = {each.name: each for each in definitions if isinstance(each, Queue)}
+    planned = Catalog(
+        version=0,
+        topics=definitions_as_stored(definitions, Topic),
+        queues=definitions_as_stored(definitions, Queue),
+        views=definitions_as_stored(definitions, View),
+        actions={},
+        patterns={},
+        settings={},
+        transports={},
+        destinations={},
+        conflated={},
+        instance="",
+        group="",
+    )
+    for definition in definitions:
+        with naming_definition(definition):
+            _check_names_beside(planned, queues, definition)
+            if isinstance(definition, Topic | View):
+                _check_retention(planned, queues, definition)
 
 
 def check_conflated(planned: Catalog, definitions: list[Definition]) -> None:
@@ -210,20 +239,27 @@ def settings_of(catalog: Catalog) -> list[AddressSetting]:
 def _check_one(
     catalog: Catalog, planned: Catalog, queues: dict[str, Queue], definition: Definition, server: Server | None
 ) -> None:
-    outcome = outcome_of(catalog, definition)
-    if isinstance(definition, Topic):
-        _check_topic(queues, definition)
-        _check_records(planned, definition)
-    if isinstance(definition, Queue) and outcome != "unchanged":
+    is_changed = outcome_of(catalog, definition) != "unchanged"
+    if isinstance(definition, Queue) and is_changed:
         _check_queue(catalog, definition, server)
-        _check_names(planned, queues, definition)
-    if isinstance(definition, View):
-        _check_view(queues, definition)
-        _check_view_of_views(planned, definition)
+    if not isinstance(definition, Queue) or is_changed:
+        _check_names_beside(planned, queues, definition)
     if isinstance(definition, Topic | View):
         _check_retention(planned, queues, definition)
     if isinstance(definition, Queue | View) and definition.name in planned.topics:
         _check_records(planned, Topic.stored(definition.name, planned.topics[definition.name]))
+
+
+def _check_names_beside(planned: Catalog, queues: dict[str, Queue], definition: Definition) -> None:
+    """A name stands for one thing, whatever else is defined."""
+    if isinstance(definition, Topic):
+        _check_topic(queues, definition)
+        _check_records(planned, definition)
+    if isinstance(definition, Queue):
+        _check_names(planned, queues, definition)
+    if isinstance(definition, View):
+        _check_view(queues, definition)
+        _check_view_of_views(planned, definition)
 
 
 def _check_longest_delay(queue: Queue, settled: Queue) -> None:

@@ -165,6 +165,15 @@ def test_a_file_is_checked_without_a_server(alone):
     assert not (alone.folder / ".ampsq").exists()
 
 
+def test_definitions_that_cannot_stand_beside_each_other_are_found_without_a_server(alone):
+    (alone.folder / "a.yaml").write_text("topics:\n  - {name: work, key: /id}\nqueues:\n  - {name: work}\n")
+    refused = alone("config", "check", "a.yaml", code=1).err
+    assert "a.yaml:2: Topic 'work': key: a queue has the same name" in refused
+    # What an instance may have already is not asked for.
+    (alone.folder / "a.yaml").write_text("actions:\n  - dead_letter: {queue: work, topic: dead}\n")
+    assert "nothing wrong" in alone("config", "check", "a.yaml").out
+
+
 def test_checked_definitions_are_told_as_json_with_their_places_and_no_passwords(run):
     (run.folder / "a.yaml").write_text(ALL)
     found = run("config", "check", "a.yaml", "--json").json
