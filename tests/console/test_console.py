@@ -162,7 +162,7 @@ def test_the_header_tells_brand_instance_and_pages_apart_and_leads_to_other_inst
         assert header[0].strip() == "ampsq"
         assert page.title() == f"Queues · {other.instance} · ampsq console"
         expect(page.get_by_role("navigation", name="Main").get_by_role("link")).to_have_text(
-            ["Overview", "Queues", "Topics", "Dead letters", "Replication", "Actions"]
+            ["Overview", "Queues", "Topics", "Publishers", "Dead letters", "Replication", "Actions"]
         )
 
 
@@ -347,7 +347,7 @@ def test_an_event_that_an_action_failed_at_is_seen_and_dropped(site, look, clien
     row_of(page, "expire work").get_by_role("link", name="Drop").click()
     confirm(page, "Drop")
 
-    expect(page.get_by_role("status")).to_have_text("1 failed events of keep were dropped")
+    expect(page.get_by_role("status")).to_have_text("1 failed event of keep was dropped")
     expect(page.get_by_text("No event failed.")).to_be_visible()
 
 
