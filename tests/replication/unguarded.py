@@ -55,7 +55,7 @@ def without(guard):
         # A server's functions have the guard, and are known by the hash of the text that is released.
         with (
             mock.patch.object(scripts, "_read", read_without),
-            mock.patch.object(known_functions, "has_library_text", lambda _: False),
+            mock.patch.object(known_functions, "has_library_text", return_value=False),
         ):
             yield
     finally:
