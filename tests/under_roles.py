@@ -252,10 +252,10 @@ async def _counting_later(line, role):
 
 def _several(kind):
     """Let the connections of a store be those of several users, one pool each."""
-    plainly, made, taken, closed = kind.__init__, kind._made, kind.take, kind.close
+    plainly, pooled, taken, closed = kind.__init__, kind.pool, kind.take, kind.close
 
-    def begin(self, route):
-        plainly(self, route)
+    def begin(self, route, pools=None):
+        plainly(self, route, pools)
         self._forced, self._roles, self._role, self._instance = _making.get(), {}, TESTS, route.instance
 
     def of_role(self, instance):
@@ -275,8 +275,7 @@ def _several(kind):
         counts = self._forced or (_acting.get() is not None and not _trying.get())
         return _counting(taken(chosen, key), chosen._role if counts else "")
 
-    def pool_of(self, place):
-        pool = made(self, place)
+    def as_its_user(self, place, pool):
         known = behind(place.url)
         # An address with a user of its own keeps it.
         if known is not None and pool.connection_kwargs.get("username", TESTS) == TESTS:
@@ -284,7 +283,15 @@ def _several(kind):
             pool.connection_kwargs |= {"username": user, "password": PASSWORD}
         return pool
 
-    kind.__init__, kind._made, kind.take = begin, pool_of, take
+    def pool_of(self, place):
+        pool = pooled(self, place)
+
+        async def later():
+            return as_its_user(self, place, await pool)
+
+        return later() if inspect.iscoroutine(pool) else as_its_user(self, place, pool)
+
+    kind.__init__, kind.pool, kind.take = begin, pool_of, take
     return closed
 
 
