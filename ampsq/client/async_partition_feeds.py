@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ampsq.base.errors import Closed, NameInUse, SlowClient
+from ampsq.base.errors import NameInUse, SlowClient
+from ampsq.base.forks import closed, refuse_in_children, was_inherited
 from ampsq.base.waiting import STEP
 from ampsq.client.partition_rules import FIRST_PAUSE, PartitionFailures
 
@@ -57,7 +59,17 @@ class AsyncPartitionFeeds:
         self._asked = set[int]()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._news, self._waiting = asyncio.Event(), 0
-        self.closed = False
+        self.closed, self._process = False, os.getpid()
+        refuse_in_children(self)
+
+    def refuse_in_child(self) -> None:
+        """Hand out nothing in a process that was forked from the one that subscribed."""
+        self.closed = True
+
+    def check_process(self) -> None:
+        """Refuse another process than the one that subscribed; raises `Closed`."""
+        if was_inherited(self._process):
+            raise closed("this subscription", self._process)
 
     async def get(self, take: Callable[[int], _Taken | None], until: float) -> _Taken | None:
         """Wait for what a partition has; see `PartitionFeeds.get`. Cancelling it loses nothing."""
@@ -67,7 +79,7 @@ class AsyncPartitionFeeds:
             if found is not None:
                 return found
             if self.closed:
-                raise Closed("this subscription was closed")
+                raise closed("this subscription", self._process)
             now = time.monotonic()
             self.check(now)
             # Each partition is looked at, also by who does not wait; one that is away holds nobody up for long.

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Never
 
 from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
+from ampsq.base.forks import was_inherited
 from ampsq.base.values import Interval
 from ampsq.client.partition_rules import (
     ATTEMPTS,
@@ -103,6 +104,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
             message = self._next()
             if message is not None:
                 return message
+            self._parts[0].core.registration.check_process()
             try:
                 async with asyncio.timeout(None if until is None else max(until - time.monotonic(), 0.0)):
                     await self._lock.acquire()
@@ -285,6 +287,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
             try:
                 message = await self.get()
             except Closed:
+                self._parts[0].core.registration.check_process()
                 return
             if message is not None:
                 yield message
@@ -306,7 +309,7 @@ class AsyncPartitionedSubscription(AsyncSubscription):
 
     async def close(self) -> None:
         """End the subscription at all partitions; see `Subscription.close`."""
-        if self._closed:
+        if self._closed or was_inherited(self._parts[0].core.registration.process):
             return
         self._closed = True
         self._rang.set()

@@ -177,6 +177,7 @@ class AsyncPartitionedTopicSubscription(AsyncTopicSubscription):
                 return
             if taken is not None:
                 yield taken
+        self._feeds.check_process()
 
     def run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
         """Call a function with each message, in a task, until the subscription is closed or completed."""

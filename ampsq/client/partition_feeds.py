@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ampsq.base.errors import Closed, NameInUse, SlowClient
+from ampsq.base.errors import NameInUse, SlowClient
+from ampsq.base.forks import closed, refuse_in_children, was_inherited
 from ampsq.base.waiting import STEP
 from ampsq.client.partition_rules import FIRST_PAUSE, PartitionFailures
 
@@ -61,7 +63,19 @@ class PartitionFeeds:
         self._threads: dict[int, threading.Thread] = {}
         # Each change of what is at hand has a number, so that nobody who waits misses one.
         self._news, self._change, self._waiting = threading.Condition(), 0, 0
-        self.closed = False
+        self.closed, self._process = False, os.getpid()
+        refuse_in_children(self)
+
+    def refuse_in_child(self) -> None:
+        """Hand out nothing in a process that was forked from the one that subscribed."""
+        self.closed = True
+        # A thread that is not in this process may have had it.
+        self._news = threading.Condition()
+
+    def check_process(self) -> None:
+        """Refuse another process than the one that subscribed; raises `Closed`."""
+        if was_inherited(self._process):
+            raise closed("this subscription", self._process)
 
     def get(self, take: Callable[[int], _Taken | None], until: float) -> _Taken | None:
         """Wait for what a partition has; None when the time is over, or all of them have ended.
@@ -79,7 +93,7 @@ class PartitionFeeds:
             if found is not None:
                 return found
             if self.closed:
-                raise Closed("this subscription was closed")
+                raise closed("this subscription", self._process)
             now = time.monotonic()
             self.check(now)
             # Each partition is looked at, also by who does not wait; one that is away holds nobody up for long.

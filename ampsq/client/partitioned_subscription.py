@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Never
 
 from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
+from ampsq.base.forks import was_inherited
 from ampsq.base.values import Interval
 from ampsq.client.partition_rules import (
     ATTEMPTS,
@@ -102,6 +103,8 @@ class PartitionedSubscription(Subscription):
             message = self._next()
             if message is not None:
                 return message
+            # Before the lock: a thread that is not in this process may have it.
+            self._parts[0].core.registration.check_process()
             left = -1.0 if until is None else max(until - time.monotonic(), 0.0)
             if not self._lock.acquire(timeout=left):
                 return None
@@ -275,6 +278,7 @@ class PartitionedSubscription(Subscription):
             try:
                 message = self.get()
             except Closed:
+                self._parts[0].core.registration.check_process()
                 return
             if message is not None:
                 yield message
@@ -296,7 +300,7 @@ class PartitionedSubscription(Subscription):
 
     def close(self) -> None:
         """End the subscription at all partitions; see `Subscription.close`."""
-        if self._closed:
+        if self._closed or was_inherited(self._parts[0].core.registration.process):
             return
         self._closed = True
         self._bells.wake()

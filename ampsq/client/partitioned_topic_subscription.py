@@ -174,6 +174,7 @@ class PartitionedTopicSubscription(TopicSubscription):
                 return
             if taken is not None:
                 yield taken
+        self._feeds.check_process()
 
     def run(self, on_message: Callable[[TopicMessage], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed or completed."""

@@ -71,8 +71,8 @@ _ONE_AT_A_TIME = threading.RLock()
 #: Stands for ``K.`` while a line is folded; no Lua file has it.
 _KEY = "\x00"
 _LOCALS = re.compile(r"^local (?:function (\w+)|([\w, ]+))")
-#: Lua takes 200 local variables of a function at a time, and 60 upvalues. Some are left for loops, and since upvalues
-#: are counted by words alone, so that the one who adds the next function is told here and not by some server.
+#: Lua takes 200 local variables of a function at a time, and 60 upvalues. Fewer are allowed here, since loops need some
+#: and upvalues are counted by words alone; so a test finds a script with too many before a server refuses it.
 _MOST_LOCALS = 190
 _MOST_UPVALUES = 58
 #: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.

@@ -320,7 +320,7 @@ class PartitionedOutcomes(Sequence[AnyOutcome], Generic[AnyOutcome]):
     def __init__(self, kind: str) -> None:
         self._kind, self._total = kind, 0
         self._batches: list[tuple[Sequence[int], Sequence[AnyOutcome]]] = []
-        # Of each message, its batch and its place there: as long as nobody looks at one, of none.
+        # The batch of each message and its place there; empty until somebody looks at a message.
         self._numbers, self._indexes = array("L"), array("L")
 
     def add(self, places: Sequence[int], outcomes: Sequence[AnyOutcome]) -> None:

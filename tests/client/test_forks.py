@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from ampsq import Client, Queue
 
 #: Opens one of each, forks, and lets the child use them; then the parent goes on.
@@ -23,7 +25,8 @@ def tried(*calls):
             answers.append([type(error).__name__, str(error)])
     return answers
 
-client = ampsq.Client(sys.argv[1], instance=sys.argv[2])
+where = dict(instance=sys.argv[2], **json.loads(sys.argv[3]))
+client = ampsq.Client(sys.argv[1], **where)
 plain = client.publisher("plain")
 kept = client.publisher("kept", store=ampsq.MemoryPublishStore())
 plain.publish("orders", {"by": "parent", "n": 0})
@@ -43,10 +46,10 @@ if child == 0:
         lambda: held.ack(),
         lambda: topic.get("1s"),
         lambda: [message.data for message in topic],
-        lambda: client.subscribe("work"),
+        lambda: client.subscribe("work") if "partitions" not in where else messages.get("1s"),
     )
     closing = tried(plain.close, kept.close, messages.close, topic.close, client.close)
-    with ampsq.Client(sys.argv[1], instance=sys.argv[2]) as own:
+    with ampsq.Client(sys.argv[1], **where) as own:
         own.publish("orders", {"by": "own"})
     os.write(writer, json.dumps([made, closing]).encode())
     os._exit(0)
@@ -67,17 +70,18 @@ print(json.dumps([os.getpid(), said, taken]))
 """
 
 
-def test_what_a_parent_has_open_is_refused_in_its_child_and_nothing_of_it_is_lost(valkey, instance):
-    with Client(valkey.url, instance=instance) as client:
+@pytest.mark.parametrize("of_it", [{}, {"partitions": 2}], ids=["instance", "partitions"])
+def test_what_a_parent_has_open_is_refused_in_its_child_and_nothing_of_it_is_lost(valkey, instance, of_it):
+    with Client(valkey.url, instance=instance, **of_it) as client:
         client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=5))
 
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, valkey.url, instance], capture_output=True, text=True, timeout=60, check=False
-    )
+    words = [sys.executable, "-c", PROGRAM, valkey.url, instance, json.dumps(of_it)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 0, done.stderr
     parent, (refused, closing), taken = json.loads(done.stdout)
-    whose = ["publisher"] * 3 + ["subscription"] * 5 + ["client"]
+    # To subscribe anew with a client of partitions is not refused yet.
+    whose = ["publisher"] * 3 + ["subscription"] * 5 + ["subscription" if of_it else "client"]
     for what, (kind, text) in zip(whose, refused, strict=True):
         assert kind == "Closed"
         assert text.startswith(f"this {what} belongs to process {parent}, from which this one, ")

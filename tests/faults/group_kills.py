@@ -9,9 +9,9 @@ these all of that holds, too, and a worker has several messages of a group and o
 more of a group, or of all, is begun in any time than it lets go. Where a failure stops a group, each message is
 delivered once: what is never handled is a dead letter, and nothing more of the group starts before it is released.
 Some bind each group to the worker that got a message of it: then no two workers have messages of one group in their
-hands at a time, and one that gets a group which another one had is told so. Now and then a group is paused while
-somebody is killed: it stays so, and nothing more of it is leased; of two groups what waits is dropped: just these
-messages are never handled.
+hands at a time, and a worker that gets a group which another one had finds `group_begins` in its first message. Now and
+then a group is paused while somebody is killed: it stays so, and nothing more of it is leased; of two groups what waits
+is dropped: just these messages are never handled.
 """
 
 # ruff: noqa: E402, T201  (imports behind a path; a command prints)
