@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -102,7 +103,12 @@ def connected(url: str) -> redis.Redis:
 
 
 def paced(rate: int, count: int, publish: Callable[[], object]) -> None:
-    """Call a function `count` times, `rate` times a second."""
+    """Call a function `count` times, `rate` times a second; collect garbage before.
+
+    A full collection of what other measurements left behind takes 11 ms. At 1,000 calls a second these are ten
+    calls: one collection that falls among them decides p99.
+    """
+    gc.collect()
     started = time.perf_counter()
     for number in range(count):
         wait_until(started + number / rate)
