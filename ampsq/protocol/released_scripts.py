@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "adc6be38f5f6d8e144e3a8832486f6f5771e22181091fa235dd0e26b264d4591"
+SOURCES: Final = "5c1acce0ea7b2b5f3375873d3d7ebb5b1de164f150ec4cd783cc15b7653ef7a9"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
