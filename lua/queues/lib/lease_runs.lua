@@ -221,7 +221,7 @@ local function text_of_equal_width(refs)
   end
   if is_even then return table.concat(refs, ' ') end
   local padded = {}
-  for i, ref in ipairs(refs) do padded[i] = ref .. string.rep(' ', longest - #ref) end
+  for i, ref in ipairs(refs) do padded[i] = #ref == longest and ref or ref .. string.rep(' ', longest - #ref) end
   return table.concat(padded, ' ')
 end
 
