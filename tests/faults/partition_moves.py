@@ -50,7 +50,7 @@ _HEALED = 90.0
 
 
 class Published(NamedTuple):
-    """What publishers say of their messages, each ``(publisher, key, number)``.
+    """The words of publishers about their messages, each ``(publisher, key, number)``.
 
     Attributes:
         stored: taken by a store.
