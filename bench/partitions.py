@@ -21,7 +21,7 @@ from ampsq.protocol.reads.instances import unlist_instance
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ampsq.queues.subscription import Subscription
 
@@ -30,8 +30,10 @@ __all__ = ["PartitionsBenchmark"]
 _BODY: Final = b"x" * 250
 #: Numbers of partitions that are measured.
 _PARTITIONS: Final = (4, 16, 64, 256)
-#: Messages of one call; an instance without partitions is asked for half of a backlog at once.
+#: Messages of one call, and the backlog of a consumer, which asks for all of it at once.
 _A_CALL: Final = 100
+#: Full calls that a consumer finds in each partition. Where fewer wait, that is another row: calls are not full then.
+_CALLS: Final = 5
 #: Messages of one call of `publish_many` that keys spread over partitions.
 _BY_KEY: Final = 1_000
 #: Partitions of which nothing is asked.
@@ -63,14 +65,14 @@ class PartitionsBenchmark(Stage):
                 # Where a connection calls scripts often, it learns of the server's functions: not in what is measured.
                 client.publish_many("warm", itertools.repeat(_BODY, 20 * _A_CALL), batch=_A_CALL)
             rounds: dict[str, dict[str, list[dict[str, float]]]] = {
-                what: {name: [] for name in names} for what in ("publish", "by_key", "consume")
+                what: {name: [] for name in names} for what in ("publish", "by_key", "consume", "consume_few")
             }
-            for number in range(self.settings.rounds):
-                self.progress(f"publish and consume, round {number + 1} of {self.settings.rounds}")
-                for name, client in clients.items():
-                    for what, figures in self._round(client, 2 * _A_CALL if name == "one" else _A_CALL).items():
-                        rounds[what][name].append(figures)
+            # No coordinator yet: what it does for each partition that is published to is its own work.
+            self._rounds(clients, self._publish, rounds)
             with coordinator_at(self.url):
+                # Without one a consumer looks at each partition every second.
+                self._settle("clients that consume")
+                self._rounds(clients, self._consume, rounds)
                 self._settle("clients that wait")
                 waits = {}
                 for name, client in clients.items():
@@ -133,16 +135,48 @@ class PartitionsBenchmark(Stage):
         for key in self.redis.scan_iter("{" + client.instance + "[.}]*", count=1_000):
             self.redis.unlink(key)
 
-    def _round(self, client: Client, backlog: int) -> dict[str, dict[str, float]]:
-        """Publish, by whole batches and by key, then take and acknowledge: microseconds a message."""
-        count = self.settings.messages // _BY_KEY * _BY_KEY
+    def _rounds(
+        self,
+        clients: Mapping[str, Client],
+        measure: Callable[[Client], dict[str, dict[str, float]]],
+        rounds: Mapping[str, dict[str, list[dict[str, float]]]],
+    ) -> None:
+        """Measure all clients in turn, so that what the machine does meanwhile meets all of them."""
+        for number in range(self.settings.rounds):
+            self.progress(f"{measure.__name__.strip('_')}, round {number + 1} of {self.settings.rounds}")
+            for name, client in clients.items():
+                for what, figures in measure(client).items():
+                    rounds[what][name].append(figures)
+
+    @property
+    def _few(self) -> int:
+        """Messages of a round, however many partitions there are."""
+        return self.settings.messages // _BY_KEY * _BY_KEY
+
+    def _many(self, client: Client) -> int:
+        """Messages of a round that are several full calls in each partition."""
+        return max(self._few, _CALLS * _A_CALL * len(client.partitions))
+
+    def _publish(self, client: Client) -> dict[str, dict[str, float]]:
+        """Publish whole batches, then by key: microseconds a message."""
+        many, few = self._many(client), self._few
         found = {
-            "publish": self._spent(
-                lambda: client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL), count
-            ),
-            "by_key": self._spent(lambda: self._publish_by_key(client, count), count),
+            "publish": self._spent(lambda: self._publish_whole(client, many), many),
+            "by_key": self._spent(lambda: self._publish_by_key(client, few), few),
         }
-        return {**found, "consume": self._consume(client, backlog, 2 * count)}
+        self._drain(client, many + few)
+        return found
+
+    def _consume(self, client: Client) -> dict[str, dict[str, float]]:
+        """Take and acknowledge what waits: full calls, then few messages a partition: microseconds a message."""
+        self._publish_whole(client, self._many(client))
+        found = {"consume": self._drain(client, self._many(client))}
+        self._publish_by_key(client, self._few)
+        return {**found, "consume_few": self._drain(client, self._few)}
+
+    @staticmethod
+    def _publish_whole(client: Client, count: int) -> None:
+        client.publish_many("orders", itertools.repeat(_BODY, count), batch=_A_CALL)
 
     @staticmethod
     def _publish_by_key(client: Client, count: int) -> None:
@@ -158,9 +192,9 @@ class PartitionsBenchmark(Stage):
         calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
         return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
 
-    def _consume(self, client: Client, backlog: int, count: int) -> dict[str, float]:
-        """Take and acknowledge what waits, in whole calls."""
-        with client.subscribe("work", max_backlog=backlog) as messages:
+    def _drain(self, client: Client, count: int) -> dict[str, float]:
+        """Take and acknowledge what waits."""
+        with client.subscribe("work", max_backlog=_A_CALL) as messages:
 
             def drain() -> None:
                 for message in itertools.islice(messages, count):

@@ -108,6 +108,8 @@ def _print_partitions(figures: _Figures) -> None:
     for what, title in (
         ("publish", "Publishing 100 a call: processor time a message"),
         ("by_key", "Publishing 1,000 a call by key, all recorded before the next: processor time a message"),
+        ("consume", "A consumer: processor time a message, where many wait in each partition"),
+        ("consume_few", "A consumer: processor time a message, where few wait in each partition"),
     ):
         table = Table(title=title, title_justify="left")
         for column in ("partitions", "messages a call", "client us", "server us", "to none: client, server"):
@@ -122,24 +124,12 @@ def _print_partitions(figures: _Figures) -> None:
                 f"{row['client_us'] / none['client_us']:.2f}, {row['server_us'] / none['server_us']:.2f}",
             )
         console.print(table)
-    table = Table(title="A consumer: processor time a message, waking up, waiting", title_justify="left")
-    for column in (
-        "partitions",
-        "messages a call",
-        "client us",
-        "server us",
-        "wake-up p50, p99 ms",
-        "idle: client, server ms/s",
-        "close ms",
-    ):
+    table = Table(title="A consumer that waits", title_justify="left")
+    for column in ("partitions", "wake-up p50, p99 ms", "idle: client, server ms/s", "close ms"):
         table.add_column(column, justify="right")
-    for name, row in figures.group("consume").groups():
-        waits = figures.group("wait").group(name)
+    for name, waits in figures.group("wait").groups():
         table.add_row(
             "none" if name == "one" else name,
-            f"{row['messages_per_call']:.0f}",
-            f"{row['client_us']:.1f}",
-            f"{row['server_us']:.1f}",
             f"{waits['p50_ms']:.2f}, {waits['p99_ms']:.2f}",
             f"{waits['idle_client_ms']:.1f}, {waits['idle_server_ms']:.1f}",
             f"{waits['close_ms']:.0f}",

@@ -98,12 +98,13 @@ class AsyncPartitionedSubscription(AsyncSubscription):
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message, of whichever partition; see `Subscription.get`. Cancelling it loses no message."""
+        # Mostly: no lock, and no look at the clock.
+        message = self._next()
+        if message is not None:
+            return message
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
         late = 0
         while True:
-            message = self._next()
-            if message is not None:
-                return message
             self._parts[0].core.registration.check_process()
             try:
                 async with asyncio.timeout(None if until is None else max(until - time.monotonic(), 0.0)):
@@ -122,8 +123,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 self._lock.release()
             # Each whose bell rings is visited once, also where nobody waits.
             late += until is not None and time.monotonic() >= until
-            if is_over or late > len(self._parts):
-                return self._next()
+            message = self._next()
+            if message is not None or is_over or late > len(self._parts):
+                return message
 
     def _next(self) -> AsyncMessage | None:
         """Take out the next message that is at hand."""
@@ -284,6 +286,11 @@ class AsyncPartitionedSubscription(AsyncSubscription):
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         while True:
+            managed = self._parts[self._turns.current]
+            leases, registration, buffer = managed.core.leases, managed.core.registration, managed.core.inbox.buffer
+            while buffer and not registration.closed:
+                parts, body = buffer.popleft()
+                yield AsyncMessage(parts, body, leases, managed)
             try:
                 message = await self.get()
             except Closed:

@@ -97,12 +97,13 @@ class PartitionedSubscription(Subscription):
 
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message, of whichever partition; see `Subscription.get`."""
+        # Mostly: no lock, and no look at the clock.
+        message = self._next()
+        if message is not None:
+            return message
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
         late = 0
         while True:
-            message = self._next()
-            if message is not None:
-                return message
             # Before the lock: a thread that is not in this process may have it.
             self._parts[0].core.registration.check_process()
             left = -1.0 if until is None else max(until - time.monotonic(), 0.0)
@@ -120,8 +121,9 @@ class PartitionedSubscription(Subscription):
                 self._lock.release()
             # Each whose bell rings is visited once, also where nobody waits.
             late += until is not None and time.monotonic() >= until
-            if is_over or late > len(self._parts):
-                return self._next()
+            message = self._next()
+            if message is not None or is_over or late > len(self._parts):
+                return message
 
     def _next(self) -> Message | None:
         """Take out the next message that is at hand."""
@@ -275,6 +277,15 @@ class PartitionedSubscription(Subscription):
 
     def __iter__(self) -> Iterator[Message]:
         while True:
+            managed = self._parts[self._turns.current]
+            leases, registration, buffer = managed.core.leases, managed.core.registration, managed.core.inbox.buffer
+            while buffer and not registration.closed:
+                try:
+                    parts, body = buffer.popleft()
+                except IndexError:
+                    # Another thread took the last one.
+                    break
+                yield Message(parts, body, leases, managed)
             try:
                 message = self.get()
             except Closed:

@@ -94,7 +94,7 @@ class AsyncSharedPipelines:
         if shared.connection is None:
             raise Unavailable("the connection broke while calls were in flight")
         try:
-            reply = shared.connection.read()
+            reply = await shared.connection.read()
         except redis.ResponseError as error:
             return await self._call_again(sent, error)
         except (redis.RedisError, OSError) as error:

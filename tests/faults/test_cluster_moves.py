@@ -13,7 +13,7 @@ from cluster_moves import Harness, measure, run, said
 from ampsq.base.errors import Unavailable
 
 
-def _crowd():
+def crowd():
     """Return how many times as much there is to do as the processors can; 1 at least."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
@@ -23,10 +23,10 @@ def _crowd():
 @pytest.mark.parametrize(("kind", "seed"), [("valkey", 1), ("redis", 2), ("redis", 3)])
 def test_no_call_raises_or_lasts_while_a_slot_is_moved_or_a_primary_is_lost(kind, seed, tmp_path_factory):
     # Given a cluster; who else is busy on the machine shows in its load, before or meanwhile
-    before = _crowd()
+    before = crowd()
     with contextlib.closing(Harness(kind, tmp_path_factory.mktemp("c"))) as harness:
         # When everything is called on it, and slots are moved, and with the third seed a primary is killed
-        row = run(harness, seed, lambda: max(before, _crowd()))
+        row = run(harness, seed, lambda: max(before, crowd()))
     # Then nothing is wrong, and it did what it was to do
     assert not row["wrong"], said(row)
     assert row["moves"] >= 2

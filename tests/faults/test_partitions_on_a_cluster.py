@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 from cluster_harness import Cluster
@@ -28,6 +29,28 @@ def numbers_by_key(bodies):
     return found
 
 
+def messages_of(turn):
+    return [{"key": f"k{number % KEYS}", "number": number} for number in range(turn * MANY, (turn + 1) * MANY)]
+
+
+def noting(failures, work):
+    """Work in a thread; what it raises is noted."""
+    try:
+        work()
+    except Exception as failure:
+        failures.append(failure)
+        raise
+
+
+def move_every_other(cluster, client, moved):
+    """Move the slot of every other partition to another primary."""
+    for name in client.partitions[::2]:
+        slot = slot_of(name)
+        source = cluster.owner(slot)
+        cluster.move_by_keys(slot, next(each for each in cluster.primaries() if each is not source))
+        moved.append(name)
+
+
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind, start_node, instance):
     cluster = Cluster(lambda **options: start_node(kind=kind, **options))
@@ -40,27 +63,11 @@ def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind,
         moved, failures = [], []
 
         def publish():
-            try:
-                for turn in range(ROUNDS):
-                    numbers = range(turn * MANY, (turn + 1) * MANY)
-                    messages = [{"key": f"k{number % KEYS}", "number": number} for number in numbers]
-                    client.publish_many("orders", messages, key=lambda message: message["key"])
-            except Exception as failure:
-                failures.append(failure)
-                raise
+            for turn in range(ROUNDS):
+                client.publish_many("orders", messages_of(turn), key=lambda message: message["key"])
 
-        def move():
-            try:
-                for name in client.partitions[::2]:
-                    slot = slot_of(name)
-                    source = cluster.owner(slot)
-                    cluster.move_by_keys(slot, next(each for each in cluster.primaries() if each is not source))
-                    moved.append(name)
-            except Exception as failure:
-                failures.append(failure)
-                raise
-
-        threads = [threading.Thread(target=publish), threading.Thread(target=move)]
+        works = [publish, partial(move_every_other, cluster, client, moved)]
+        threads = [threading.Thread(target=noting, args=(failures, work)) for work in works]
         with (
             client.subscribe_topic("orders", bookmark="epoch") as followed,
             client.subscribe("work", max_backlog=20 * TOTAL) as subscription,
@@ -167,32 +174,17 @@ def test_changes_of_records_come_once_and_in_order_while_partitions_are_moved(ki
         failures, deleted = [], []
 
         def publish():
-            try:
-                for turn in range(1, ROUNDS):
-                    numbers = range(turn * MANY, (turn + 1) * MANY)
-                    messages = [{"key": f"k{number % KEYS}", "number": number} for number in numbers]
-                    client.publish_many("rooms", messages)
-                    deleted.append(client.sow_delete("rooms", keys=[f"old{turn}"]))
-            except Exception as failure:
-                failures.append(failure)
-                raise
+            for turn in range(1, ROUNDS):
+                client.publish_many("rooms", messages_of(turn))
+                deleted.append(client.sow_delete("rooms", keys=[f"old{turn}"]))
 
-        def move():
-            try:
-                for name in client.partitions[::2]:
-                    slot = slot_of(name)
-                    source = cluster.owner(slot)
-                    cluster.move_by_keys(slot, next(each for each in cluster.primaries() if each is not source))
-            except Exception as failure:
-                failures.append(failure)
-                raise
-
+        works = [publish, partial(move_every_other, cluster, client, [])]
         with (
             client.sow_and_subscribe("rooms", oof=True) as changes,
             client.sow_and_subscribe("rooms", "/number < 400", oof=True) as few,
         ):
             # When all of them change, some are deleted, and the slots of partitions are moved meanwhile
-            threads = [threading.Thread(target=publish), threading.Thread(target=move)]
+            threads = [threading.Thread(target=noting, args=(failures, work)) for work in works]
             for each in threads:
                 each.start()
             found = changes_of(changes, 2 * KEYS + (ROUNDS - 1) * (MANY + 1))

@@ -243,7 +243,7 @@ TWINS = [
             "in flight, for threads: on": "in flight, for asyncio: on",
         },
         (
-            *("store.take_connection(", "store.call(", "connection.send(", "line.connection.read("),
+            *("store.take_connection(", "store.call(", "connection.send(", "shared.connection.read("),
             *("self._call_again(", "self._failed(", "self._drop(", "connection.drop(", "connection.release("),
         ),
         {
