@@ -1,7 +1,8 @@
 --- freed_groups: groups of which leases ended in this call: what may go of them next is given first, and only what is not given stands among what may go.
 --- @include group_state
 -- Groups of which leases ended in this call are saved at its end: mostly their next messages are given by it, too, and never stand among what
--- may go. Gives these messages, of which the caller keeps what it does not give (`keep_going`); other groups are saved.
+-- may go. Gives these messages, of which the caller keeps what it does not give (`keep_going`); other groups are saved, but for those of which
+-- nothing waits where the oldest goes first: what is read for them may be given by this call.
 local function take_freed(queue)
   local freed, others = {}, {}
   for name, state in pairs(queue.unsaved_groups or {}) do
@@ -11,7 +12,7 @@ local function take_freed(queue)
       local refs = refs_in_group(queue, name, 0, allowed)
       state.going, state.score = #refs, score_of(queue, state)
       for _, ref in ipairs(refs) do freed[#freed + 1] = {ref = ref, name = name, score = state.score, member = ref .. ' ' .. name, is_freed = true} end
-    else
+    elseif queue.choice or state.waiting > 0 or state.going > 0 then
       others[name] = state
     end
   end
