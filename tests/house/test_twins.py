@@ -463,7 +463,8 @@ TWINS = [
         (
             *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
             *("other.close(", "step.pipeline.post(", "step.pipeline.post_all(", "step.pipeline.collect("),
-            *("pipeline.post(call)", "pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
+            *("pipeline.post(call)", "pipeline.collect()", "connection.send(", "connection.read(", "connection.drop("),
+            "connection.release(",
             *("self._connections.take(", "self._connections.close(", "self.pool("),
             *("self._greet(", "pool.release(connection)", "self._pools.close("),
             *("connection.send_packed_command(", "connection.read_response("),
