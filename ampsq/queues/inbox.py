@@ -103,7 +103,7 @@ class Inbox:
                 await self._drop_unread(pipeline)
             if self.ahead.outcome_unknown:
                 await self._resume()
-            acks = self._acks_for_wait(wait)
+            acks = self._acks_for_wait(wait) if self._is_pushed_to else {}
             if acks:
                 await self._wait_for_push(pipeline, wait, acks)
                 self._answered = time.monotonic()
@@ -348,7 +348,7 @@ class Inbox:
         and whatever comes, comes by the blocked read. A take would find nothing, and cost another way to the server.
         """
         leases, us = self._leases, self._registration
-        if not self._is_pushed_to or wait <= 0 or self.unwanted or self.ahead.posted or self.duties.are_due:
+        if wait <= 0 or self.unwanted or self.ahead.posted or self.duties.are_due:
             return {}
         if not 0 < len(leases.acks) <= BATCH or self.replacement.former:
             return {}
