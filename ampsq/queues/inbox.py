@@ -4,6 +4,8 @@ It is written as flows, for threads and for asyncio, of which one runs at a time
 table. What is rarer stands in `takes_ahead` and `replacement`.
 """
 
+# Long: whatever way a message comes, taken, pushed or by a visit, it is kept in one way, and is asked for again in one.
+
 from __future__ import annotations
 
 import contextlib
@@ -13,12 +15,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import AmpsqError, Rejected, Unavailable, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
-from ampsq.protocol.request import Collect, Post
+from ampsq.queues.acknowledging_waits import AcknowledgingWaits
 from ampsq.queues.idle_duties import IdleDuties
 from ampsq.queues.replacement import Replacement
 from ampsq.queues.takes_ahead import TakesAhead
@@ -26,7 +28,6 @@ from ampsq.queues.takes_ahead import TakesAhead
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import MessagesByQueue, Parts, VisitReply
     from ampsq.protocol.reads.subscriptions import SubscriptionLoad
-    from ampsq.protocol.request import Call
     from ampsq.queues.lease_table import LeaseTable
     from ampsq.queues.registration import Registration
     from ampsq.transport.async_pipeline import AsyncPipeline
@@ -68,6 +69,7 @@ class Inbox:
         self.duties = IdleDuties(registration, longest_wait)
         self._reply_limit = BATCH
         self.ahead = TakesAhead(leases)
+        self._waits = AcknowledgingWaits(registration, leases, self.ahead)
         # queue and token of the barriers that came last
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # the last take gave nothing because messages are still being judged
@@ -75,10 +77,6 @@ class Inbox:
         self._answered = math.inf  # when a fetch ended last, by the monotonic clock
         # the server knows us as free, and a blocked read was answered in time with nothing: what comes is pushed
         self._is_free = False
-        # the last blocked read was pushed less than there was room for: what comes next is pushed, too
-        self._is_pushed_to = False
-        # a wait was interrupted: replies of it are unread, or a call that it made was not answered
-        self._is_wait_unread = False
         # somebody else wants to change the subscription: the fetch that is under way ends soon
         self._is_interrupted = False
         # a blocked read is under way; and when the server was asked last to end it
@@ -99,12 +97,11 @@ class Inbox:
         try:
             if self.replacement.pending is not None:
                 await self.replace()
-            if self._is_wait_unread:
-                await self._drop_unread(pipeline)
+            if self._waits.are_unread:
+                await self._waits.drop_unread(pipeline)
             if self.ahead.outcome_unknown:
                 await self._resume()
-            acks = self._acks_for_wait(wait) if self._is_pushed_to else {}
-            if acks:
+            if self._waits.pay and self._may_wait(wait) and (acks := self._waits.acknowledgements()):
                 await self._wait_for_push(pipeline, wait, acks)
                 self._answered = time.monotonic()
                 if self.duties.are_due:
@@ -206,7 +203,7 @@ class Inbox:
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
-        self._is_free = self._is_pushed_to = False
+        self._is_free = self._waits.pay = False
         acks = self._leases.drain()
         call = calls.take(self._registration.id, wanted, acks, self._leases.in_runs)
         started = time.monotonic()
@@ -318,8 +315,8 @@ class Inbox:
 
     async def collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Read the replies of all that was sent ahead, and get what was delivered and never arrived."""
-        if self._is_wait_unread:
-            await self._drop_unread(pipeline)
+        if self._waits.are_unread:
+            await self._waits.drop_unread(pipeline)
         while self.ahead.posted:
             with contextlib.suppress(UnknownSubscription):
                 await self._collect(pipeline)
@@ -341,74 +338,6 @@ class Inbox:
 
     # -- where nothing comes
 
-    def _acks_for_wait(self, wait: float) -> MessagesByQueue:
-        """Take out acknowledgements that may go in one write with a blocked read; empty: they go with the next take.
-
-        So it is for who gets what is pushed, one by one or in small numbers: to settle lets the server push what waits,
-        and whatever comes, comes by the blocked read. A take would find nothing, and cost another way to the server.
-        """
-        leases, us = self._leases, self._registration
-        if wait <= 0 or self.unwanted or self.ahead.posted or self.duties.are_due:
-            return {}
-        if not 0 < len(leases.acks) <= BATCH or self.replacement.former:
-            return {}
-        acks = leases.drain()
-        # Of several queues the others would be served later, by who does what is due.
-        if [*acks] == [us.name.encode()] and len(calls.acknowledgement_groups(acks, leases.in_runs)) == 1:
-            return acks
-        leases.collect_again(acks, may_have_run=False)
-        return {}
-
-    async def _acknowledge_and_wait(
-        self, pipeline: Pipeline | AsyncPipeline, acks: MessagesByQueue, read: Call[list[bytes]]
-    ) -> list[bytes]:
-        """Send acknowledgements and a blocked read in one write; gives what was pushed.
-
-        Where the server refuses the first, it carries out the second all the same, which does no harm: they are sent
-        again, and what they let the server push comes by that read.
-        """
-        leases, refused = self._leases, list[tuple[bytes, str]]()
-        [group] = calls.acknowledgement_groups(acks, leases.in_runs)
-        settling = calls.acknowledge_group(group, self._registration.id)
-        started, self._is_wait_unread, is_refused = time.monotonic(), True, False
-        try:
-            await Post(pipeline, settling, read)
-            refused = await Collect(pipeline)
-        except Rejected:
-            # The next take carries them, and says what is wrong.
-            leases.collect_again(acks, may_have_run=False)
-            is_refused = True
-        except BaseException:
-            leases.collect_again(acks, may_have_run=True)
-            raise
-        since = started if settling.repeated else None
-        if not refused and not is_refused:
-            await leases.answered(acks, refused, since=since)
-        try:
-            if refused or is_refused:
-                # What is leased to us may not be what we know of; the server may even have ended the subscription.
-                self.ahead.outcome_unknown = True
-                await self._end_lost_wait()
-            elements: list[bytes] = await Collect(pipeline)
-        except BaseException:
-            if refused:
-                leases.collect_again(acks, may_have_run=True)
-            raise
-        self._is_wait_unread = False
-        if refused:
-            await leases.answered(acks, refused, since=since)
-        return elements
-
-    async def _drop_unread(self, pipeline: Pipeline | AsyncPipeline) -> None:
-        """Read what a wait that was interrupted left unread; what it brought is asked for."""
-        with contextlib.suppress(AmpsqError):
-            await self._end_lost_wait()
-        while pipeline.open_calls:
-            with contextlib.suppress(AmpsqError):
-                await Collect(pipeline)
-        self._is_wait_unread = False
-        self.ahead.note_unknown({})
-
     async def _wait_for_push(
         self, pipeline: Pipeline | AsyncPipeline, wait: float, acks: MessagesByQueue | None = None
     ) -> None:
@@ -416,11 +345,11 @@ class Inbox:
         us, seconds = self._registration, min(wait, self.duties.longest_wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
-        self._is_free = self._is_pushed_to = False
+        self._is_free = self._waits.pay = False
         self._asked_to_end = 0.0
         self._is_blocked, is_lost = True, False
         try:
-            elements = await self._acknowledge_and_wait(pipeline, acks, call) if acks else await call
+            elements = await self._waits.wait(pipeline, acks, call) if acks else await call
         except Unavailable:
             elements, is_lost = [], True
         except BaseException:
@@ -445,7 +374,7 @@ class Inbox:
             await self._resume()
             await self._take(wanted)
         else:
-            self._is_pushed_to = is_as_usual and 0 < len(plain) < wanted
+            self._waits.pay = is_as_usual and 0 < len(plain) < wanted
 
     async def end_wait(self) -> None:
         """Let the fetch that is under way in another thread or task end soon, a blocked read at once.
@@ -470,6 +399,11 @@ class Inbox:
         is in the inbox, and the next call drops it.
         """
         await subscription_calls.end_wait(self._registration.id)
+
+    def _may_wait(self, wait: float) -> bool:
+        """Return whether nothing is to be done but to acknowledge, and to wait."""
+        is_busy = self.unwanted or self.ahead.posted or self.replacement.former or self.duties.are_due
+        return wait > 0 and not is_busy
 
     def _only_waits(self, wait: float) -> bool:
         """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""
@@ -504,7 +438,7 @@ class Inbox:
 
     async def replace(self) -> None:
         """Ask for what is pending; of what was picked up and not handed out, only what is wanted then stays."""
-        self._is_free = self._is_pushed_to = False
+        self._is_free = self._waits.pay = False
         await self.replacement.send()
         for parts, body in self.empty():
             if self.replacement.wants(parts, body):

@@ -23,7 +23,7 @@ TOGETHER = ("settle", "BLMPOP")
 
 @pytest.fixture
 def writes(monkeypatch):
-    """What is sent in one write each, by the names of scripts and commands."""
+    """Names of the scripts and commands that are sent, those of one write together."""
     found = []
 
     def note(calls):
