@@ -244,10 +244,15 @@ def _parse_time(text: str | None) -> datetime | None:
 
 
 def _parse_headers(headers: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for header in headers:
-        if not header.partition("=")[0] or "=" not in header:
+        name, equals, value = header.partition("=")
+        if not name or not equals:
             raise click.UsageError(f"--header {header!r}: allowed is NAME=VALUE, as in --header source=till-4")
-    return {name: value for name, _, value in (header.partition("=") for header in headers)}
+        if name in found:
+            raise click.UsageError(f"--header {header!r}: {name} has the value {found[name]!r} already; give it once")
+        found[name] = value
+    return found
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -22,6 +22,7 @@
     │   └─ NobodyDefines        a topic or queue is not defined, this user may not define it, and no coordinator did
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     │   └─ FlushingUnknown      it is not known how the server flushes, so that nothing can be promised of its disk
+    ├─ ReleaseReplaced          the files of ampsq are another release's than this process
     ├─ LinkRefused              the other side of a link is another one than configured, or defines what does not fit
     ├─ DestinationAhead         the destination of a link has what its source never recorded
     ├─ ServerFull               the server is out of memory and refused a publish
@@ -127,6 +128,7 @@ __all__ = [
     "Rebuilding",
     "RecordsBehind",
     "Rejected",
+    "ReleaseReplaced",
     "RowsDiffer",
     "ScriptBug",
     "SequenceGap",
@@ -341,6 +343,13 @@ class FlushingUnknown(ServerUnsuitable):
             "coordinator of the instance has noted it since the server began. Start one (ampsq coordinator) under the "
             "rules that `ampsq acl coordinator` prints, or grant this user +config|get"
         )
+
+
+class ReleaseReplaced(AmpsqError):
+    """A script's files are not those any more with which this process began: another release was installed meanwhile.
+
+    The call that needs its text was not sent. Start the process again.
+    """
 
 
 class LinkRefused(AmpsqError):

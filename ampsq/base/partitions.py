@@ -146,7 +146,7 @@ def partition_of_key(key: str, count: int) -> int:
     """
     if not isinstance(key, str):
         raise DefinitionError(f"key={shown(key)}: allowed is a text, by which the partition is chosen")
-    return partition_of_text(key.encode(errors="surrogatepass"), count)
+    return partition_of_text(key.encode("utf-8", "surrogatepass"), count)
 
 
 def partition_of_text(text: bytes, count: int) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.base.errors import AmpsqError, RecordsBehind, Unavailable, UnknownTopic
-from ampsq.publishing.publishing_batches import PublishingBatches
-from ampsq.transport.calls_in_flight import REFUSALS
+from ampsq.publishing.publishing_batches import bookmarks_of
+from ampsq.transport.async_shared_pipelines import AsyncSharedPipelines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ampsq.protocol.request import Call
     from ampsq.publishing.envelope import Envelope
     from ampsq.publishing.partitioned_batches import PartitionedBatch, PartitionedBatches
-    from ampsq.publishing.plain import PlainPublisher
-    from ampsq.transport.async_pipeline import AsyncPipeline
-    from ampsq.transport.async_store import AsyncStore
 
 __all__ = ["AsyncPartitionStream"]
 
@@ -33,34 +30,37 @@ __all__ = ["AsyncPartitionStream"]
 _AHEAD: Final = 2
 
 
-class _Sent:
-    """A batch that is on its way: what it is noted in, who published it, and where its answer comes."""
+class _Sent(NamedTuple):
+    """A batch that is on its way, the client of its partition, and the call that it is."""
 
-    def __init__(self, batch: PartitionedBatch, client: AsyncClient) -> None:
-        self.batch, self.noted = batch, PublishingBatches(client.origin)
-        self.plain: PlainPublisher = client._session.plain  # noqa: SLF001  (our own)
-        self.store: AsyncStore = client._store  # noqa: SLF001  (our own)
-        self.pipeline: AsyncPipeline = self.store.pipeline()
-        self.calls: deque[Call[Published]] = deque()
+    batch: PartitionedBatch
+    client: AsyncClient
+    call: Call[Published]
 
 
 class AsyncPartitionStream:
     """The batches of one `publish_many` on their way to partitions that have its topic already.
 
+    Each batch is one call, and of a partition one is on its way at a time: so what becomes of one says nothing of
+    others.
+
     Args:
         clients: of the partitions.
         batches: where it is noted what became of each.
         topic: the topic.
-        size: messages of a call at most.
         envelope: of all messages.
     """
 
     def __init__(
-        self, clients: Sequence[AsyncClient], batches: PartitionedBatches, topic: str, size: int, envelope: Envelope
+        self,
+        clients: Sequence[AsyncClient],
+        batches: PartitionedBatches,
+        topic: str,
+        envelope: Envelope,
     ) -> None:
         self._clients, self._batches = clients, batches
-        self._topic, self._size, self._envelope = topic, size, envelope
-        self._sent: deque[_Sent] = deque()
+        self._topic, self._envelope = topic, envelope
+        self._pipelines, self._sent = AsyncSharedPipelines(), deque[_Sent]()
 
     async def send(self, batch: PartitionedBatch) -> None:
         """Send a batch; waits for the answers of earlier ones where several are on their way, or one of its partition.
@@ -68,81 +68,69 @@ class AsyncPartitionStream:
         Raises:
             AmpsqError: an earlier one was not recorded, or this one cannot be sent.
         """
-        await self.settle(batch.partition)
+        for each in self._sent:
+            if each.batch.partition == batch.partition:
+                await self._settle(batch.partition)
+                break
         client = self._clients[batch.partition]
-        sent = _Sent(batch, client)
-        self._sent.append(sent)
-        with self._batches.sending(batch), sent.noted.telling():
-            for call in sent.plain.batches(self._topic, batch.bodies, self._size, self._envelope, sent.noted):
-                if call.is_sent_ahead and await self._post(sent, call):
-                    continue
-                # By itself, in its turn, and as patiently as single calls are.
-                await self._answer_all(sent)
-                published = await sent.store.run(sent.plain.publish_first(self._topic, call))
-                sent.plain.note(sent.noted, published)
-        while len(self._sent) > _AHEAD:
-            await self._collect()
-
-    @staticmethod
-    async def _post(sent: _Sent, call: Call[Published]) -> bool:
-        """Send a call ahead; False: its server cannot be reached at once, and nothing was sent."""
+        call = client._session.plain.batch(self._topic, batch.bodies, self._envelope)  # noqa: SLF001  (our own)
+        sent = _Sent(batch, client, call)
         try:
-            await sent.pipeline.post(call)
+            is_sent = await self._pipelines.post(client._store, call)  # noqa: SLF001  (our own)
         except Unavailable as error:
             if error.may_have_run:
                 raise
-            return False
-        sent.calls.append(call)
-        return True
+            is_sent = False
+        if is_sent:
+            self._sent.append(sent)
+            if len(self._sent) > _AHEAD:
+                await self._collect()
+            return
+        # By itself, in its turn, and as patiently as single calls are.
+        await self.settle()
+        publishing = client._session.plain.publish_first(self._topic, call)  # noqa: SLF001  (our own)
+        await self._note(sent, await client._store.run(publishing))  # noqa: SLF001  (our own)
 
-    async def settle(self, partition: int | None = None) -> None:
-        """Wait until all is answered, or what is on its way to a partition, and all before that.
+    async def settle(self) -> None:
+        """Wait until all is answered, and give the connections back.
 
         Raises:
             AmpsqError: something was not recorded.
         """
-        while self._sent and (partition is None or any(each.batch.partition == partition for each in self._sent)):
+        while self._sent:
+            await self._collect()
+        await self._pipelines.close()
+
+    async def _settle(self, partition: int) -> None:
+        """Wait until what is on its way to a partition is answered, and all before that."""
+        while any(each.batch.partition == partition for each in self._sent):
             await self._collect()
 
     async def _collect(self) -> None:
         """Read the answer to the earliest batch."""
         sent = self._sent.popleft()
         try:
-            with self._batches.sending(sent.batch), sent.noted.telling():
-                await self._answer_all(sent)
-        finally:
-            await sent.pipeline.close()
-        self._batches.note(sent.batch, sent.noted.bookmarks)
-        await sent.store.run(sent.plain.client.types.warn_of_unread())
+            published: Published = await self._pipelines.collect()  # type: ignore[assignment]  # the reply to that call
+        except (RecordsBehind, UnknownTopic) as refusal:
+            # The topic was removed since this client published to it, or its records follow.
+            publishing = sent.client._session.plain.publish_again(self._topic, sent.call, refusal)  # noqa: SLF001  (our own)
+            published = await sent.client._store.run(publishing)  # noqa: SLF001  (our own)
+        await self._note(sent, published)
 
-    async def _answer_all(self, sent: _Sent) -> None:
-        while sent.pipeline.open_calls:
-            call = sent.calls.popleft()
-            try:
-                answer = await sent.pipeline.collect()
-            except (RecordsBehind, UnknownTopic) as refusal:
-                sent.pipeline.forget_refused()
-                if sent.pipeline.open_calls:
-                    # Those behind it may be recorded.
-                    sent.plain.note(sent.noted, refusal)
-                    continue
-                # The topic was removed since this client published to it, or its records follow.
-                published = await sent.store.run(sent.plain.publish_again(self._topic, call, refusal))
-                sent.plain.note(sent.noted, published)
-            except REFUSALS as refusal:
-                sent.pipeline.forget_refused()
-                sent.plain.note(sent.noted, refusal)
-            else:
-                sent.plain.note(sent.noted, answer)  # type: ignore[arg-type]  # the reply to one of these calls
+    async def _note(self, sent: _Sent, published: Published) -> None:
+        client, plain = sent.client, sent.client._session.plain  # noqa: SLF001  (our own)
+        self._batches.note(sent.batch, bookmarks_of(published, client.origin))
+        plain.note_published(published)
+        if plain.client.types.has_large:
+            await client._store.run(plain.client.types.warn_of_unread())  # noqa: SLF001  (our own)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, _: object, failure: BaseException | None, __: object) -> None:
         """End: after a failure what is still on its way is noted; who is interrupted reads nothing more."""
-        while self._sent:
-            if isinstance(failure, Exception):
+        if isinstance(failure, Exception):
+            while self._sent:
                 with contextlib.suppress(AmpsqError):
                     await self._collect()
-            else:
-                await self._sent.popleft().pipeline.close()
+        await self._pipelines.close()

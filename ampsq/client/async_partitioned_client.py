@@ -356,7 +356,7 @@ class AsyncPartitionedClient(AsyncClient):
         window = DeduplicationWindow.of_many(deduplication_id, within)
         batches = await self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         envelope = Envelope.of(headers, expiration, delay, at, group)
-        stream = AsyncPartitionStream(self.clients, batches, topic, batch, envelope)
+        stream = AsyncPartitionStream(self.clients, batches, topic, envelope)
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(batches.telling())
             await stack.enter_async_context(stream)
@@ -365,7 +365,7 @@ class AsyncPartitionedClient(AsyncClient):
                 if window is None and self._router.is_made(topic, each.partition):
                     await stream.send(each)
                     continue
-                await stream.settle(each.partition)
+                await stream.settle()
                 with batches.sending(each):
                     recorded = await self.clients[each.partition].publish_many(
                         topic,

@@ -515,7 +515,6 @@ class Client:
             from ampsq.topics.subscription_spec import refuse_arguments
 
             refuse_arguments("subscribe", name, unknown)
-        self._connection.check_open()
         check_handler(on_message, awaits=False)
         keeper = self._connection.publishers.keeper_of(publisher)
         connection, session = self._connection, self._connection.session
@@ -567,7 +566,6 @@ class Client:
         from ampsq.topics.subscription_spec import TopicSubscriptionSpec
         from ampsq.topics.topic_names import ConflatedName
 
-        self._connection.check_open()
         check_handler(on_message, awaits=False)
         try:
             spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)

@@ -216,6 +216,7 @@ class ClientConnection:
             keeper: what keeps its acknowledgements, if something does.
             on_message: called with each message, if it is there.
         """
+        self.check_open()
         if keeper is not None:
             core.leases.keep_in(keeper)
         keepalive = self.parts.keepalive
@@ -259,6 +260,7 @@ class ClientConnection:
         from ampsq.topics.conflation_reader import make_subscription_core
         from ampsq.topics.subscription import ManagedTopicSubscription, TopicSubscription
 
+        self.check_open()
         core = make_subscription_core(self.session, spec, self._options.ack_timeout, self.parts.reporting)
         managed = ManagedTopicSubscription(core, self.store, self._topic_subscriptions.remove)
         managed.open()
@@ -279,6 +281,7 @@ class ClientConnection:
         """Begin one, and return the records that were found, of which none is given yet."""
         from ampsq.records.subscription import ManagedRecordSubscription
 
+        self.check_open()
         managed = ManagedRecordSubscription(core, self.store, self._record_subscriptions.remove)
         found = managed.find()
         self._record_subscriptions.append(managed)

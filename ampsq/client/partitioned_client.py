@@ -347,14 +347,14 @@ class PartitionedClient(Client):
         window = DeduplicationWindow.of_many(deduplication_id, within)
         batches = self._router.batches(topic, messages, batch, key=key, group=group, window=window)
         envelope = Envelope.of(headers, expiration, delay, at, group)
-        stream = PartitionStream(self.clients, batches, topic, batch, envelope)
+        stream = PartitionStream(self.clients, batches, topic, envelope)
         with batches.telling(), stream:
             for each in batches.cut(messages):
                 # With IDs a call is sent again where its answer was lost, so that nothing is sent behind it.
                 if window is None and self._router.is_made(topic, each.partition):
                     stream.send(each)
                     continue
-                stream.settle(each.partition)
+                stream.settle()
                 with batches.sending(each):
                     recorded = self.clients[each.partition].publish_many(
                         topic,

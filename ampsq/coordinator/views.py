@@ -160,7 +160,7 @@ class _Kept:
         self._finish_pending(store)
         origin = store.call(read_origin(store.instance))
         given = store.run(read_rows(store.instance, view.name))
-        self._follower = Follower(InstanceContext(store.instance, origin), view, catalog, given)
+        self._follower = Follower(InstanceContext(store.instance, origin), view, catalog, given, clock)
         self._knows_rows = self._mark_rows(store, bool(given))
 
     def _mark_rows(self, store: Store, has_rows: bool) -> bool:  # noqa: FBT001

@@ -168,7 +168,10 @@ def _stored_name(group: object) -> str:
     """Return the name that the queue knows a group by; see `group_name` in lua/groups/lib/group_names.lua."""
     if not isinstance(group, str) or not group:
         raise DefinitionError(f"group={shown(group)}: allowed is the name of a group, as `ampsq groups` shows it")
-    name = group.encode(errors="surrogateescape")
+    try:
+        name = group.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise DefinitionError(f"group={shown(group)}: {error}; allowed is text that UTF-8 can say") from None
     if len(name) > LONGEST_GROUP or b"\0" in name:
         return f"#{hashlib.sha1(name, usedforsecurity=False).hexdigest()}"
     return group

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JSON_TEXT",
     "UNREADABLE",
+    "batch_bytes",
     "batch_of",
     "decode",
     "decode_body",
@@ -76,18 +77,24 @@ def check_batches(messages: object, size: object) -> None:
         )
 
 
-def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
-    """Encode messages and cut them into runs of at most `size` and about a megabyte.
+def batch_bytes(message_type: MessageType) -> int:
+    """Return the bytes after which a batch of bodies is full.
 
-    Where the server reads each body, for the topic's key, a run has about as much as one body that is read whatever it
-    holds, so that the server rarely has too much to read in it, and never of JSON.
+    Where the server reads each body, for the topic's key, that is about as much as one body that is read whatever it
+    holds, so that the server rarely has too much to read in a batch, and never of JSON.
+    """
+    return SMALL_BODY if message_type.is_read_whole else BYTES
+
+
+def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
+    """Encode messages and cut them into runs of at most `size` and about a megabyte, or as `batch_bytes` says.
 
     Raises:
         DefinitionError: the size is none, these are no messages, or one cannot be encoded.
     """
     check_batches(messages, size)
     bodies: list[bytes] = []
-    total, most = 0, SMALL_BODY if message_type.is_read_whole else BYTES
+    total, most = 0, batch_bytes(message_type)
     for data in messages:
         body = data if type(data) is bytes else message_type.encode(data)
         bodies.append(body)

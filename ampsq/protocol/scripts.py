@@ -19,6 +19,9 @@ after the includes, so that no include can read them by accident, and puts the c
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
 table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
 
+A client calls a script by the SHA1 of its text (`Script`), which stands in `ampsq.protocol.released_scripts`. Most
+servers know the script, and to compose it takes longer than to call it; so it is composed when a server asks for it.
+
 Several scripts are also composed as one library (`compose_library`), for server functions: each function that any of
 them reaches stands there once, whatever nests it is in, and is made once. A variable
 ``local name = {} -- kept over calls`` of an include is what such a library need not forget: whatever it holds is right
@@ -29,6 +32,7 @@ in every later call.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from collections import Counter
@@ -38,16 +42,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.base.errors import Rejected
+from ampsq.base.errors import Rejected, ReleaseReplaced
 from ampsq.protocol import schema
 from ampsq.protocol.script_rights import ADMINISTERING, rights_asked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from importlib.resources.abc import Traversable
 
 __all__ = [
     "ComposeError",
+    "ComposedScript",
     "Library",
     "LibraryScript",
     "Script",
@@ -57,6 +62,7 @@ __all__ = [
     "compose_text",
     "names",
     "script",
+    "sources_hash",
 ]
 
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
@@ -103,13 +109,14 @@ class ComposeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
-    """One composed script.
+class ComposedScript:
+    """One script with its text.
 
     Attributes:
         name: its verb, the file's name.
         source: what the server runs.
         sha: SHA1 of the source, as EVALSHA takes it.
+        only_reads: its flags say that it writes nothing; the server sees to it.
         arguments: the ARGV names in order; the last may end in ``...``.
         fails: the codes that it may refuse with.
         meaning: the head's first line.
@@ -120,20 +127,59 @@ class Script:
     name: str
     source: str
     sha: str
+    only_reads: bool
     arguments: tuple[str, ...]
     fails: tuple[str, ...]
     meaning: str
     gives: str
     where: tuple[str, ...] = field(repr=False)
 
-    @property
-    def only_reads(self) -> bool:
-        """Return whether its flags say that it writes nothing; the server sees to it."""
-        return "no-writes" in self.source.partition("\n")[0]
-
     def place(self, line: int) -> str:
         """Tell which file and line stand behind a line of the composed source."""
         return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.name}.lua"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script as a client calls it.
+
+    Attributes:
+        name: its verb, the file's name.
+        sha: SHA1 of its text, as EVALSHA takes it.
+        only_reads: its flags say that it writes nothing; the server sees to it.
+    """
+
+    name: str
+    sha: str
+    only_reads: bool
+
+    @property
+    def source(self) -> str:
+        """Compose what the server runs, once a process.
+
+        Raises:
+            ReleaseReplaced: the files are not those any more of which the SHA1 was made.
+        """
+        composed = self._as_released()
+        if composed is None:
+            raise ReleaseReplaced(
+                f"the script {self.name} has another text on the disk than the one whose SHA1 this process calls: "
+                "another release was installed beneath it, so start it again; or files were edited, so run "
+                "`python lua/library_hash.py` in the checkout"
+            )
+        return composed.source
+
+    def place(self, line: int) -> str:
+        """Tell which file and line stand behind a line of its text; no line, where the files have changed."""
+        composed = self._as_released()
+        return f"{self.name}.lua" if composed is None else composed.place(line)
+
+    def _as_released(self) -> ComposedScript | None:
+        try:
+            composed = _composed(self.name)
+        except (ComposeError, OSError):
+            return None
+        return composed if composed.sha == self.sha else None
 
 
 class _SourceLine(NamedTuple):
@@ -420,7 +466,7 @@ def _bind(head: dict[str, str], start: str) -> list[tuple[str, str]]:
     return [(text, start) for text in lines]
 
 
-def compose(name: str, *, shebang: bool = True) -> Script:
+def compose(name: str, *, shebang: bool = True) -> ComposedScript:
     """Compose one script of ``lua/``.
 
     Args:
@@ -435,7 +481,7 @@ def compose(name: str, *, shebang: bool = True) -> Script:
         return _compose(_read(_path(name)), shebang=shebang)
 
 
-def compose_text(name: str, text: str) -> Script:
+def compose_text(name: str, text: str) -> ComposedScript:
     """Compose a script that is no file of ``lua/``, with its includes; for tests.
 
     Raises:
@@ -662,7 +708,7 @@ def _check_upvalues(function: _Definition, used: Collection[str]) -> None:
         )
 
 
-def _compose(main: _File, *, shebang: bool) -> Script:
+def _compose(main: _File, *, shebang: bool) -> ComposedScript:
     defined = _defined_by(main)
     check = _format_check(main, defined)
     reached = _folded(_reached(defined, _Definition([*check, *main.body]), frozenset()))
@@ -676,10 +722,11 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     lines = [(text, start) for text in head] + reached + asked + _folded(check) + _bind(main.head, start) + body
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
-    return Script(
+    return ComposedScript(
         name=_verb(main),
         source=source,
         sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
+        only_reads="no-writes" in _split(main.head.get("FLAGS", "")),
         arguments=tuple(_split(main.head.get("ARGV", ""))),
         fails=tuple(_split(main.head.get("FAIL", ""))),
         meaning=main.meaning,
@@ -689,9 +736,63 @@ def _compose(main: _File, *, shebang: bool) -> Script:
 
 
 @cache
-def script(name: str) -> Script:
-    """The composed script of that name; composed once a process."""
+def _composed(name: str) -> ComposedScript:
     return compose(name)
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script of that name; it is composed for that only where the release does not tell its SHA1.
+
+    Raises:
+        ComposeError: there is no such script, or it cannot be composed.
+    """
+    found = _released().get(name)
+    if found is None:
+        composed = _composed(name)
+        found = Script(name, composed.sha, composed.only_reads)
+    return found
+
+
+@cache
+def _released() -> Mapping[str, Script]:
+    """The scripts of this release; none in a checkout where something of which they are composed was changed."""
+    # Late: who writes the module reads this one first.
+    from ampsq.protocol.released_scripts import READING, SHA1S, SOURCES  # noqa: PLC0415
+
+    if _is_checkout() and sources_hash() != SOURCES:
+        return {}
+    return {name: Script(name, sha, name in READING) for name, sha in SHA1S.items()}
+
+
+def _is_checkout() -> bool:
+    """Return whether the scripts stand beside the package, where they are edited, and not in it as installed."""
+    folder = _folder()
+    return isinstance(folder, Path) and folder.parent != Path(__file__).parents[1]
+
+
+def sources_hash() -> str:
+    """Hash all that scripts are composed of: their files, the composer, and the literals of the schema; takes 4 ms."""
+    folder, here = str(_folder()), Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=32)
+    for path in sorted(_lua_files(folder)):
+        # A Path for each would take as long as all else.
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            text = file.read()
+        digest.update(f"{path.removeprefix(folder)} {len(text)}\n".encode())
+        digest.update(text)
+    for module in ("scripts.py", "script_rights.py"):
+        digest.update((here / module).read_bytes())
+    keys = {name: key.suffix for name, key in schema.KEYS.items()}
+    folded = [sorted(table.items()) for table in (keys, schema.FIELDS, schema.VALUES, _CODES)]
+    digest.update(repr(folded).encode())
+    return digest.hexdigest()
+
+
+def _lua_files(folder: str) -> Iterator[str]:
+    for where, _, files in os.walk(folder):
+        # An editor's files of its own begin with a dot.
+        yield from [f"{where}/{name}" for name in files if name.endswith(".lua") and not name.startswith(".")]
 
 
 def names() -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.partitions import partition_of_key, partition_of_text
-from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.encoding import batch_bytes, encode_batches
 from ampsq.publishing.publishing_batches import telling
 from ampsq.publishing.receipts import PartitionedOutcomes
 from ampsq.publishing.topic_key import UNSAID, TopicKey
@@ -35,19 +35,22 @@ class PartitionChoice:
 
     Args:
         total: how many partitions there are.
+
+    Attributes:
+        total: as it was given.
     """
 
     def __init__(self, total: int) -> None:
-        self._total, self._last = total, -1
+        self.total, self._last = total, -1
 
     def of(self, *names: str | bytes | None) -> int:
         """Return the partition of the first name that is one; without any the next one in turn."""
         for name in names:
             if name is not None:
                 if isinstance(name, bytes):
-                    return partition_of_text(name, self._total)
-                return partition_of_key(name, self._total)
-        self._last = (self._last + 1) % self._total
+                    return partition_of_text(name, self.total)
+                return partition_of_key(name, self.total)
+        self._last = (self._last + 1) % self.total
         return self._last
 
 
@@ -66,7 +69,7 @@ class PartitionedBatch:
 
     partition: int
     since: float = 0.0
-    places: list[int] = field(default_factory=list)
+    places: list[int] | range = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     size: int = 0
@@ -78,8 +81,8 @@ class PartitionedBatch:
         return (lambda _: next(ids) or None) if self.ids else None
 
     def add(self, place: int, body: bytes, known_as: str | None) -> None:
-        """Add a message."""
-        self.places.append(place)
+        """Add a message to what is gathered."""
+        self.places.append(place)  # type: ignore[union-attr]  # a range is that of a whole batch
         self.bodies.append(body)
         self.size += len(body)
         if known_as is not None:
@@ -125,6 +128,7 @@ class PartitionedBatches:
         if self._window is not None:
             messages = self._window.noting(messages, ids)
         held: dict[int, PartitionedBatch] = {}
+        encode, most = self._topic_key.type.encode, batch_bytes(self._topic_key.type)
         number, size, waited, before = 0, 0, 0.0, time.monotonic()
         for place, message in enumerate(messages):
             waited += time.monotonic() - before
@@ -133,14 +137,18 @@ class PartitionedBatches:
             while held and waited - (oldest := next(iter(held.values()))).since >= _WAIT:
                 number, size = number - len(oldest.bodies), size - oldest.size
                 yield held.pop(oldest.partition)
-            body = self._topic_key.type.encode(message)
+            body = message if type(message) is bytes else encode(message)
             known_as = ids.popleft() if self._window is not None else None
             partition = self._partition(message, body, known_as)
-            batch = held.get(partition) or held.setdefault(partition, PartitionedBatch(partition, waited))
+            batch = held.get(partition)
+            if batch is None:
+                batch = held[partition] = PartitionedBatch(partition, waited)
             batch.add(place, body, known_as)
             number, size = number + 1, size + len(body)
-            full: PartitionedBatch | None = batch if len(batch.bodies) >= self._size else None
-            if full is None and (number >= _HELD or size >= _HELD_BYTES):
+            full: PartitionedBatch | None = None
+            if len(batch.bodies) >= self._size or batch.size >= most:
+                full = batch
+            elif number >= _HELD or size >= _HELD_BYTES:
                 full = max(held.values(), key=_length if number >= _HELD else _bytes)
             if full is not None:
                 number, size = number - len(full.bodies), size - full.size
@@ -170,13 +178,13 @@ class PartitionedBatches:
 
     def _in_turn(self, messages: Iterable[Any]) -> Iterator[PartitionedBatch]:
         for bodies in encode_batches(messages, self._size, self._topic_key.type):
-            places = list(range(self._number, self._number + len(bodies)))
+            places = range(self._number, self._number + len(bodies))
             self._number += len(bodies)
-            yield PartitionedBatch(self._choice.of(), places=places, bodies=bodies, size=sum(map(len, bodies)))
+            yield PartitionedBatch(self._choice.of(), places=places, bodies=bodies)
 
     def _partition(self, message: Any, body: bytes, known_as: str | None) -> int:
         if self._key is not None:
-            return self._choice.of(self._key(message))
+            return partition_of_key(self._key(message), self._choice.total)
         return self._choice.of(self._topic_key.text(message, body), self._name, known_as or None)
 
     def note(self, batch: PartitionedBatch, outcomes: Sequence[object]) -> None:

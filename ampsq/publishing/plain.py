@@ -104,6 +104,11 @@ class TopicTypes:
         if largest > SMALL_BODY and topic not in self._warned and isinstance(topic, str):
             self._large[topic] = max(largest, self._large.get(topic, 0))
 
+    @property
+    def has_large(self) -> bool:
+        """Return whether `warn_of_unread` has bodies to look at."""
+        return bool(self._large)
+
     async def warn_of_unread(self) -> None:
         """Log a warning, once a topic, where a body that was noted is larger than expressions read there."""
         # Another thread may warn of some of them meanwhile.
@@ -315,11 +320,23 @@ class PlainPublisher:
             if noted.is_over:
                 return
 
+    def batch(self, topic: str, bodies: Sequence[bytes], envelope: Envelope) -> Call[Published]:
+        """Make the call that records a batch; the publisher has no name.
+
+        Raises:
+            DefinitionError: a body is too large.
+        """
+        self.client.types.note_large(topic, bodies)
+        return self._call(topic, bodies, envelope, None)[1]
+
     def note(self, noted: PublishingBatches, answer: Published | AmpsqError) -> None:
         """Note what became of one call."""
         noted.add(answer)
-        if isinstance(answer, AmpsqError):
-            return
+        if not isinstance(answer, AmpsqError):
+            self.note_published(answer)
+
+    def note_published(self, answer: Published) -> None:
+        """Note what one call has recorded."""
         if answer.rest:
             self.client.types.forget_all()
         for part in answer.parts:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.publish import Published
     from ampsq.publishing.receipts import Sequences
 
-__all__ = ["PublishingBatches", "telling", "telling_of_taken"]
+__all__ = ["PublishingBatches", "bookmarks_of", "telling", "telling_of_taken"]
 
 
 class PublishingBatches:
@@ -51,14 +51,10 @@ class PublishingBatches:
                 self._number_from_here(answer)
             self._behind.extend([None] * number)
             return
-        bookmarks = self.bookmarks if self._refusal is None else Bookmarks(self._origin)
-        for part in answer.parts:
-            for duplicate in part.duplicates:
-                bookmarks.add(duplicate or Bookmark.of(part.topic, self._origin, ""))
-            if part.number:
-                bookmarks.add_run(part.topic, part.first_id, part.number)
-        if self._refusal is not None:
-            self._behind.extend(bookmarks)
+        if self._refusal is None:
+            _add_published(self.bookmarks, answer, self._origin)
+        else:
+            self._behind.extend(bookmarks_of(answer, self._origin))
 
     def _number_from_here(self, error: AmpsqError) -> None:
         """Have a refusal name the message by its number in the whole call, where the script knew that of its batch."""
@@ -96,6 +92,21 @@ class PublishingBatches:
                 self._behind.pop()
             published = [*self.bookmarks, *self._behind]
         return telling(error, parts, published)
+
+
+def bookmarks_of(answer: Published, origin: str) -> Bookmarks:
+    """Return the bookmarks of a batch that was recorded at an origin."""
+    bookmarks = Bookmarks(origin)
+    _add_published(bookmarks, answer, origin)
+    return bookmarks
+
+
+def _add_published(bookmarks: Bookmarks, answer: Published, origin: str) -> None:
+    for part in answer.parts:
+        for duplicate in part.duplicates:
+            bookmarks.add(duplicate or Bookmark.of(part.topic, origin, ""))
+        if part.number:
+            bookmarks.add_run(part.topic, part.first_id, part.number)
 
 
 @contextlib.contextmanager

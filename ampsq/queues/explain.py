@@ -245,7 +245,7 @@ def _journal_facts(snapshot: Snapshot) -> dict[str, object]:
 def _waiting_facts(snapshot: Snapshot) -> dict[str, object]:
     facts: dict[str, object] = {
         "before": snapshot.before,
-        "before_is_exact": not snapshot.flag("at_least"),
+        "before_is_exact": not snapshot.flag("at_least") and not snapshot.has_no_rank,
         "room": snapshot.room,
         "subscriptions": [
             {

@@ -384,6 +384,11 @@ class Snapshot:
         return self.number("unread") + self.number("ready") if is_read_first else 0
 
     @property
+    def has_no_rank(self) -> bool:
+        """Return whether nobody knows yet what comes before it: it gets its place when everything is read."""
+        return self.where != "sorted" and self.unsorted() > 0
+
+    @property
     def takes_turns(self) -> bool:
         """Return whether the groups of the queue take turns."""
         return self.definition.group_choice not in (None, "first")

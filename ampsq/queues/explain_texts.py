@@ -234,7 +234,9 @@ class _Words:
 
     def nameless(self) -> str:
         """Return the message without its group, which the sentence names."""
-        return "The next message" if self._snapshot.is_head else "The message"
+        if not self._snapshot.is_head:
+            return "The message"
+        return "The oldest unread message" if self._snapshot.has_no_rank else "The next message"
 
     def message(self) -> str:
         snapshot, word = self._snapshot, self.nameless()
@@ -279,6 +281,8 @@ class _Words:
             turns = "the turn of one other group" if line == 1 else f"the turns of {line:,} other groups"
             of_own = f"{count_text(own, 'message')} of its own group"
             return f"{turns} and {of_own} come before it"
+        if self._snapshot.has_no_rank:
+            return f"what comes before it is known when everything is read: {self.unsorted()} still to be read"
         number = self._snapshot.before
         some = "at least " if self._snapshot.flag("at_least") else ""
         if not number:

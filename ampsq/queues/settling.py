@@ -61,12 +61,21 @@ async def _settle(
             leases.end_batch(parts)
         # The first message of a batch that is not acknowledged is the one that failed.
         await leases.flush()
+    if verb != "extended":
+        leases.take_out_acks(messages)
     started = time.monotonic()
-    with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
-        try:
-            refused = await call
-        finally:
-            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
-            if verb != "extended":
-                leases.drop({queue: messages})
+    try:
+        with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
+            try:
+                refused = await call
+            finally:
+                # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+                if verb != "extended":
+                    leases.drop({queue: messages})
+    except GeneratorExit:
+        # Nobody waits for the answer any more, as of a task that was cancelled. What was processed stays so: the next
+        # batch acknowledges it, where no publish store does.
+        if verb == "acknowledged" and kept is None:
+            leases.collect_again({queue: messages}, may_have_run=True)
+        raise
     return await leases.late.refusals(verb, queue, refused, since=started if call.repeated else None)

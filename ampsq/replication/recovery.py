@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.values import check_text
 from ampsq.catalog.sent_streams import sent_queue
 from ampsq.definitions.stored import read_stored_queue
 from ampsq.definitions.stored_destination import read_stored_destination
@@ -93,6 +94,7 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
     Raises:
         DefinitionError: there is no such destination.
     """
+    check_text("destination", destination)
     catalog: Catalog = await catalog_calls.catalog()
     if destination not in catalog.destinations:
         known = ", ".join(sorted(catalog.destinations)) or "none"

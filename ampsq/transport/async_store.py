@@ -433,6 +433,10 @@ class AsyncConnection:
             with contextlib.suppress(OSError):
                 writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
+    def is_greeted_as(self, server: ServerAddress) -> bool:
+        """Return whether it may be used as this server of a route: it was lent as that before."""
+        return server in self.pool.known[self.raw].greeted
+
     async def drop(self) -> None:
         """Close it; it can still be given back."""
         await self.raw.disconnect(nowait=True)

@@ -427,6 +427,10 @@ class Connection:
                 # Not as one with TLS has it, which would be changed under who reads it.
                 socket.socket.shutdown(link, socket.SHUT_RDWR)
 
+    def is_greeted_as(self, server: ServerAddress) -> bool:
+        """Return whether it may be used as this server of a route: it was lent as that before."""
+        return server in self.pool.known[self.raw].greeted
+
     def drop(self) -> None:
         """Close it; it can still be given back."""
         self.raw.disconnect()

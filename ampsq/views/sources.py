@@ -19,7 +19,7 @@ from ampsq.protocol.reads.streams import entries_behind, events_of, log_of
 from ampsq.queues.browse import Walker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.queue import View
@@ -79,10 +79,25 @@ class ViewSource(Protocol):
 
 
 class WaitingMessages:
-    """The available messages of a queue."""
+    """The available messages of a queue.
 
-    def __init__(self, context: InstanceContext, queue: str, view: View, message_type: MessageType) -> None:
-        self._type = message_type
+    Args:
+        context: where the queue is.
+        queue: its name.
+        view: whose filter counts.
+        message_type: the type of the bodies.
+        clock: seconds by which it paces itself, which never go back.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        queue: str,
+        view: View,
+        message_type: MessageType,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._type, self._clock = message_type, clock
         self._context, self._queue = context, queue
         self._filter = parse(view.filter, "filter") if view.filter else None
         self._walker: Walker | None = None
@@ -101,22 +116,22 @@ class WaitingMessages:
         # What the rows have of an earlier walk and this one does not meet is there no more.
         self._marked = set()
         self._walker = Walker(self._context, self._queue, self._filter)
-        self._walked, self._is_stale = time.monotonic(), False
+        self._walked, self._is_stale = self._clock(), False
 
     def _read_definition(self) -> Call[bytes | None]:
         return read_definition(self._context.instance, "queues", self._queue)
 
     async def _skip(self) -> None:
         """Go to the end of all streams."""
-        self._renewed = time.monotonic()
+        self._renewed = self._clock()
         self._events, self._since = await browse_calls.watch_availability(self._queue, _PERIOD)
         figures = await stats_calls.stats(self._queue)
         self._cursors = {topic: each.last for topic, each in figures.topics.items()}
 
     async def renew(self) -> None:
         """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
-        if self._since and time.monotonic() >= self._renewed + _RENEW:
-            renewed = time.monotonic()
+        if self._since and self._clock() >= self._renewed + _RENEW:
+            renewed = self._clock()
             _, since = await browse_calls.watch_availability(self._queue, _PERIOD)
             self._renewed = renewed
             if since != self._since:
@@ -124,7 +139,7 @@ class WaitingMessages:
 
     def overdue(self) -> float:
         """See `ViewSource`."""
-        return self._walked + _WALK_AGAIN - time.monotonic() if self._is_stale else float("inf")
+        return self._walked + _WALK_AGAIN - self._clock() if self._is_stale else float("inf")
 
     async def read_all(self, rows: Rows) -> bool:
         """See `ViewSource`."""

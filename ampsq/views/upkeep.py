@@ -32,7 +32,7 @@ from ampsq.views.rows import Rows, group_of, key_of
 from ampsq.views.sources import RecordedMessages, ViewSource, WaitingMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.protocol.calls.catalog import Catalog
     from ampsq.protocol.context import InstanceContext
@@ -85,6 +85,7 @@ class Follower:
         view: its definition.
         catalog: what is defined, as it was read last.
         given: rows that are known outside already, by their keys: only what differs from them is a change.
+        clock: seconds by which it paces itself, which never go back.
 
     Attributes:
         view: its definition.
@@ -95,13 +96,19 @@ class Follower:
     """
 
     def __init__(
-        self, context: InstanceContext, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None
+        self,
+        context: InstanceContext,
+        view: View,
+        catalog: Catalog,
+        given: Mapping[str, bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_view(catalog, view)
-        self.view, self._instance = view, context.instance
+        self.view, self._instance, self._clock = view, context.instance, clock
+        name = view.underlying_topic[0]
         self._rows = Rows(view)
         self._source: ViewSource = (
-            WaitingMessages(context, view.underlying_topic[0], view, catalog.message_type(view.underlying_topic[0]))
+            WaitingMessages(context, name, view, catalog.message_type(name), clock)
             if is_over_queue(catalog, view)
             else RecordedMessages(
                 context, view, {name: catalog.message_type(name) for name in catalog.topics if view.feeds_from(name)}
@@ -121,7 +128,7 @@ class Follower:
         Args:
             wait: seconds to wait for news, if there are none.
         """
-        if time.monotonic() - self._checked_at >= _CHECK:
+        if self._clock() - self._checked_at >= _CHECK:
             await self._check()
         if not self._started:
             await self._source.start()
@@ -141,7 +148,7 @@ class Follower:
     @property
     def rest(self) -> float:
         """Seconds until `step` is wanted though nothing happens."""
-        return max(min(self._checked_at + _CHECK - time.monotonic(), self._source.overdue()), 0.0)
+        return max(min(self._checked_at + _CHECK - self._clock(), self._source.overdue()), 0.0)
 
     @property
     def left_out(self) -> int:
@@ -158,7 +165,7 @@ class Follower:
         if self._version != version:
             await self._source.refresh()
         await self._source.renew()
-        self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
+        self._run_id, self._version, self._checked_at = run_id, version, self._clock()
 
     async def _news(self, wait: float) -> list[Stream]:
         """The streams that have something unread."""

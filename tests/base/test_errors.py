@@ -40,7 +40,7 @@ def test_a_code_is_the_name_of_its_class(cls):
 def test_every_code_that_a_script_gives_has_a_class():
     known = {cls.code.removeprefix("AMPSQ_") for cls in REJECTED}
 
-    assert {code for name in scripts.names() for code in scripts.script(name).fails} <= known
+    assert {code for name in scripts.names() for code in scripts.compose(name).fails} <= known
 
 
 def test_every_error_is_exported_and_drawn_in_the_tree():

@@ -48,6 +48,8 @@ def test_headers(defined):
     defined("publish", "orders", "1", "--header", "source=till-4", "--header", "a=b=c")
     assert take(defined)[0]["headers"] == {"source": "till-4", "a": "b=c"}
     assert "NAME=VALUE" in defined("publish", "orders", "1", "--header", "x", code=2).err
+    twice = defined("publish", "orders", "1", "--header", "a=b", "--header", "a=c", code=2).err
+    assert "--header 'a=c': a has the value 'b' already; give it once" in twice
 
 
 def test_what_the_server_refuses_for_good_of_a_store_fails_the_command(defined, tmp_path):

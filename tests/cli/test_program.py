@@ -161,6 +161,35 @@ def test_a_command_that_reaches_the_server_imports_what_it_needs_and_no_more(pro
     assert loaded & (needless if arguments in WITH_MODELS else needless | {"pydantic"}) == set()
 
 
+def test_a_command_composes_no_script_that_the_server_knows(process):
+    # Given a server that was sent the scripts of a subscription's life
+    with process.client() as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+    process.publish(1, 2)
+    process("subscribe", "work", "--count", "1")
+    code = """
+import sys
+from ampsq.cli.main import main
+from ampsq.protocol import scripts
+sys.argv = ["ampsq", "subscribe", "work", "--count", "1"]
+try:
+    main()
+finally:
+    print(scripts.script.cache_info().currsize, scripts._composed.cache_info().currsize, file=sys.stderr)
+"""
+
+    # When another process takes a message
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=process.environment, capture_output=True, text=True, timeout=90, check=False
+    )
+
+    # Then it calls many, and composes none
+    assert done.returncode == 0, done.stderr
+    called, composed = map(int, done.stderr.split()[-2:])
+    assert called >= 5
+    assert composed == 0
+
+
 @pytest.mark.slow
 def test_a_command_that_reaches_the_server_costs_little_more_than_redis_py_and_click(process):
     def seconds(*command):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 
@@ -260,6 +261,35 @@ def test_cancelling_a_get_loses_no_message(valkey, instance):
             await publishing
         # Then each message came once, as its first delivery
         assert sorted(seen) == [(number, 1) for number in range(150)]
+
+    run(valkey, instance, scenario)
+
+
+@pytest.mark.parametrize("is_asked_again", [False, True])
+def test_an_acknowledgement_that_nobody_waits_for_any_more_is_sent_with_the_next_batch(
+    valkey, instance, is_asked_again
+):
+    async def scenario(client):
+        # Given messages whose acknowledgements are waited for, and that waiting cancelled at different moments
+        await client.publish_many("work", range(20))
+        async with await client.subscribe("work", max_backlog=20) as messages:
+            for turns in range(20):
+                message = await messages.get("5s")
+                waiting = asyncio.create_task(message.ack(wait=True))
+                for _ in range(1 + turns % 5):
+                    await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                if is_asked_again:
+                    # It may have been done before, which is no failure of the second one's batch
+                    with contextlib.suppress(AlreadyAcked):
+                        await message.ack(wait=True)
+            # Then all are acknowledged while the consumer asks for nothing, and none of them late
+            with Client(valkey.url, instance=instance) as observer:
+                await asyncio.to_thread(eventually, lambda: not observer.admin.queue_stats("work").leased)
+            stats = await client.admin.queue_stats("work")
+            assert (stats.acknowledged, stats.depth) == (20, 0)
+            assert messages.late == []
 
     run(valkey, instance, scenario)
 

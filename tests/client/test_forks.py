@@ -46,7 +46,8 @@ if child == 0:
         lambda: held.ack(),
         lambda: topic.get("1s"),
         lambda: [message.data for message in topic],
-        lambda: client.subscribe("work") if "partitions" not in where else messages.get("1s"),
+        lambda: client.subscribe("work"),
+        lambda: client.subscribe_topic("orders"),
     )
     closing = tried(plain.close, kept.close, messages.close, topic.close, client.close)
     with ampsq.Client(sys.argv[1], **where) as own:
@@ -80,8 +81,7 @@ def test_what_a_parent_has_open_is_refused_in_its_child_and_nothing_of_it_is_los
 
     assert done.returncode == 0, done.stderr
     parent, (refused, closing), taken = json.loads(done.stdout)
-    # To subscribe anew with a client of partitions is not refused yet.
-    whose = ["publisher"] * 3 + ["subscription"] * 5 + ["subscription" if of_it else "client"]
+    whose = ["publisher"] * 3 + ["subscription"] * 5 + ["client"] * 2
     for what, (kind, text) in zip(whose, refused, strict=True):
         assert kind == "Closed"
         assert text.startswith(f"this {what} belongs to process {parent}, from which this one, ")

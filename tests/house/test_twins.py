@@ -213,28 +213,50 @@ TWINS = [
         {
             "Client": "AsyncClient",
             "PartitionStream": "AsyncPartitionStream",
-            "Pipeline": "AsyncPipeline",
-            "Store": "AsyncStore",
+            "SharedPipelines": "AsyncSharedPipelines",
             "for several partitions, for threads": "for several partitions, for asyncio",
         },
         (
-            *("self.settle(", "self._post(", "self._answer_all(", "self._collect(", "sent.store.run("),
-            *(
-                "sent.pipeline.post(",
-                "sent.pipeline.collect(",
-                "sent.pipeline.close(",
-                "self._sent.popleft().pipeline.close(",
-            ),
+            *("self.settle(", "self._settle(", "self._collect(", "self._note(", "client._store.run("),
+            *("sent.client._store.run(", "self._pipelines.post(", "self._pipelines.collect(", "self._pipelines.close("),
         ),
         {
             "`ampsq.client.async_partition_stream` is made from this file.": (
                 "This is `ampsq.client.partition_stream`, awaited."
             ),
             "ampsq.client.client": "ampsq.client.async_client",
-            "ampsq.transport.pipeline": "ampsq.transport.async_pipeline",
-            "ampsq.transport.store": "ampsq.transport.async_store",
+            "from ampsq.transport.shared_pipelines import SharedPipelines\n": (
+                "from ampsq.transport.async_shared_pipelines import SharedPipelines\n"
+            ),
             "def __enter__": "async def __aenter__",
             "def __exit__": "async def __aexit__",
+        },
+    ),
+    Twin(
+        "transport/shared_pipelines.py",
+        "transport/async_shared_pipelines.py",
+        {
+            "Connection": "AsyncConnection",
+            "SharedPipelines": "AsyncSharedPipelines",
+            "ServerPools": "AsyncServerPools",
+            "Store": "AsyncStore",
+            "in flight, for threads: on": "in flight, for asyncio: on",
+        },
+        (
+            *("store.take_connection(", "store.call(", "connection.send(", "line.connection.read("),
+            *("self._call_again(", "self._failed(", "self._drop(", "connection.drop(", "connection.release("),
+        ),
+        {
+            "`ampsq.transport.async_shared_pipelines` is made from this file.": (
+                "This is `ampsq.transport.shared_pipelines`, awaited."
+            ),
+            "import time\n": "import asyncio\nimport time\n",
+            "time.sleep(": "await asyncio.sleep(",
+            "    from ampsq.transport.route import ServerAddress\n"
+            "    from ampsq.transport.store import Connection, Store\n": (
+                "    from ampsq.transport.async_store import Connection, Store\n"
+                "    from ampsq.transport.route import ServerAddress\n"
+            ),
         },
     ),
     Twin(

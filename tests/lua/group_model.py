@@ -306,6 +306,10 @@ class GroupedHistory:
                 if message not in allowed:
                     # What came due in the same steps came after it.
                     allowed = self.may_go(without=self.came_due)
+                if self.affinity and not self.for_whom_has_room(allowed)[0]:
+                    # What a full subscription has to give up is looked for once all that was unread has its place.
+                    self.note_cursor()
+                    allowed = self.may_go()
                 assert message in allowed, (ref, message.state, message.group, [m.ref for m in allowed])
                 allowed = self.check_seat(message, allowed, holder, is_exact=is_exact)
             if follows:
@@ -353,11 +357,15 @@ class GroupedHistory:
         assert message in movable, (message.ref, message.group, self.bound)
         return movable
 
-    def note_read(self):
-        state = self.world.state()
+    def note_cursor(self):
         cursor = cursor_of(self.world)
         for message in self.messages.values():
             message.is_read = message.is_read or message.ref <= ref_of(cursor)
+
+    def note_read(self):
+        state = self.world.state()
+        self.note_cursor()
+        for message in self.messages.values():
             is_unplaced = not message.is_read or message.ref in state.get(":q:work:ready", {})
             if self.rate and message.state == "waiting" and is_unplaced:
                 # While the rate lets nothing go, nothing is placed: what has no place now has no turn before now.

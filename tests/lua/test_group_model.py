@@ -23,6 +23,9 @@ def test_random_histories_of_groups_agree_with_the_model(world, steps):
 
 _SERVERS = ("valkey", "redis", "memory")
 _NUMBER = os.environ.get("AMPSQ_HISTORIES")
+#: Histories that the model once did not agree with. 5013: a group leaves a full subscription with a message that was
+#: read by the same call, and is older than one that came due before.
+_FOUND = [("valkey", 5013)]
 
 
 @pytest.mark.slow
@@ -33,7 +36,8 @@ _NUMBER = os.environ.get("AMPSQ_HISTORIES")
         (server, seed)
         for seed in range(1, 1 + int(_NUMBER or 100))
         for server in (_SERVERS if _NUMBER else [_SERVERS[seed % len(_SERVERS)]])
-    ],
+    ]
+    + _FOUND,
     indirect=["server"],
     scope="session",
 )

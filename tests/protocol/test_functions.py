@@ -33,7 +33,7 @@ def lines_by_place(text, where):
 
 @pytest.mark.parametrize("verb", HOT)
 def test_the_library_has_each_line_of_each_script(verb):
-    ours, script = library(), scripts.script(verb)
+    ours, script = library(), scripts.compose(verb)
     lines = lines_by_place(ours.source, ours.where)
 
     expected = lines_by_place(script.source, script.where)
@@ -72,7 +72,7 @@ def test_a_function_forgets_what_it_kept_before_each_call_but_what_its_include_s
     # What nests keep is forgotten once one was used, in whatever function
     assert "if nested then forget_nested() end" in begin
     forgotten = set(FORGOTTEN.findall(begin)) | set(FORGOTTEN.findall(forgotten_with_nests))
-    script = scripts.script(verb)
+    script = scripts.compose(verb)
     lines = zip(script.source.splitlines(), script.where, strict=True)
     variables = {found[1] for line, place in lines if "/lib/" in place and (found := VARIABLE.match(line))}
     assert variables - kept_names() <= forgotten

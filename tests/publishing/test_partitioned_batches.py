@@ -35,7 +35,7 @@ def test_messages_without_a_name_go_to_the_partitions_in_turn_by_whole_batches()
         (3, [9, 10, 11]),
         (0, [12, 13]),
     ]
-    assert cut[4].places == [12, 13]
+    assert list(cut[4].places) == [12, 13]
 
 
 def test_each_key_is_in_one_partition_in_order_and_batches_are_full():

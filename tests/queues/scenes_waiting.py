@@ -109,6 +109,28 @@ def nobody_is_subscribed(stage):
     return found, "The message waits because nobody is subscribed to the queue; 2 messages come before it."
 
 
+@scene("no_subscription", "waiting")
+def nobody_knows_what_comes_before_one_whose_priorities_are_unread(stage):
+    stage.queue(priority="/p")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 9})
+    found = stage.explain(bookmark)
+    assert not found.facts["before_is_exact"]
+    return found, (
+        "The message, of priority 9, waits because nobody is subscribed to the queue; what comes before it is known "
+        "when everything is read: 2 messages are still to be read."
+    )
+
+
+@scene("no_subscription", "waiting")
+def the_oldest_unread_message_is_not_said_to_be_the_next(stage):
+    stage.queue(group_by="/g", group_choice="fair")
+    stage.publish({"g": "a"})
+    return stage.explain(), (
+        "The oldest unread message, of group 'a', waits because nobody is subscribed to the queue; what comes before "
+        "it is known when everything is read: 1 message is still to be read."
+    )
+
+
 @scene("no_subscription", "ready")
 def it_came_back_and_everybody_left(stage):
     stage.queue()

@@ -63,6 +63,18 @@ def test_an_acknowledgement_that_is_waited_for_is_done_at_once(either):
         assert either.admin.queue_stats("work").acknowledged == 1
 
 
+def test_who_cancels_what_it_acknowledged_for_the_next_batch_has_it_again(client):
+    define(client)
+    client.publish("work", 1)
+    with client.subscribe("work") as messages:
+        message = pick_up(messages, 1)[0]
+        message.ack()
+        message.cancel()
+        assert pick_up(messages, 1)[0].delivery == 2
+        messages.flush()
+        assert messages.late == []
+
+
 def test_a_late_acknowledgement_is_told_to_who_waits_for_it(client):
     define(client, lease_period="1s")
     client.publish("work", 1)

@@ -127,6 +127,15 @@ def test_a_group_that_would_not_come_back_as_it_was_said_is_refused(client, grou
     assert client.admin.topics()["orders"].messages == 0
 
 
+@pytest.mark.parametrize("group", ["\ud800", "", 1])
+def test_what_can_be_no_group_is_refused_by_who_manages_one(client, group):
+    defined(client)
+    admin = client.admin
+    for manage in (admin.pause_group, admin.resume_group, admin.release_group, admin.drop_group):
+        with pytest.raises(DefinitionError, match="group="):
+            manage("work", group)
+
+
 def test_a_large_body_that_is_pushed_says_its_group(client):
     defined(client)
     with client.subscribe("work", max_backlog=2) as subscription:

@@ -52,9 +52,10 @@ def without(guard):
     read_without(guard.file)
     _forget_texts()
     try:
-        # A server's functions have the guard, and are known by the hash of the text that is released.
+        # What is released has the guard: scripts by their SHA1s, and a server's functions by the hash of their text.
         with (
             mock.patch.object(scripts, "_read", read_without),
+            mock.patch.object(scripts, "_released", return_value={}),
             mock.patch.object(known_functions, "has_library_text", return_value=False),
         ):
             yield
@@ -65,4 +66,5 @@ def without(guard):
 def _forget_texts():
     """Compose scripts anew, and functions."""
     scripts.script.cache_clear()
+    scripts._composed.cache_clear()
     functions.library.cache_clear()

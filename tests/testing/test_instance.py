@@ -175,6 +175,37 @@ def test_views_are_kept(held):
     assert [row.data["total"] for row in client.sow("totals")] == [5]
 
 
+def test_a_view_of_a_queue_goes_on_over_any_time(held):
+    client = held.client
+    client.apply(
+        Queue(name="work"),
+        View(name="waiting", underlying_topic="work", projection=["COUNT(*) AS /n"], grouping=["/k"]),
+    )
+    client.publish_many("work", [{"k": 1}] * 3)
+    held.advance("1s")
+    counts = [[row.data["n"] for row in client.sow("waiting")]]
+    with client.subscribe("work") as work:
+        for period in ("1m", "1h"):
+            held.advance(period)
+            work.get("10s").ack(wait=True)
+            held.advance("1s")
+            counts.append([row.data["n"] for row in client.sow("waiting")])
+
+    # The next one is leased at once, and so available no more
+    assert counts == [[3], [1], []]
+
+
+def test_a_view_of_a_pattern_finds_a_topic_that_comes_later(held):
+    client = held.client
+    client.apply(View(name="totals", underlying_topic="^orders-", projection=["SUM(/n) AS /total"], grouping=["/kind"]))
+    held.advance("1s")
+    client.publish("orders-new", {"kind": "a", "n": 2})
+
+    held.advance("2s")
+
+    assert [row.data["total"] for row in client.sow("totals")] == [2]
+
+
 def test_a_client_that_is_there_keeps_its_subscription_over_any_time(held):
     client = held.client
     client.apply(Queue(name="work"))
