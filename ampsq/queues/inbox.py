@@ -1,8 +1,8 @@
 """The inbox of one subscription: it picks messages up, and keeps them until they are handed out.
 
 It is written as flows, for threads and for asyncio, of which one runs at a time. What it picks up is held by the lease
-table. Its waits for pushes stand in `acknowledging_waits`; what is
-rarer in `takes_ahead` and `replacement`.
+table. Waits that carry acknowledgements stand in `acknowledging_waits`, and what is rarer in `takes_ahead` and
+`replacement`.
 """
 
 # Long: whatever way a message comes, taken, pushed or by a visit, it is kept in one way, and is asked for again in one.
