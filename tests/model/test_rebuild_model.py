@@ -13,6 +13,7 @@ from queue_machine import QueueMachine, examples, run_machine
 
 from ampsq.operations.check.queue import check, rebuild_queue
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.scripts import compose
 
 
 class RebuildMachine(QueueMachine):
@@ -52,7 +53,7 @@ class RebuildMachine(QueueMachine):
                 step = flow.send(answer)
             except StopIteration as end:
                 return end.value
-            if step.script is not None and step.script.arguments[:1] == ("now",):
+            if step.script is not None and compose(step.script.name).arguments[:1] == ("now",):
                 step.arguments = [self.model.now, *step.arguments[1:]]
             answer = self.store.call(step)
 
