@@ -155,16 +155,26 @@ class AnyPipeline(Protocol):
     def post(self, call: Call[object]) -> object:
         """Send a call, without waiting for its reply."""
 
+    def post_all(self, calls: Sequence[Call[object]]) -> object:
+        """Send several calls, in one write where that is possible, without waiting for their replies."""
+
     def collect(self) -> object:
         """Read the reply of the earliest call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post(_Awaited):
-    """A flow's request to send a call now and to read its reply later, by `Collect`."""
+    """A flow's request to send a call now and to read its reply later, by `Collect`.
+
+    Attributes:
+        pipeline: on which it is sent.
+        call: the call.
+        behind: another one that is sent behind it, in one write, and collected after it; None: none is.
+    """
 
     pipeline: AnyPipeline
     call: Call[object]
+    behind: Call[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ from ampsq.protocol.limits import (
     RATE_STEP,
     REQUESTS,
     REST_HORIZON,
+    RETURNED,
     RETURNS_BYTES,
     RETURNS_KEPT,
     SCATTERED,
@@ -570,20 +571,20 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "leases": Key(
             ":q:<queue>:leases", "hash", "ref -> subscription, deadline, token, delivery, length in ms",
-            "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
+            "dispatch, settle, push_again", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
         "runs": Key(
             ":q:<queue>:runs", "zset",
             "leases of messages of one topic that a subscription was given at once: topic, order of the first, its "
             "token, how many, subscription, deadline, length in ms; behind a space where they are no neighbours in "
             "the log; score 0; see lua/queues/lib/lease_runs",
-            "take", "settle, sweep", "nothing: a lost lease is a message that is ready again",
+            "take", "settle, sweep, push_again", "nothing: a lost lease is a message that is ready again",
         ),
         "run_refs": Key(
             ":q:<queue>:run_refs", "hash",
             "first token of a run -> its refs, padded to one width; `<token> m` -> a character each, 1 where it is not "
             "leased in the run any more",
-            "take, settle", "settle, sweep", "nothing: without it a run is of no use",
+            "take, settle, push_again", "settle, sweep, push_again", "nothing: without it a run is of no use",
         ),
         "history": Key(
             ":q:<queue>:history", "hash",
@@ -884,6 +885,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "format": str(FORMAT),
         "format_of_groups": str(FORMAT_OF_GROUPS),
         "batch": BATCH,
+        "returned": RETURNED,
         "bytes": BYTES,
         "body_by_ref": BODY_BY_REF,
         "small_body": SMALL_BODY,

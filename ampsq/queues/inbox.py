@@ -1,8 +1,11 @@
 """The inbox of one subscription: it picks messages up, and keeps them until they are handed out.
 
 It is written as flows, for threads and for asyncio, of which one runs at a time. What it picks up is held by the lease
-table. What is rarer stands in `takes_ahead` and `replacement`.
+table. Waits that carry acknowledgements stand in `acknowledging_waits`, and what is rarer in `takes_ahead` and
+`replacement`.
 """
+
+# Long: whatever way a message comes, taken, pushed or by a visit, it is kept in one way, and is asked for again in one.
 
 from __future__ import annotations
 
@@ -18,12 +21,13 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
+from ampsq.queues.acknowledging_waits import AcknowledgingWaits
 from ampsq.queues.idle_duties import IdleDuties
 from ampsq.queues.replacement import Replacement
 from ampsq.queues.takes_ahead import TakesAhead
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Parts, VisitReply
+    from ampsq.protocol.calls.queues import MessagesByQueue, Parts, VisitReply
     from ampsq.protocol.reads.subscriptions import SubscriptionLoad
     from ampsq.queues.lease_table import LeaseTable
     from ampsq.queues.registration import Registration
@@ -66,6 +70,7 @@ class Inbox:
         self.duties = IdleDuties(registration, longest_wait)
         self._reply_limit = BATCH
         self.ahead = TakesAhead(leases)
+        self._waits = AcknowledgingWaits(registration, leases, self.ahead)
         # queue and token of the barriers that came last
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # the last take gave nothing because messages are still being judged
@@ -93,13 +98,21 @@ class Inbox:
         try:
             if self.replacement.pending is not None:
                 await self.replace()
+            if self._waits.are_unread:
+                await self._waits.drop_unread(pipeline)
             if self.ahead.outcome_unknown:
                 await self._resume()
-            share, got = await self._ask(pipeline, wait)
-            self._answered = time.monotonic()
-            self.ahead.pays = handled > self._answered - started
-            if not got or self.ahead.outcome_unknown:
-                await self._fetch_later(pipeline, share, got, wait)
+            if self._waits.pay and self._may_wait(wait) and (acks := self._waits.acknowledgements()):
+                await self._wait_for_push(pipeline, wait, acks)
+                self._answered = time.monotonic()
+                if self.duties.are_due:
+                    await self._do_duties()
+            else:
+                share, got = await self._ask(pipeline, wait)
+                self._answered = time.monotonic()
+                self.ahead.pays = handled > self._answered - started
+                if not got or self.ahead.outcome_unknown:
+                    await self._fetch_later(pipeline, share, got, wait)
             if self.unwanted:
                 await self._leases.give_back(self.unwanted)
         except UnknownSubscription:
@@ -132,7 +145,7 @@ class Inbox:
         while not got and self._unfinished and not self._is_interrupted and time.monotonic() < until:
             got = await self._take(share)
         if not got and wait > 0 and not self._is_interrupted:
-            await self._wait_for_push(wait)
+            await self._wait_for_push(pipeline, wait)
         if not got and not self.ahead.posted and self.duties.are_due:
             await self._do_duties()
 
@@ -191,7 +204,7 @@ class Inbox:
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
-        self._is_free = False
+        self._is_free = self._waits.pay = False
         acks = self._leases.drain()
         call = calls.take(self._registration.id, wanted, acks, self._leases.in_runs)
         started = time.monotonic()
@@ -303,6 +316,8 @@ class Inbox:
 
     async def collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Read the replies of all that was sent ahead, and get what was delivered and never arrived."""
+        if self._waits.are_unread:
+            await self._waits.drop_unread(pipeline)
         while self.ahead.posted:
             with contextlib.suppress(UnknownSubscription):
                 await self._collect(pipeline)
@@ -324,14 +339,18 @@ class Inbox:
 
     # -- where nothing comes
 
-    async def _wait_for_push(self, wait: float) -> None:
+    async def _wait_for_push(
+        self, pipeline: Pipeline | AsyncPipeline, wait: float, acks: MessagesByQueue | None = None
+    ) -> None:
+        """Wait for a push in one blocked read, with acknowledgements in front of it."""
         us, seconds = self._registration, min(wait, self.duties.longest_wait)
         wanted = max(min(us.max_backlog, BATCH), 1)
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
-        self._is_free, self._asked_to_end = False, 0.0
+        self._is_free = self._waits.pay = False
+        self._asked_to_end = 0.0
         self._is_blocked, is_lost = True, False
         try:
-            elements = await call
+            elements = await self._waits.wait(pipeline, acks, call) if acks else await call
         except Unavailable:
             elements, is_lost = [], True
         except BaseException:
@@ -343,7 +362,8 @@ class Inbox:
             self.ahead.note_unknown({})
             await self._end_lost_wait()
             return
-        self._is_free = not (elements or call.repeated or self._unfinished)
+        is_as_usual = not (call.repeated or self._unfinished or self.ahead.outcome_unknown)
+        self._is_free = is_as_usual and not elements
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
         self._keep([text for i in plain for text in elements[i : i + 2]])
@@ -354,6 +374,8 @@ class Inbox:
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             await self._resume()
             await self._take(wanted)
+        else:
+            self._waits.pay = is_as_usual and 0 < len(plain) < wanted
 
     async def end_wait(self) -> None:
         """Let the fetch that is under way in another thread or task end soon, a blocked read at once.
@@ -378,6 +400,11 @@ class Inbox:
         is in the inbox, and the next call drops it.
         """
         await subscription_calls.end_wait(self._registration.id)
+
+    def _may_wait(self, wait: float) -> bool:
+        """Return whether nothing is to be done but to acknowledge, and to wait."""
+        is_busy = self.unwanted or self.ahead.posted or self.replacement.former or self.duties.are_due
+        return wait > 0 and not is_busy
 
     def _only_waits(self, wait: float) -> bool:
         """Return whether a blocked read is enough: we have nothing to send, and a coordinator does what is due."""
@@ -412,7 +439,7 @@ class Inbox:
 
     async def replace(self) -> None:
         """Ask for what is pending; of what was picked up and not handed out, only what is wanted then stays."""
-        self._is_free = False
+        self._is_free = self._waits.pay = False
         await self.replacement.send()
         for parts, body in self.empty():
             if self.replacement.wants(parts, body):

@@ -52,9 +52,10 @@ class HeldDuties:
         self._store, self._clock = store, clock
         self._definitions = Definitions()
         self._lost = LostClients(0.0, clock.seconds)
+        self._retention = Retention(clock=clock.seconds)
         self._duties: list[Duty] = [
             *(SweepDue(), WantedNames(), Actions(clock=clock.seconds), Views(clock=clock.seconds)),
-            Retention(clock=clock.seconds),
+            self._retention,
         ]
 
     def advance_to(self, end: int) -> None:
@@ -77,6 +78,8 @@ class HeldDuties:
     def work(self) -> None:
         """Do everything that is to be done at this moment."""
         former: object = None
+        # Nobody tells what was recorded since the last moment.
+        self._retention.has_news()
         # A new one looks for new topics at once.
         duties = [ForeignEntries(), *self._duties]
         for _ in range(_ROUNDS):

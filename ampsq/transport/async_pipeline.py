@@ -20,6 +20,8 @@ from ampsq.transport.calls_in_flight import REFUSALS, CallsInFlight
 from ampsq.transport.errors import is_slot_moving
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.request import Call
     from ampsq.transport.calls_in_flight import AsyncCallRunner, AsyncLentConnection
@@ -83,6 +85,22 @@ class AsyncPipeline:
             raise
         self._calls.sent.append(call)
 
+    async def post_all(self, calls: Sequence[Call[object]]) -> None:
+        """Send several calls, in one write where the connection stands; raises as `post` does."""
+        connection = self._connection
+        if connection is None or self._calls.refused or connection.server is not self._calls.route.current:
+            for call in calls:
+                await self.post(call)
+            return
+        try:
+            await connection.send(*calls)
+        except (redis.RedisError, OSError) as error:
+            raise await self._failed(error, calls[0]) from error
+        except BaseException:
+            await self._abandon()
+            raise
+        self._calls.sent.extend(calls)
+
     async def collect(self) -> object:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
         if self._calls.refused and not self._calls.sent:
@@ -122,7 +140,9 @@ class AsyncPipeline:
                 return
 
     async def _send_again(self, connection: AsyncLentConnection, error: redis.ResponseError) -> object:
-        """After a refusal: all of it in order, unless something behind it ran."""
+        """After a refusal: all of it in order, unless something behind it ran or waits there for what is to come."""
+        if self._calls.is_read_behind:
+            return await self._run(self._calls.take_refused())
         if await self._has_run_ahead(connection):
             ours = self._calls.out_of_turn(error, connection.server)
             self._calls.forget()

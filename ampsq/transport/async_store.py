@@ -128,6 +128,8 @@ class AsyncStore:
 
     async def _step(self, step: Step) -> object:
         if isinstance(step, Post):
+            if step.behind is not None:
+                return await step.pipeline.post_all((step.call, step.behind))  # type: ignore[misc]  # it is asyncio's
             return await step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)

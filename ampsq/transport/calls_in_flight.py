@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import redis
@@ -45,8 +46,8 @@ class AsyncLentConnection(Protocol):
 
     server: ServerAddress
 
-    async def send(self, call: Call[object]) -> None:
-        """Send a call."""
+    async def send(self, *calls: Call[object]) -> None:
+        """Send calls in one write."""
 
     async def read(self, blocks: float) -> object:
         """Read a reply, which the server may hold back for so many seconds."""
@@ -133,6 +134,18 @@ class CallsInFlight:
         is_forgotten = isinstance(error, redis.exceptions.NoScriptError)
         text = f"{place}: the server forgot its scripts" if is_forgotten else str(ours)
         return Unavailable(f"{text}; meanwhile it ran what was sent later")
+
+    @property
+    def is_read_behind(self) -> bool:
+        """Return whether a blocked read is sent behind the earliest call, which may run in any order.
+
+        Its reply may take as long as it blocks, so nobody waits for it before the earliest call is sent again.
+        """
+        return any(call.blocks > 0 for call in islice(self.sent, 1, None))
+
+    def take_refused(self) -> Call[object]:
+        """Take the earliest call, which was refused; what is behind it stays in flight."""
+        return self.sent.popleft()
 
     def hold_back(self) -> Call[object]:
         """Take the earliest call, which was refused like all behind it: they come after it."""

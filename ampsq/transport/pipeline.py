@@ -136,7 +136,9 @@ class Pipeline:
                 return
 
     def _send_again(self, connection: LentConnection, error: redis.ResponseError) -> object:
-        """After a refusal: all of it in order, unless something behind it ran."""
+        """After a refusal: all of it in order, unless something behind it ran or waits there for what is to come."""
+        if self._calls.is_read_behind:
+            return self._run(self._calls.take_refused())
         if self._has_run_ahead(connection):
             ours = self._calls.out_of_turn(error, connection.server)
             self._calls.forget()

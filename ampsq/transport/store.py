@@ -110,6 +110,8 @@ class Store:
 
     def _step(self, step: Step) -> object:
         if isinstance(step, Post):
+            if step.behind is not None:
+                return step.pipeline.post_all((step.call, step.behind))
             return step.pipeline.post(step.call)
         if isinstance(step, Pause):
             time.sleep(step.seconds)

@@ -4,7 +4,8 @@
 --- GIVES the cursor of the next step, '0' after the last
 --- FLAGS allow-oom
 --- @include clock, fail, inbox, lease_runs
--- tokens: what the client holds of this queue. Same lease, same token, same delivery: nothing is counted.
+-- tokens: what the client holds of this queue. Same token, same delivery, same deadline: nothing is counted. What was leased in a run gets a
+-- lease of its own: nothing of a run is ever in an inbox.
 if call('EXISTS', K.subscription(subscription_id)) == 0 then
   fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id})
 end
@@ -34,13 +35,15 @@ local function next_leases()
 end
 
 local following, values = next_leases()
-local lost = {}
+local lost, refs, leases = {}, {}, {}
 for i = 1, #values, 2 do
-  local lease = values[i] ~= V.anchor and parse_lease(values[i + 1])
+  local ref, lease = values[i], values[i] ~= V.anchor and parse_lease(values[i + 1])
   if lease and lease.holder == subscription_id and not held[lease.token] then
-    lost[#lost + 1] = {ref = values[i], lease = lease}
+    lost[#lost + 1] = {ref = ref, lease = lease}
+    refs[#refs + 1], leases[#leases + 1], leases[#leases + 2] = ref, ref, values[i + 1]
   end
 end
+if leave_runs(load_queue(queue_name), refs) > 0 then call_in_batches('HSET', K.leases(queue_name), leases) end
 for _, text in ipairs(cursor == '0' and call('LRANGE', K.barriers(subscription_id), 0, -1) or {}) do
   local queue, token, ref = string.match(text, '^(%S+) (%d+) (.*)$')
   if queue == queue_name and not held[token] then

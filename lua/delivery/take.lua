@@ -11,6 +11,12 @@
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
+-- Mostly nothing lies in any of these: one look for all.
+local alone = not string.find(subscription.queues, ' ', 1, true) and load_queue(subscription.queues)
+if alone and not alone.sorted then
+  alone.is_bare = call('EXISTS', K.inbox(subscription_id), K.ready(alone.name), K.ahead(alone.name), K.owners(alone.name)) == 0
+end
+subscription.is_inbox_empty = alone and alone.is_bare
 local refused, freed, queues, runs, at = {}, {}, {}, {}, acks_from
 local function add_refused(answers)
   if not refused[1] then refused = answers return end
@@ -19,17 +25,15 @@ end
 while at < #ARGV do
   local queue, refs, tokens, after, run = read_group(at)
   at = after
-  if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
+  if queue and not runs[queue] then
+    queues[#queues + 1], runs[queue] = queue, {}
+    queue.defers_groups = queue.concurrency and not queue.batch and not queue.affinity and not queue.group_rate
+  end
   if queue and run then
     runs[queue][#runs[queue] + 1] = run
   elseif queue then
     add_refused(settle_messages(queue, ms, V.acknowledged, 0, refs, tokens, subscription_id, freed))
   end
-end
--- Mostly nothing lies in any of these: one look for all.
-local alone = not string.find(subscription.queues, ' ', 1, true) and load_queue(subscription.queues)
-if alone and not alone.sorted then
-  alone.is_bare = call('EXISTS', K.inbox(subscription_id), K.ready(alone.name), K.ahead(alone.name), K.owners(alone.name)) == 0
 end
 for _, queue in ipairs(queues) do
   if runs[queue][1] then add_refused(acknowledge_in_runs(queue, ms, runs[queue], subscription_id, freed)) end
@@ -39,7 +43,7 @@ local most, form, credits, visit = string.match(wanted, '^(%d+) run$'), 'run', '
 if not most then most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$') end
 subscription.takes_runs = form == 'run'
 local elements, full = {}, false
-if not alone or not alone.is_bare then elements, full = inbox().take_inbox(subscription_id, tonumber(most), freed) end
+if not subscription.is_inbox_empty then elements, full = inbox().take_inbox(subscription_id, tonumber(most), freed) end
 local got = #elements / 2
 free_room(freed, ms, '', subscription)
 local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumber(most) - got)
@@ -71,6 +75,7 @@ for _, queue in ipairs(queues) do
   -- What it held of a queue that it has left.
   local mine = queue == alone or string.find(' ' .. subscription.queues .. ' ', ' ' .. queue.name .. ' ', 1, true)
   if not mine then dispatch_or_defer(queue.name, ms, V.batch) end
+  if queue.unsaved_groups then group_state().save_groups(queue, queue.unsaved_groups) end
   save_queue(queue)
 end
 local reply = {elements, refused, unfinished and #elements == 0 and 1 or 0}

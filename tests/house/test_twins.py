@@ -484,8 +484,9 @@ TWINS = [
         },
         (
             *("self.call(", "self.run(", "self._step(", "self._call_aside(", "self._answer(", "other.call("),
-            *("other.close(", "step.pipeline.post(", "step.pipeline.collect(", "pipeline.post(call)"),
-            *("pipeline.collect()", "connection.send(", "connection.read(", "connection.drop(", "connection.release("),
+            *("other.close(", "step.pipeline.post(", "step.pipeline.post_all(", "step.pipeline.collect("),
+            *("pipeline.post(call)", "pipeline.collect()", "connection.send(", "connection.read(", "connection.drop("),
+            "connection.release(",
             *("self._connections.take(", "self._connections.close(", "self.pool("),
             *("self._greet(", "pool.release(connection)", "self._pools.close("),
             *("connection.send_packed_command(", "connection.read_response("),
@@ -544,6 +545,9 @@ TWINS = [
             # The runner is asyncio's, and so is what its flows hand to it.
             "step.pipeline.post(step.call)\n": (
                 "step.pipeline.post(step.call)  # type: ignore[misc]  # it is asyncio's\n"
+            ),
+            "step.pipeline.post_all((step.call, step.behind))\n": (
+                "step.pipeline.post_all((step.call, step.behind))  # type: ignore[misc]  # it is asyncio's\n"
             ),
             "step.pipeline.collect()\n": "step.pipeline.collect()  # type: ignore[misc]  # see above\n",
             "from redis.connection import Connection": "from redis.asyncio.connection import AbstractConnection",
@@ -712,7 +716,7 @@ TWINS = [
             *("self._post_refused(", "self._send_again(", "self._has_run_ahead(", "self._run(", "self._failed("),
             *("self._abandon(", "self.close(", "self.post(", "self._store.call(", "self._store.take_connection("),
             *("self._connection.send(", "self._connection.read(", "connection.read(", "connection.drop("),
-            "connection.release(",
+            *("connection.release(", "connection.send("),
         ),
         {
             "`ampsq.transport.async_pipeline` is made from this file.": (
@@ -720,7 +724,6 @@ TWINS = [
             ),
             "from collections import deque\n": "import asyncio\nfrom collections import deque\n",
             "from ampsq.protocol.reads.server import load_script\n": "",
-            "    from collections.abc import Sequence\n\n": "",
             '__all__ = ["PinnedPipeline", "Pipeline"]': '__all__ = ["AsyncPipeline"]',
             "LentConnection | None = None\n": (
                 "LentConnection | None = None\n"
@@ -738,7 +741,7 @@ TWINS = [
             ),
             "def __exit__": "def __aexit__",
         },
-        ("PinnedPipeline", "post_all"),
+        ("PinnedPipeline",),
     ),
     Twin(
         "records/subscription.py",

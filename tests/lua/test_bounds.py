@@ -6,7 +6,7 @@ import pytest
 from world import ref
 
 from ampsq.base.errors import UnknownSubscription
-from ampsq.protocol.limits import BATCH, BYTES, PASS_AGAIN
+from ampsq.protocol.limits import BATCH, BYTES, PASS_AGAIN, RETURNED
 
 LARGE = "x" * 100_000
 #: A hundred thousand bytes at a time, a megabyte is full with the eleventh at the latest.
@@ -97,20 +97,20 @@ def test_what_lapses_unseen_beside_a_held_message_never_expires(world):
 def test_unsubscribe_ends_a_subscription_at_its_first_call_and_later_ones_empty_its_inbox(world):
     # Given a subscription with three calls' worth of messages in its inbox
     world.queue("work", "orders", room=2_000)
-    subscription = world.subscribe("work", asked=1_500)
-    publish_many(world, "orders", 1_500)
+    subscription = world.subscribe("work", asked=3 * RETURNED)
+    publish_many(world, "orders", 3 * RETURNED)
     # When the first call was made, nothing of the subscription is left but its inbox
     assert world.unsubscribe(subscription) == 1
     state = world.state()
     for suffix in (f":s:{subscription}", ":subscriptions", ":q:work:subscriptions", ":q:work:free:none"):
         assert suffix not in state
-    assert len(world.inbox(subscription)) == 1_000
+    assert len(world.inbox(subscription)) == 2 * RETURNED
     assert world.run("heartbeat", world.now, 1_000, "", subscription)[::2] == [str(world.now), ""]
     for verb in (world.take, lambda name: world.run("push_again", world.now, name, "work", "0")):
         with pytest.raises(UnknownSubscription):
             verb(subscription)
     world.publish("orders", "later")
-    assert len(world.inbox(subscription)) == 1_000
+    assert len(world.inbox(subscription)) == 2 * RETURNED
     # And the rest goes back by the same call again, uncounted, to whoever is there
     assert [world.unsubscribe(subscription), world.unsubscribe(subscription)] == [1, 0]
     world.sweep_all()
@@ -119,7 +119,7 @@ def test_unsubscribe_ends_a_subscription_at_its_first_call_and_later_ones_empty_
     while messages := world.take(other, BATCH):
         bodies += [message.body for message in messages]
         deliveries |= {message.delivery for message in messages}
-    assert bodies == [*map(str, range(1_500)), "later"]
+    assert bodies == [*map(str, range(3 * RETURNED)), "later"]
     assert deliveries == {1}
 
 

@@ -7,6 +7,8 @@ import json
 import pytest
 from world import ref
 
+from ampsq.protocol.limits import RETURNED
+
 COUNT = 6
 
 
@@ -36,6 +38,15 @@ def acknowledge(world, parts="", by=None, wanted=0):
     text = f"{first.ref} {first.token}{' ' * bool(parts)}{parts}"
     _, refused, _ = world.run("take", world.now, by or world.subscription, f"{wanted} run", "work", "run", text)
     return dict(zip(refused[::2], refused[1::2], strict=True))
+
+
+def push_again(world, held):
+    """Push again what is leased to the subscription and has none of these tokens."""
+    cursor = "0"
+    while True:
+        cursor = world.run("push_again", world.now, world.subscription, "work", cursor, *held)
+        if cursor == "0":
+            return
 
 
 def settled(world):
@@ -195,7 +206,7 @@ def test_thousands_lapse_in_bounded_steps(world):
     while left:
         world.sweep()
         now = len(world.holders("work"))
-        assert left - now <= 1_500
+        assert left - now <= RETURNED
         steps, left = steps + 1, now
         assert steps < 20
     assert len(world.state()[":q:work:ready"]) == 3_200
@@ -226,15 +237,26 @@ def test_an_administrator_settles_what_is_leased_in_it_by_its_bookmark(taken):
 
 
 def test_after_a_lost_reply_it_is_pushed_again_without_what_is_held(taken):
-    held, cursor = [taken.messages[2].token], "0"
-    while True:
-        cursor = taken.run("push_again", taken.now, taken.subscription, "work", cursor, *held)
-        if cursor == "0":
-            break
+    held = [taken.messages[2].token]
+    push_again(taken, held)
     again = taken.take(taken.subscription, COUNT)
 
     assert again == [message for message in taken.messages if message.token not in held]
     assert acknowledge(taken) == {}
+
+
+def test_what_is_pushed_again_of_it_has_leases_of_its_own_which_count_for_nothing_where_nobody_picks_it_up(taken):
+    held = taken.messages[2]
+    push_again(taken, [held.token])
+    assert kept(taken) == (1, ["110111"])
+
+    taken.now = 6_000
+    taken.sweep_all()
+
+    again = taken.take(taken.subscription, COUNT)
+    assert {message.ref: message.delivery for message in again} == {
+        message.ref: 2 if message == held else 1 for message in taken.messages
+    }
 
 
 @pytest.mark.parametrize(("numbers", "taken_in_runs"), [({}, 1), ({"once": 1}, 0)])

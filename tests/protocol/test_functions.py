@@ -99,6 +99,7 @@ def test_an_include_keeps_over_calls_only_what_was_looked_at():
         "known_functions",
         "known_numbers",
         "known_trees",
+        "sequence_texts",
         "unsure",
         "usual_batches",
     }

@@ -161,6 +161,18 @@ def test_actions_run_at_each_of_their_times(held):
     assert client.admin.topics()["ticks"].messages == 3
 
 
+def test_a_topic_keeps_no_more_than_its_retention_after_a_long_rest_either(held):
+    client = held.client
+    client.apply(Topic(name="orders", retention_age="1m"))
+    for _ in range(20):
+        held.advance("1m")
+    client.publish_many("orders", range(3))
+
+    held.advance("2h")
+
+    assert client.admin.topics()["orders"].messages == 0
+
+
 def test_views_are_kept(held):
     client = held.client
     client.apply(

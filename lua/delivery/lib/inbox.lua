@@ -68,12 +68,12 @@ local function take_inbox(id, wanted, freed)
   return out, bytes >= V.bytes
 end
 
--- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something, and
+-- What nobody picked up counts as never delivered; a bounded part of it a call. Returns the queues that got something, and
 -- 1 while there is more, else 0.
 -- keep: tells of an element that it stays in the inbox; nil: none does.
 local function give_back_inbox(id, now, freed, keep)
   local groups, queues, kept = {}, {}, {}
-  local texts = call('LPOP', K.inbox(id), 2 * V.batch) or {}
+  local texts = call('LPOP', K.inbox(id), 2 * V.returned) or {}
   for i = 1, #texts, 2 do
     local element = parse_element_head(texts[i])
     if keep and keep(element) then

@@ -27,23 +27,24 @@ local function clamp_deadline(queue, ref, lease, ms)
   call('HSET', K.leases(queue.name), ref, lease_value(lease, lease.deadline, lease.length))
 end
 
--- Refs and values in turn of the leases of some runs behind one that end or are to be clamped, a batch or one run at most; the run behind
--- which it goes on, '' at the end; the earliest deadline of those that last.
+-- Refs and values in turn of the leases of some runs behind one that end or are to be clamped, as many as a call may end at most; the run behind
+-- which it goes on, '' at the end; the earliest deadline of those that last; whether part of the run that comes next is left.
 local function ending_in_runs(queue, behind, ms, present, earliest)
   local found, runs = {}, queue.in_runs and runs_behind(queue.name, behind, V.batch) or {}
   for _, run in ipairs(runs) do
     if run.deadline > ms + run.length or cause_of_end(run, ms, present) then
-      if #found > 0 and #found + 2 * run.count > 2 * V.batch then return found, behind, earliest end
-      for _, text in ipairs(leases_in_run(queue.name, run)) do found[#found + 1] = text end
+      local values, is_more_left = leases_in_run(queue.name, run, V.returned - #found / 2)
+      for _, text in ipairs(values) do found[#found + 1] = text end
+      if is_more_left then return found, behind, earliest, true end
     elseif run.deadline > 0 and (earliest == 0 or run.deadline < earliest) then
       earliest = run.deadline
     end
     behind = run.member
   end
-  return found, #runs == V.batch and behind or '', earliest
+  return found, #runs == V.batch and behind or '', earliest, false
 end
 
--- again: the step that begins there is to be made again. The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
+-- again: the step that begins there is to be made, also from the beginning. The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
 -- after its start.
 local function schedule_lease_pass(queue, ms, cursor, earliest, started, behind, again)
   local member = 'leases ' .. queue.name
@@ -82,11 +83,12 @@ local function pass_leases(name, ms)
   local cursor, earliest, started, behind = string.match(state, '^(%d+) (%d+) (%d+) (.*)$')
   earliest, started = tonumber(earliest), tonumber(started)
   local found = {[V.disconnected] = {refs = {}, leases = {}}, [V.lapsed] = {refs = {}, leases = {}}}
-  local present, values, again = {}, {}, false
+  local present, values, again, is_cut = {}, {}, false, false
   local from_cursor, from_behind = cursor, behind
-  if cursor == '0' then values, behind, earliest = ending_in_runs(queue, behind, ms, present, earliest) end
-  if behind == '' then
-    local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', math.max(V.batch - #values / 2, 10))
+  if cursor == '0' then values, behind, earliest, is_cut = ending_in_runs(queue, behind, ms, present, earliest) end
+  local number_in_runs = #values
+  if behind == '' and not is_cut then
+    local scanned = call('HSCAN', K.leases(name), cursor, 'COUNT', math.max(V.returned - #values / 2, 10))
     cursor = scanned[1]
     for _, text in ipairs(scanned[2]) do values[#values + 1] = text end
   end
@@ -94,6 +96,7 @@ local function pass_leases(name, ms)
     local ref = values[i]
     if ref ~= V.anchor then
       local lease = parse_lease(values[i + 1])
+      lease.was_in_run = i <= number_in_runs
       if lease.deadline > ms + lease.length then clamp_deadline(queue, ref, lease, ms) end
       local ends = sort_lease(found, ref, lease, ms, present)
       if not ends and lease.deadline > 0 and (earliest == 0 or lease.deadline < earliest) then
@@ -111,9 +114,9 @@ local function pass_leases(name, ms)
     returned = returned + #list.refs
   end
   return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
-  schedule_lease_pass(queue, ms, cursor, earliest, started, behind, again)
+  schedule_lease_pass(queue, ms, cursor, earliest, started, behind, again or is_cut)
   free_room(freed, ms, name)
   set_back_holders({found[V.lapsed], given_back})
-  -- A call has one batch of work: what many returns leave of it.
-  dispatch_or_defer(name, ms, math.max(V.batch - returned, V.batch / 10))
+  -- A call has one batch of work: what many returns leave of it, each of which is as much as two deliveries.
+  dispatch_or_defer(name, ms, math.max(V.batch - 2 * returned, V.batch / 10))
 end

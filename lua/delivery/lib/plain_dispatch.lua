@@ -4,9 +4,9 @@
 -- As `dispatch_queue`.
 local function dispatch_plain(queue, now, limit, own)
   local name, front = queue.name, nil
-  if own and queue.is_bare and queue.topic ~= '' and own.leased < own.max then
-    -- Who takes what comes one by one mostly finds nothing, and then nobody's room matters.
-    front = open_front(queue, queue.topic, math.min(limit, own.max - own.leased))
+  if queue.is_bare and queue.topic ~= '' and (not own or own.leased < own.max) then
+    -- Who takes or acknowledges what comes one by one mostly finds nothing, and then nobody's room matters.
+    front = open_front(queue, queue.topic, own and math.min(limit, own.max - own.leased) or 1)
     if not front.entries[1] then
       queue.is_bare = nil
       return {}, false

@@ -62,13 +62,15 @@ end
 
 -- Moves what nobody picked up from a list of leases that ended to the list of those given back: they go back uncounted. Of an inbox that has more of
 -- these than one call is to look at, a call takes the first part; what it does not find there leaves the list, too, and it returns true: the same
--- leases are to be looked at again.
+-- leases are to be looked at again. What was leased in a run was given to who asked for it, and is in no inbox.
 local function sort_out_uncollected(queue, list, given_back, ends)
   local holders, refs, leases, is_more_left = {}, {}, {}, false
   for _, lease in ipairs(list.leases) do
-    local held = holders[lease.holder] or {tokens = {}, number = 0, unseen = {}}
-    holders[lease.holder] = held
-    held.tokens[lease.token], held.number = true, held.number + 1
+    if not lease.was_in_run then
+      local held = holders[lease.holder] or {tokens = {}, number = 0, unseen = {}}
+      holders[lease.holder] = held
+      held.tokens[lease.token], held.number = true, held.number + 1
+    end
   end
   for holder, held in pairs(holders) do
     held.undecided = find_uncollected(queue, holder, held, ends, given_back)
@@ -76,9 +78,9 @@ local function sort_out_uncollected(queue, list, given_back, ends)
   end
   for i, lease in ipairs(list.leases) do
     local held, target_refs, target_leases = holders[lease.holder], refs, leases
-    local is_unseen = held.unseen[lease.token]
+    local is_unseen = not lease.was_in_run and held.unseen[lease.token]
     if is_unseen then target_refs, target_leases = given_back.refs, given_back.leases end
-    if is_unseen or not held.undecided then
+    if is_unseen or lease.was_in_run or not held.undecided then
       target_refs[#target_refs + 1], target_leases[#target_leases + 1] = list.refs[i], lease
     end
   end

@@ -57,6 +57,10 @@ local function acknowledge_first_deliveries(queue, refs, tokens, values, by, fre
   end
   remove_leases(queue, refs, values)
   forget_progress(queue, refs)
+  if not queue.sorted and queue.is_bare == nil then
+    -- Mostly nothing lies in any of these: one look for whoever comes next.
+    queue.is_bare = call('EXISTS', K.ready(queue.name), K.ahead(queue.name), K.owners(queue.name)) == 0
+  end
   if not queue.once then write_journal(queue.name, V.acknowledged, '', refs, by) end
   freed[by] = (freed[by] or 0) + #refs
   return true
@@ -70,6 +74,7 @@ local function settle_messages(queue, now, verb, period, refs, tokens, by, freed
   local ends = verb == V.acknowledged or verb == V.expired
   local values = lease_values(queue, refs)
   if verb == V.acknowledged and not consumer_reason and acknowledge_first_deliveries(queue, refs, tokens, values, by, freed) then return refused end
+  queue.is_bare = nil
   local done, leases, found = {}, {}, {}
   for i = 1, #refs do
     local ref, token, value, code, where = refs[i], tokens[i], values[i], nil, nil

@@ -10,7 +10,7 @@ end
 local function ref_maker(topic)
   local prefix, order, letters, ending = '-', '', {}, '/' .. topic
   return function(id)
-    if string.sub(id, 1, #prefix) ~= prefix then
+    if string.find(id, prefix, 1, true) ~= 1 then
       local ms = string.match(id, '^%d+')
       prefix, order = ms .. '-', string.char(96 + #ms) .. ms
     end

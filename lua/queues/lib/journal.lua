@@ -3,7 +3,9 @@
 
 -- Who owns what is settled need not be known; at most once it may come back.
 local function forget_owners(queue, how, refs)
-  if how == V.delivered or how == V.given_back or call('EXISTS', K.owners(queue)) == 0 then return end
+  if how == V.delivered or how == V.given_back then return end
+  local loaded = loaded_queues[queue]
+  if loaded and loaded.is_bare or call('EXISTS', K.owners(queue)) == 0 then return end
   call_in_batches('HDEL', K.owners(queue), refs)
 end
 

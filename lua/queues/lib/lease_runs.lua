@@ -221,7 +221,7 @@ local function text_of_equal_width(refs)
   end
   if is_even then return table.concat(refs, ' ') end
   local padded = {}
-  for i, ref in ipairs(refs) do padded[i] = ref .. string.rep(' ', longest - #ref) end
+  for i, ref in ipairs(refs) do padded[i] = #ref == longest and ref or ref .. string.rep(' ', longest - #ref) end
   return table.concat(padded, ' ')
 end
 
@@ -298,14 +298,18 @@ local function runs_behind(name, member, most)
   return runs
 end
 
--- Refs and values in turn of what is leased in a run, as a scan of leases gives them.
-local function leases_in_run(name, run)
+-- Refs and values in turn of what is leased in a run, as a scan of leases gives them; of the first `most`, where that is said. The second
+-- value tells whether there are more.
+local function leases_in_run(name, run, most)
   load_run_refs(name, run)
-  local found = {}
+  local found, last = {}, 2 * (most or run.count)
   for i = 1, run.count do
-    if is_in_run(run, i) then found[#found + 1], found[#found + 2] = ref_in_run(run, i), value_in_run(run, i) end
+    if is_in_run(run, i) then
+      if #found == last then return found, true end
+      found[#found + 1], found[#found + 2] = ref_in_run(run, i), value_in_run(run, i)
+    end
   end
-  return found
+  return found, false
 end
 
 -- How many messages are leased in runs, and the runs whose refs are gone; nil where they are too many to be counted in one call.

@@ -87,9 +87,10 @@ local spelled_logs = {}
 -- A ref begins with two numbers, each behind a letter that counts its digits; what follows is the same in all of one topic. Taking the parts
 -- by their places costs less than a pattern.
 local function fields_of_ref(ref)
-  local ms_last = string.byte(ref) - 95
-  local last = ms_last + string.byte(ref, ms_last + 1) - 95
-  local ending, id = string.sub(ref, last + 1), string.sub(ref, 2, ms_last) .. '-' .. string.sub(ref, ms_last + 2, last)
+  local byte, sub = string.byte, string.sub
+  local ms_last = byte(ref) - 95
+  local last = ms_last + byte(ref, ms_last + 1) - 95
+  local ending, id = sub(ref, last + 1), sub(ref, 2, ms_last) .. '-' .. sub(ref, ms_last + 2, last)
   local log = spelled_logs[ending]
   if not log then
     log = K.log(string.sub(ending, 2))
