@@ -40,13 +40,10 @@ def acknowledge(world, parts="", by=None, wanted=0):
     return dict(zip(refused[::2], refused[1::2], strict=True))
 
 
-def push_again(world, held):
+def push_again(world, held, cursor="0"):
     """Push again what is leased to the subscription and has none of these tokens."""
-    cursor = "0"
-    while True:
-        cursor = world.run("push_again", world.now, world.subscription, "work", cursor, *held)
-        if cursor == "0":
-            return
+    while (cursor := world.run("push_again", world.now, world.subscription, "work", cursor, *held)) != "0":
+        pass
 
 
 def settled(world):
@@ -237,11 +234,10 @@ def test_an_administrator_settles_what_is_leased_in_it_by_its_bookmark(taken):
 
 
 def test_after_a_lost_reply_it_is_pushed_again_without_what_is_held(taken):
-    held = [taken.messages[2].token]
-    push_again(taken, held)
+    held = taken.messages[2]
+    push_again(taken, [held.token])
     again = taken.take(taken.subscription, COUNT)
-
-    assert again == [message for message in taken.messages if message.token not in held]
+    assert again == [message for message in taken.messages if message != held]
     assert acknowledge(taken) == {}
 
 
@@ -253,10 +249,8 @@ def test_what_is_pushed_again_of_it_has_leases_of_its_own_which_count_for_nothin
     taken.now = 6_000
     taken.sweep_all()
 
-    again = taken.take(taken.subscription, COUNT)
-    assert {message.ref: message.delivery for message in again} == {
-        message.ref: 2 if message == held else 1 for message in taken.messages
-    }
+    again = {message.ref: message.delivery for message in taken.take(taken.subscription, COUNT)}
+    assert again == {message.ref: 2 if message == held else 1 for message in taken.messages}
 
 
 @pytest.mark.parametrize(("numbers", "taken_in_runs"), [({}, 1), ({"once": 1}, 0)])
