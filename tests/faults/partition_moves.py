@@ -277,7 +277,7 @@ def _settle(client):
     while client.admin.queue_stats("work").depth:
         if time.monotonic() > until:
             return [f"not all is handled: {client.admin.queue_stats('work')}"]
-        time.sleep(0.2)
+        time.sleep(0.2)  # between two looks
     return []
 
 
