@@ -25,10 +25,7 @@ end
 while at < #ARGV do
   local queue, refs, tokens, after, run = read_group(at)
   at = after
-  if queue and not runs[queue] then
-    queues[#queues + 1], runs[queue] = queue, {}
-    queue.defers_groups = queue.concurrency and not queue.batch and not queue.affinity and not queue.group_rate
-  end
+  if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
   if queue and run then
     runs[queue][#runs[queue] + 1] = run
   elseif queue then
@@ -75,7 +72,6 @@ for _, queue in ipairs(queues) do
   -- What it held of a queue that it has left.
   local mine = queue == alone or string.find(' ' .. subscription.queues .. ' ', ' ' .. queue.name .. ' ', 1, true)
   if not mine then dispatch_or_defer(queue.name, ms, V.batch) end
-  if queue.unsaved_groups then group_state().save_groups(queue, queue.unsaved_groups) end
   save_queue(queue)
 end
 local reply = {elements, refused, unfinished and #elements == 0 and 1 or 0}

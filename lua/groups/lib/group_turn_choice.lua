@@ -1,5 +1,5 @@
 --- group_turn_choice: the messages that go next where groups take turns: the first one of the group that is first in line, again and again.
---- @include group_placing, freed_groups, group_turns, group_state, index_places, choice
+--- @include group_placing, group_turns, group_state, index_places, choice
 
 -- The line of what may go, at most so many; whether that is all of it.
 local function first_in_line(queue, count)
@@ -66,7 +66,6 @@ end
 
 -- Of those that leave the queue's lists one that stands in the line.
 local function leave_with(found, item)
-  item.is_freed = nil
   found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
   if item.stands then found.going[#found.going + 1] = item.stands end
 end
@@ -136,44 +135,22 @@ local function mend_line(queue, line, states)
   return is_mended
 end
 
--- Those of groups that were freed in this call stand in the line where they belong, as far as all of it is known up to there.
-local function join_freed(queue, line, is_whole)
-  local last, left = is_whole and math.huge or line[#line].score, {}
-  for _, item in ipairs(take_freed(queue)) do
-    if item.score <= last then stand_in_line(line, 1, item) else left[#left + 1] = item end
-  end
-  keep_going(queue, left)
-end
-
--- Those of them that were not given.
-local function keep_freed_of_line(queue, line)
-  local left = {}
-  for _, item in ipairs(line) do
-    if item.is_freed then left[#left + 1] = item end
-  end
-  keep_going(queue, left)
-end
-
 -- Takes what may go, each time of the group that is first in line. Whether there is no more of it.
 local function choose_in_turns(queue, chosen, wanted, now)
   local looked = 0
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local line, is_whole = first_in_line(queue, wanted - #chosen.refs)
-    join_freed(queue, line, is_whole)
     if not line[1] then return true end
     local names, refs = {}, {}
     for i, item in ipairs(line) do names[i], refs[i] = item.name, item.ref end
     local states = load_groups(queue, names)
     local is_mended = mend_line(queue, line, states)
     local found = empty_findings(states)
-    if is_mended then
-      keep_freed_of_line(queue, line)
-    else
+    if not is_mended then
       note_placed(queue, line)
       read_neighbours(queue, refs, found.read)
       take_from_line(queue, line, is_whole, chosen, wanted, found, now)
-      keep_freed_of_line(queue, line)
       leave_line(queue, found)
     end
     looked = looked + math.max(#found.refs, 1)

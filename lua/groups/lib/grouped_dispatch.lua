@@ -1,32 +1,19 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
+--- @include group_placing, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
--- The oldest that may go: refs and their groups, and of those that stand nowhere yet, by their members, what `take_freed` gave.
+-- The oldest that may go: refs and their groups.
 local function first_going(queue, count)
-  local refs, names, freed, left = call('ZRANGE', K.going(queue.name), 0, count - 1), {}, {}, {}
+  local refs, names = call('ZRANGE', K.going(queue.name), 0, count - 1), {}
   if refs[#refs] == V.anchor then refs[#refs] = nil end
-  local items = take_freed(queue)
-  for _, item in ipairs(items) do refs[#refs + 1], freed[item.member] = item.member, item end
-  if items[1] then table.sort(refs) end
-  for i = #refs, count + 1, -1 do
-    left[#left + 1], freed[refs[i]], refs[i] = freed[refs[i]], nil, nil
-  end
-  keep_going(queue, left)
   for i, member in ipairs(refs) do refs[i], names[i] = string.match(member, '^(%S+) (.*)$') end
-  return refs, names, freed
-end
-
-local function keep_freed(queue, freed)
-  local items = {}
-  for _, item in pairs(freed) do items[#items + 1] = item end
-  keep_going(queue, items)
+  return refs, names
 end
 
 -- Of what may go that which may not: it left the queue, is missing from its log, its life is over, or by another definition its
 -- group has no room. It makes room for others, which may be older than the rest. entries: the fields of the others.
-local function drop_unfit(queue, states, refs, names, freed, now)
+local function drop_unfit(queue, states, refs, names, now)
   local placed = call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))
   local found = {entries = {}, ends = {}, refs = {}, names = {}, missing = {}, over = {}, is_crowded = false}
   local taken, read = {}, read_neighbours(queue, refs, {})
@@ -45,8 +32,7 @@ local function drop_unfit(queue, states, refs, names, freed, now)
     end
   end
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
-  leave_groups(queue, states, found.refs, found.names, freed)
-  keep_freed(queue, freed)
+  leave_groups(queue, states, found.refs, found.names)
   save_groups(queue, states)
   if found.refs[1] then leave_places(queue, found.refs) end
   settle_missing(queue, found.missing)
@@ -60,12 +46,12 @@ local function choose_going(queue, chosen, wanted, now)
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local count = wanted - #chosen.refs
-    local refs, names, freed = first_going(queue, count)
+    local refs, names = first_going(queue, count)
     if not refs[1] then return true end
     local are_all = #refs < count
     looked = looked + #refs
     local states = load_groups(queue, names)
-    local entries, ends = drop_unfit(queue, states, refs, names, freed, now)
+    local entries, ends = drop_unfit(queue, states, refs, names, now)
     local taken = {}
     for i = 1, entries and #refs or 0 do
       if chosen.bytes >= V.bytes then
@@ -78,8 +64,7 @@ local function choose_going(queue, chosen, wanted, now)
       if state then take_room(queue, state) end
     end
     if entries then
-      leave_groups(queue, states, refs, names, freed)
-      keep_freed(queue, freed)
+      leave_groups(queue, states, refs, names)
       local may_more_go = save_groups(queue, states)
       leave_places(queue, refs)
       if are_all and not may_more_go and refs ~= taken then return true end
@@ -161,9 +146,7 @@ end
 -- those that are free are looked at.
 local function number_of_places(queue, room, most, are_placed)
   if are_placed and not queue.affinity and room.more and room.total < most then
-    local number = call('ZCARD', K.going(queue.name)) - 1
-    for _ in pairs(queue.unsaved_groups or {}) do number = number + 1 end
-    most = math.min(most, number * (queue.batch or queue.concurrency))
+    most = math.min(most, (call('ZCARD', K.going(queue.name)) - 1) * (queue.batch or queue.concurrency))
   end
   while room.more and room.total < most do load_next_free(room) end
   return math.min(room.total, most)
@@ -227,7 +210,6 @@ end
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, 1, own)
   local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
-  if queue.unsaved_groups then save_groups(queue, queue.unsaved_groups) end
   ring_for_rest(queue, room, now, may_go)
   return given, more
 end

@@ -279,9 +279,7 @@ local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
   local changes, known = empty_changes(), queue.group_states
   local kept, over, turns, later, buckets = changes.kept, changes.over, changes.turns, changes.later, changes.buckets
-  local unsaved = queue.unsaved_groups
   for name, state in pairs(states) do
-    if unsaved then unsaved[name] = nil end
     if queue.affinity or state.line or state.is_unbound then change_line(queue, changes, state) end
     local allowed = number_allowed(queue, state)
     local at = queue.group_rate and time_of_rate(queue, state, allowed)
@@ -431,13 +429,11 @@ local function leave_lists(queue, refs, names)
 end
 
 -- Messages that could go leave their groups; the caller saves them.
--- freed: those of them that `take_freed` gave, by their members: they do not stand among what may go.
-local function leave_groups(queue, states, refs, names, freed)
+local function leave_groups(queue, states, refs, names)
   local going = {}
   for i, ref in ipairs(refs) do
     local name = names[i]
-    local member = ref .. ' ' .. name
-    if freed and freed[member] then freed[member] = nil else going[#going + 1] = member end
+    going[i] = ref .. ' ' .. name
     if name ~= '' then states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1 end
   end
   call_in_batches('ZREM', K.going(queue.name), going)
@@ -493,12 +489,7 @@ local function end_group_leases(queue, refs, values)
     if name ~= '' and pinned[i] == name then states[name].held = math.max(states[name].held - 1, 0) end
   end
   forget_batches(queue, states)
-  if not queue.defers_groups then
-    save_groups(queue, states)
-    return
-  end
-  queue.unsaved_groups = queue.unsaved_groups or {}
-  for name, state in pairs(states) do queue.unsaved_groups[name] = state end
+  save_groups(queue, states)
 end
 
 -- Messages left the queue without a lease: what they held goes on.
