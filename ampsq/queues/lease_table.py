@@ -133,12 +133,15 @@ class LeaseTable:
                 raise
         return drained
 
-    def take_out_acks(self, messages: Iterable[Parts]) -> None:
-        """Take messages out of the next batch, that are settled at once."""
+    def take_out_acks(self, messages: Iterable[Parts]) -> list[Parts]:
+        """Take messages out of the next batch, that are settled at once; gives those that were in it."""
+        taken: list[Parts] = []
         for parts in messages if self.acks else ():
             # Another thread may be sending it.
             with contextlib.suppress(ValueError):
                 self.acks.remove(parts)
+                taken.append(parts)
+        return taken
 
     async def flush(self, *, waits: bool = True) -> None:
         """Send the acknowledgements collected so far; what is not answered, however that ends, is collected again.

@@ -61,8 +61,7 @@ async def _settle(
             leases.end_batch(parts)
         # The first message of a batch that is not acknowledged is the one that failed.
         await leases.flush()
-    if verb != "extended":
-        leases.take_out_acks(messages)
+    taken_out = leases.take_out_acks(messages) if verb != "extended" else []
     started = time.monotonic()
     try:
         with kept.keeping(verb, messages, period, by, why) if kept is not None else contextlib.nullcontext():
@@ -77,5 +76,10 @@ async def _settle(
         # batch acknowledges it, where no publish store does.
         if verb == "acknowledged" and kept is None:
             leases.collect_again({queue: messages}, may_have_run=True)
+        raise
+    except Exception:
+        # What the next batch was to acknowledge, it still does.
+        if taken_out:
+            leases.collect_again({queue: taken_out}, may_have_run=True)
         raise
     return await leases.late.refusals(verb, queue, refused, since=started if call.repeated else None)
