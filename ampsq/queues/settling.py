@@ -71,15 +71,11 @@ async def _settle(
                 # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
                 if verb != "extended":
                     leases.drop({queue: messages})
-    except GeneratorExit:
-        # Nobody waits for the answer any more, as of a task that was cancelled. What was processed stays so: the next
-        # batch acknowledges it, where no publish store does.
-        if verb == "acknowledged" and kept is None:
-            leases.collect_again({queue: messages}, may_have_run=True)
-        raise
-    except Exception:
-        # What the next batch was to acknowledge, it still does.
-        if taken_out:
-            leases.collect_again({queue: taken_out}, may_have_run=True)
+    except BaseException as error:
+        # What the next batch was to acknowledge, it still does. It acknowledges all, where nobody waits for the answer
+        # any more, as of a task that was cancelled, and no publish store does: what was processed stays so.
+        is_left = isinstance(error, GeneratorExit) and verb == "acknowledged" and kept is None
+        if again := messages if is_left else taken_out:
+            leases.collect_again({queue: again}, may_have_run=True)
         raise
     return await leases.late.refusals(verb, queue, refused, since=started if call.repeated else None)

@@ -144,7 +144,7 @@ class CallsInFlight:
         return any(call.blocks > 0 for call in islice(self.sent, 1, None))
 
     def take_refused(self) -> Call[object]:
-        """Take the earliest call, which was refused; what is behind it stays in flight."""
+        """Take the earliest call, which was refused; the calls that were sent after it stay in flight."""
         return self.sent.popleft()
 
     def hold_back(self) -> Call[object]:
