@@ -166,6 +166,7 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
 @pytest.mark.slow
 def test_partitions_are_measured_beside_an_instance(monkeypatch):
     monkeypatch.setattr(partitions, "_IDLE", 100)
+    monkeypatch.setattr(partitions, "_CALLS", 2)
     with private_server() as url:
         measured = measure(url, "partitions", LITTLE, nothing)
     with redirect_stdout(io.StringIO()) as printed:
