@@ -52,6 +52,7 @@ __all__ = [
     "RETURNED",
     "RETURNS_BYTES",
     "RETURNS_KEPT",
+    "OPEN_RUN",
     "SCATTERED",
     "SORT_WORK",
     "TRIM_REFS",
@@ -82,6 +83,8 @@ LONGEST_GROUP: Final = 255
 MOST_WEIGHT: Final = 1_000
 #: Most messages that a queue leases in runs while it makes scattered ones: who looks for one of these reads them all.
 SCATTERED: Final = 2_000
+#: Most messages of an open run, whose one text is written anew with each push.
+OPEN_RUN: Final = 16
 #: Microseconds within which the tokens of a rate that come one after the other are waited for together.
 RATE_STEP: Final = 10_000
 #: Most distinct filters of a queue's subscriptions.

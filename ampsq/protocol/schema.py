@@ -55,6 +55,7 @@ from ampsq.protocol.limits import (
     RETURNED,
     RETURNS_BYTES,
     RETURNS_KEPT,
+    OPEN_RUN,
     SCATTERED,
     SORT_WORK,
     TRIM_REFS,
@@ -750,6 +751,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "recorded": "recorded", "progress": "progress",
         # how many messages are leased in runs
         "in_runs": "in_runs",
+        # messages that were pushed one by one, and their leases: lua/queues/lib/open_run
+        "open_run": "open_run",
         "paused": "paused", "rebuild": "rebuild",
         # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
         # deferral: ms, absent where it is V.deferred_period
@@ -892,6 +895,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "expression_limit": EXPRESSION_LIMIT,
         "sort_work": SORT_WORK,
         "scattered": SCATTERED,
+        "open_run": OPEN_RUN,
         "key_work": KEY_WORK,
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,

@@ -100,6 +100,12 @@ _FORMAT_AND_REST_CHECK = (
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
+#: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run.lua), or
+#: add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
+_LOADING = frozenset({"publish", "settle", "sweep", "take"})
+_CLOSED = "closed_queue("
+#: The lines that end open runs themselves.
+_OPEN_RUN_PLACE = "lua/queues/lib/open_run.lua:"
 #: The room whose scripts run while an instance has no format: they look at how far its upgrade is.
 _UPGRADE = "upgrade/"
 
@@ -400,8 +406,14 @@ def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> 
 
 
 @cache
-def _fold(line: _SourceLine) -> str:
-    """Put the literals of the schema in place of their names; kept, since most lines are in many scripts."""
+def _fold(line: _SourceLine, *, closes: bool = False) -> str:
+    """Put the literals of the schema in place of their names; kept, since most lines are in many scripts.
+
+    Args:
+        line: to be folded.
+        closes: of a script that ends a queue's open run before it comes to any key of that queue.
+    """
+    closes = closes and not line.place.startswith(_OPEN_RUN_PLACE)
 
     def fold(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
@@ -417,11 +429,11 @@ def _fold(line: _SourceLine) -> str:
 
     text = _FOLDED.sub(fold, line.text).rstrip()
     while _KEY in text:
-        text = _fold_last_key(text, line.place)
+        text = _fold_last_key(text, line.place, closes=closes)
     return text
 
 
-def _fold_last_key(text: str, place: str) -> str:
+def _fold_last_key(text: str, place: str, *, closes: bool) -> str:
     """Spell out the last key of a line, ``K.log(topic)``: a call for each would cost more than the text.
 
     The last one first, so that a key within the parameters of another is spelled already.
@@ -446,12 +458,16 @@ def _fold_last_key(text: str, place: str) -> str:
             arguments.append("")
         elif depth:
             arguments[-1] += letter
-    parts = schema.KEYS[name].suffix.replace(">", "<").split("<")
+    suffix = schema.KEYS[name].suffix
+    parts = suffix.replace(">", "<").split("<")
     given = [argument.strip() for argument in arguments if argument.strip()]
     if len(given) != len(parts) // 2:
         raise ComposeError(f"{place}: K.{name} takes {len(parts) // 2} parameters, got {len(given)}")
     pieces = [f"'{part}'" if i % 2 == 0 else given[i // 2] for i, part in enumerate(parts) if part]
-    return f"{before}(P .. {' .. '.join(pieces)}){rest[end:]}"
+    start = "P"
+    if closes and suffix.startswith(schema.KEYS["queue"].suffix):
+        start, pieces = f"closed_queue({given[0]})", pieces[2:]
+    return f"{before}({' .. '.join([start, *pieces])}){rest[end:]}"
 
 
 def _bind(head: dict[str, str], start: str) -> list[tuple[str, str]]:
@@ -626,9 +642,24 @@ def _start(main: _File) -> str:
     return f"lua/{main.path}.lua:1"
 
 
-def _folded(lines: Iterable[_SourceLine]) -> list[tuple[str, str]]:
+def _folded(lines: Iterable[_SourceLine], *, closes: bool = False) -> list[tuple[str, str]]:
     # Most lines have nothing to fold, and to search each takes as long as all else.
-    return [(_fold(line) if _has_folded(line.text) else line.text.rstrip(), line.place) for line in lines]
+    return [
+        (_fold(line, closes=closes) if _has_folded(line.text) else line.text.rstrip(), line.place) for line in lines
+    ]
+
+
+def _only_reads(main: _File) -> bool:
+    return "no-writes" in _split(main.head.get("FLAGS", ""))
+
+
+def _closing(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines that end open runs of queues, where others use them; they stand in front of all functions."""
+    if not any(_CLOSED in text for text, _ in lines):
+        return []
+    start = _start(main)
+    asked = _Definition([_SourceLine(_CLOSED, start)])
+    return _folded(_reached(_defined_by(_File("", includes=["open_run"])), asked, frozenset()))
 
 
 def _path(name: str) -> str:
@@ -650,7 +681,7 @@ def _format_check(main: _File, defined: _Defined) -> list[_SourceLine]:
 
 def _rights_asked(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The lines that ask for the rights of what a script calls; one that writes nothing leaves nothing half done."""
-    if "no-writes" in main.head.get("FLAGS", "") and _verb(main) not in ADMINISTERING:
+    if _only_reads(main) and _verb(main) not in ADMINISTERING:
         return []
     source = "\n".join(text for text, _ in lines)
     return [(text, _start(main)) for text in rights_asked(_verb(main), source)]
@@ -711,22 +742,24 @@ def _check_upvalues(function: _Definition, used: Collection[str]) -> None:
 def _compose(main: _File, *, shebang: bool) -> ComposedScript:
     defined = _defined_by(main)
     check = _format_check(main, defined)
-    reached = _folded(_reached(defined, _Definition([*check, *main.body]), frozenset()))
-    body = _folded(main.body)
-    asked = _rights_asked(main, reached + body)
+    closes = not _only_reads(main) and _verb(main) not in _LOADING
+    reached = _folded(_reached(defined, _Definition([*check, *main.body]), frozenset()), closes=closes)
+    body = _folded(main.body, closes=closes)
+    closing = _closing(main, reached + body)
+    asked = _rights_asked(main, closing + reached + body)
     flags, start = ",".join(_split(main.head.get("FLAGS", ""))), _start(main)
     head = [f"#!lua flags={flags}" if flags else "#!lua"] if shebang else []
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
-    head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
-    lines = [(text, start) for text in head] + reached + asked + _folded(check) + _bind(main.head, start) + body
+    head += ["local call = redis.call", "local P = KEYS[1]", f"local only_reads = {str(_only_reads(main)).lower()}"]
+    lines = [(text, start) for text in head] + closing + [("local function main()", start)] + reached + asked + _folded(check) + _bind(main.head, start) + body
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
     return ComposedScript(
         name=_verb(main),
         source=source,
         sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
-        only_reads="no-writes" in _split(main.head.get("FLAGS", "")),
+        only_reads=_only_reads(main),
         arguments=tuple(_split(main.head.get("ARGV", ""))),
         fails=tuple(_split(main.head.get("FAIL", ""))),
         meaning=main.meaning,

@@ -34,6 +34,7 @@ end
 local function oldest_leased()
   local is_few = call('HLEN', K.leases(queue_name)) <= 1001
   local found = is_few and call('HGETALL', K.leases(queue_name)) or call('HRANDFIELD', K.leases(queue_name), 1000, 'WITHVALUES')
+  for _, text in ipairs(queue.pushed or {}) do found[#found + 1] = text end
   local message, since
   for i = 1, #found, 2 do
     if found[i] ~= V.anchor then

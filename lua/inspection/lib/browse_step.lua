@@ -58,7 +58,10 @@ end
 
 -- A scan cannot stop inside a page, so its pages are of few messages, which may be large.
 local function browse_scan(browse, cursor, now)
-  if cursor == '' then cursor = '0' end
+  if cursor == '' then
+    cursor = '0'
+    for i = 1, #(browse.queue.pushed or {}), 2 do add_leased(browse, browse.queue.pushed[i], browse.queue.pushed[i + 1], now) end
+  end
   repeat
     local scanned = call('HSCAN', K.leases(browse.queue.name), cursor, 'COUNT', 1)
     for i = 1, #scanned[2], 2 do add_leased(browse, scanned[2][i], scanned[2][i + 1], now) end

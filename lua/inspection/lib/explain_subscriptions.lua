@@ -69,6 +69,10 @@ local function add_holder_facts(look)
     local lease = seen[i] ~= V.anchor and parse_lease(seen[i + 1])
     if lease then counts[lease.holder] = (counts[lease.holder] or 0) + 1 end
   end
+  for i = 2, #(look.queue.pushed or {}), 2 do
+    local holder = parse_lease(look.queue.pushed[i]).holder
+    counts[holder] = (counts[holder] or 0) + 1
+  end
   for _, run in ipairs(look.queue.in_runs and runs_behind(look.queue.name, '', 100) or {}) do
     counts[run.holder] = (counts[run.holder] or 0) + #leases_in_run(look.queue.name, run) / 2
   end

@@ -1,5 +1,5 @@
 --- single_publish: record one message that is nothing but a body, and push it where somebody waits for it: what most publishes are.
---- @include entry_ids, free_subscriptions, log_front, handover, leases, delivery_element, dispatch
+--- @include entry_ids, log_front, handover, leases, delivery_element, dispatch, open_run_pushes
 
 -- Whether whoever is free gets what comes, in a queue with one topic: then all is known but the message's place.
 local function gives_at_once(queue, topic)
@@ -8,11 +8,9 @@ local function gives_at_once(queue, topic)
 end
 
 -- Who is to get the next message of a topic, and the log's front, of which all is read. Before anything is written: nil where that is
--- for `dispatch_plain` to find out, since something is not as it mostly is; false where nobody is free.
-local function next_receiver(queue, topic)
+-- for `dispatch_plain` to find out, since something is not as it mostly is. id: the best free subscription.
+local function next_receiver(queue, topic, id)
   if not gives_at_once(queue, topic) then return nil end
-  local id = call('ZRANGE', K.free(queue.name, V.none), '0', '0')[1]
-  if not id then return false end
   local subscription = load_subscription(id)
   if not subscription or subscription.leased >= subscription.max or deliveries_left(queue) <= 0 then return nil end
   if call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0 then return nil end
@@ -22,13 +20,19 @@ local function next_receiver(queue, topic)
 end
 
 -- What `dispatch_plain` does for a message that was recorded under this ID now, for whom `next_receiver` has found.
-local function push_to_receiver(queue, subscription, front, id, body, now)
+local function push_to_receiver(queue, subscription, front, id, body, now, is_only_free)
   front.id, front.count, front.read = id, front.count + 1, true
   save_cursor(queue, front)
-  count_deliveries(queue, token_before(queue, now), 1)
-  local ref, deadline = ref_of(front.topic, id), deadline_of(queue, now)
-  local lease = {token = queue.token, holder = subscription.id, delivery = '1'}
-  write_leases(queue, now, {ref, lease_value(lease, deadline, queue.lease)}, {ref})
+  local before = token_before(queue, now)
+  local ref, deadline, is_open = ref_of(front.topic, id), deadline_of(queue, now), may_open_run(queue, subscription, is_only_free)
+  if is_open then begin_open_run(queue, subscription, subscription.leased, front, ref, before + 1, deadline) end
+  count_deliveries(queue, before, 1)
+  if is_open then
+    add_due(deadline, 'leases ' .. queue.name, 'LT')
+  else
+    local lease = {token = queue.token, holder = subscription.id, delivery = '1'}
+    write_leases(queue, now, {ref, lease_value(lease, deadline, queue.lease)}, {ref})
+  end
   subscription.leased = subscription.leased + 1
   save_subscription(subscription)
   call('RPUSH', K.inbox(subscription.id), pushed_element(queue, queue.token, '1', deadline, ref, {F.body, body}))
@@ -36,13 +40,19 @@ end
 
 -- route: the topic's, of one queue without a mark. Returns the ID.
 local function publish_single(topic, queue_name, body, now)
-  local queue, log = load_queue(queue_name), K.log(topic)
-  local subscription, front = next_receiver(queue, topic)
-  local function add(run, id) return run('XADD', log, id, F.body, body) end
-  local id = record_entries(log, now, 0, 0, add, front and front.count + 1)
+  local free, log = call('ZRANGE', K.free(queue_name, V.none), 0, 1), K.log(topic)
+  local is_only_free = free[1] and not free[2]
+  local id = is_only_free and push_in_open_run(topic, queue_name, free[1], body, now)
+  if id then return id end
+  local function add(run, new) return run('XADD', log, new, F.body, body) end
+  -- Nobody is free, and it judges nothing: then nobody looks for what waits.
+  if not free[1] and call('EXISTS', K.filters(queue_name)) == 0 then return record_entries(log, now, 0, 0, add) end
+  local queue, subscription, front = load_queue(queue_name), nil, nil
+  if free[1] then subscription, front = next_receiver(queue, topic, free[1]) end
+  id = record_entries(log, now, 0, 0, add, front and front.count + 1)
   if subscription then
-    push_to_receiver(queue, subscription, front, id, body, now)
-  elseif subscription == nil then
+    push_to_receiver(queue, subscription, front, id, body, now, is_only_free)
+  else
     dispatch_or_defer(queue_name, now, 1)
   end
   return id

@@ -5,7 +5,7 @@
 -- What was read from the log in one call follows each other there, so these runs do not overlap. Others are scattered: their messages
 -- stand in the order in which they were given, by priority; a space before the member keeps these together. There are few of them at a
 -- time, so that a call that looks for a message can read them all.
---- @include batch, queue, ref, group_state()
+--- @include batch, queue, ref, group_state(), open_run()
 
 local loaded_lease_runs = {}
 
@@ -134,6 +134,11 @@ end
 -- Of each ref the lease as `parse_lease` reads it, whatever its form, or false.
 local function lease_values(queue, refs)
   local values = call('HMGET', K.leases(queue.name), unpack(refs))
+  for k = 1, queue.pushed and #queue.pushed or 0, 2 do
+    for i, ref in ipairs(refs) do
+      if ref == queue.pushed[k] then values[i] = queue.pushed[k + 1] end
+    end
+  end
   if not queue.in_runs then return values end
   for i, ref in ipairs(refs) do
     local run, at
@@ -146,8 +151,12 @@ end
 -- How many messages of a queue are leased; the anchor is no lease.
 local function number_leased(name)
   local queue = loaded_queues[name]
-  local in_runs = queue and (queue.in_runs or 0) or call('HGET', K.queue(name), F.in_runs) or 0
-  return math.max(call('HLEN', K.leases(name)) - 1, 0) + in_runs
+  local in_runs, pushed = queue and queue.in_runs, queue and queue.pushed
+  if not queue then
+    local fields = call('HMGET', K.queue(name), F.in_runs, F.open_run)
+    in_runs, pushed = fields[1], fields[2] and open_run().leases_in_open_run(fields[2])
+  end
+  return math.max(call('HLEN', K.leases(name)) - 1, 0) + (in_runs or 0) + (pushed and #pushed / 2 or 0)
 end
 
 -- Counts the messages that are leased in runs, for `save_queue`.

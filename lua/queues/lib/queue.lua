@@ -1,4 +1,5 @@
 --- queue: a queue's compiled definition.
+--- @include open_run()
 -- The numbers of schema.COMPILED, then its topic if it has one alone, then, where its messages are not JSON, a colon and their type, as body_formats.lua takes it.
 local loaded_queues = {}
 
@@ -24,14 +25,16 @@ end
 -- the rest of its group; choice: by what groups take turns, nil where the oldest message goes first; batch: how many messages of
 -- a group may be leased together, nil where each is leased by itself; affinity: for how many ms a delivery binds its group to its
 -- subscription, nil where it does not. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
+-- pushed: in scripts that only read, refs and values in turn of what is leased in an open run; others end it (open_run.lua).
 -- is_bare: nothing is in its `ready`, `ahead` and `owners`, as `take` has found; nil: nobody has looked, or something may be there now.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
 -- instance/lib/recovery.
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated, F.acknowledged)
+    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated, F.acknowledged, F.open_run)
   if not fields[1] then return nil end
+  if fields[15] and not only_reads then open_run().end_open_run(name, fields[15]) end
   local known = known_definitions[fields[1]]
   if not known then
     known = {string.match(fields[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')}
@@ -48,6 +51,7 @@ local function load_queue(name)
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
     acknowledged = fields[14],
   }
+  if fields[15] and only_reads then queue.pushed = open_run().leases_in_open_run(fields[15]) end
   if fields[12] then
     queue.concurrency, queue.batch, queue.affinity, queue.on_failure, queue.choice =
       string.match(fields[12], '^(%d+)/?(%d*)~?(%d*) (%l+) ?([%l_]*)$')
