@@ -53,8 +53,28 @@ def spelled_out(leases, members, refs):
     return found
 
 
+def pushed(fields):
+    """Return what `leases` would hold of what a queue's open run holds: ref -> lease. `fields`: the queue's."""
+    if FIELDS["open_run"] not in fields:
+        return {}
+    holder, _, _, _, period, _, _, _, number, *messages = fields[FIELDS["open_run"]].split(" ")
+    refs, tokens, deadlines = messages[::3], messages[1::3], messages[2::3]
+    assert int(number) == len(refs) == len(set(refs)) == len(deadlines)
+    return {
+        ref: f"{token} {holder} 1 {deadline} {period}"
+        for ref, token, deadline in zip(refs, tokens, deadlines, strict=True)
+    }
+
+
 def without_runs(state):
     """The keys of an instance, by their suffixes, as if there were no runs."""
+    for name, fields in list(state.items()):
+        if name.startswith(":q:") and isinstance(fields, dict) and FIELDS["open_run"] in fields:
+            leases = pushed(fields)
+            assert not leases.keys() & state.get(f"{name}:leases", {}).keys()
+            if leases:
+                state[f"{name}:leases"] = state.get(f"{name}:leases", {}) | leases
+            state[name] = {field: each for field, each in fields.items() if field != FIELDS["open_run"]}
     for name in [each for each in state if each.endswith(":runs")]:
         queue = name.removesuffix(":runs")
         members, refs = state.pop(name), state.pop(f"{queue}:run_refs")

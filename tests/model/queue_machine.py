@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lease_runs import expanded, in_runs, runs_of, spelled_out
+from lease_runs import expanded, in_runs, pushed, runs_of, spelled_out
 from queue_model import FAIRNESS, Model, Queue, Sub
 from real import Real, decoded, flat, grouped, messages_of, pairs_of, texts
 
@@ -312,6 +312,7 @@ class QueueMachine(RuleBasedStateMachine):
         single = len(leases)
         leases = spelled_out(leases, decoded(runs), texts(run_refs))
         assert int(texts(fields).get("in_runs", 0)) == len(leases) - single
+        leases |= pushed(texts(fields))
         read, unread = set(), set()
         for topic, log in zip(queue.topics, logs, strict=True):
             entries = [ref_of(topic, entry.decode()) for entry, _ in log]
