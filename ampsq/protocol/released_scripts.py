@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "09c1276bd1028828ff15f307aa63b5ea9c7c1a72a12d54236278a8767499e4ae"
+SOURCES: Final = "368f28fbb57be4aded6946a9f230f18e225003fe1ddeaa09015eeba351a0d244"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -124,7 +124,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "open": "e921a1fa06c8b4a272b30480da1a9491459f604c",
         "pause_group": "e5e31d843984b40a34efa9790961732a9d6cd5c1",
         "pin_messages": "ad4bc5e74448bb13e904e865fa7d45bdc1a928f0",
-        "publish": "dd8afdef99ca04fdbb2a12c02645d77b389bba60",
+        "publish": "5e1dc5639f3d8ede9726b0570a1ee906bf5ec40c",
         "publish_once": "f856680e1bc1ef0504e7734ea3ce3ab2b0ba2e7d",
         "push_again": "c8add59b44dad3f28c8fea0248292be14b67221c",
         "raise_counter": "6c9ce8dc6c257c4390ee83909df2a1a3fd1c2846",

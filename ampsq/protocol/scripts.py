@@ -102,7 +102,7 @@ _REST = "resting"
 _UNCHECKED = frozenset({"open", "read_news"})
 #: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run.lua), or
 #: add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
-_LOADING = frozenset({"publish", "settle", "sweep", "take"})
+LOADING = frozenset({"publish", "settle", "sweep", "take"})
 _CLOSED = "closed_queue("
 #: The lines that end open runs themselves.
 _OPEN_RUN_PLACE = "lua/queues/lib/open_run.lua:"
@@ -742,7 +742,7 @@ def _check_upvalues(function: _Definition, used: Collection[str]) -> None:
 def _compose(main: _File, *, shebang: bool) -> ComposedScript:
     defined = _defined_by(main)
     check = _format_check(main, defined)
-    closes = not _only_reads(main) and _verb(main) not in _LOADING
+    closes = not _only_reads(main) and _verb(main) not in LOADING
     reached = _folded(_reached(defined, _Definition([*check, *main.body]), frozenset()), closes=closes)
     body = _folded(main.body, closes=closes)
     closing = _closing(main, reached + body)

@@ -1,5 +1,5 @@
 --- open_run_pushes: pushing a message that is nothing but a body to the holder of a queue's open run, and beginning one; see open_run.
---- @include entry_ids, handover, ref, subscription
+--- @include entry_ids, delivery_tokens, ref, queue
 
 -- Whether what is pushed to a subscription from now on may be leased in one field: it is the only free one, and nothing more is to be
 -- written of a delivery than its lease.
@@ -15,7 +15,7 @@ local function begin_open_run(queue, subscription, others, front, ref, token, de
 end
 
 -- holder: the queue's only free subscription. Returns the ID; nil, and has written nothing, where there is no open run of it, or anything is
--- not as it was: somebody else wrote into the log, or the clock went back.
+-- not as it was: somebody else wrote into the log.
 local function push_in_open_run(topic, name, holder, body, now)
   local fields = call('HMGET', K.queue(name), F.open_run, F.token, F.skipped)
   if not fields[1] then return nil end
@@ -23,17 +23,16 @@ local function push_in_open_run(topic, name, holder, body, now)
     string.match(fields[1], '^((%S+) (%d+) (%d+) %S+ (%d+) (%S+)) (%d+) (%S+) (%d+)(.*)$')
   local leased, format = others + number, string.format
   if of ~= holder or leased >= tonumber(max) or tonumber(number) >= V.open_run then return nil end
-  local last, before = tonumber(fields[2]), (now - V.counted_since) * 1000 - 1
-  if last > before + 1000 then return nil end
   local entry, log = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1], K.log(topic)
   if not entry or entry[1] ~= id or tonumber(call('HGET', K.subscription(holder), F.leased) or nil) ~= leased then return nil end
-  local token, deadline = format('%d', math.max(last, before) + 1), format('%d', now + period)
+  -- With what the head takes: a large body would be pushed as one that is to be read.
+  if 2 * #topic + #name + 100 + #body > V.body_by_ref then return nil end
+  local before = token_before({token = fields[2]}, now)
+  local token, deadline = format('%d', before + 1), format('%d', now + period)
   local head = name .. ' ' .. token .. ' 1 ' .. deadline .. ' ' .. kind .. ' '
-  -- With what the ref takes: a large body would be pushed as one that is to be read.
-  if #head + 64 + #topic + #body > V.body_by_ref then return nil end
   local function add(run, new) return run('XADD', log, new, F.body, body) end
   id = record_entries(log, now, 0, 0, add, count + 1)
-  local ref, passed = ref_of(topic, id), before - last
+  local ref, passed = ref_of(topic, id), before - fields[2]
   count, leased = format('%d', count + 1), leased + 1
   call('HSET', K.cursors(name), topic, id .. ' ' .. count)
   local text = start .. ' ' .. count .. ' ' .. id .. ' ' .. format('%d', number + 1) .. messages .. ' ' .. ref .. ' ' .. token .. ' ' .. deadline
