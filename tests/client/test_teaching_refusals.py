@@ -172,6 +172,14 @@ def test_a_name_that_nothing_can_have_is_refused_and_not_waited_for(either, call
 
 
 @pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
+def test_a_regular_expression_that_no_name_can_match_is_refused_and_not_waited_for(either, call):
+    with pytest.raises(
+        DefinitionError, match=r"'\$\(x\)' is not a name, and as a regular expression it matches none; "
+    ):
+        getattr(either, call)("$(x)")
+
+
+@pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
 @pytest.mark.parametrize("name", ["^my orders|later$", "ü?later", "[ ]*later"])
 def test_a_regular_expression_that_may_match_later_is_waited_for(either, call, name):
     getattr(either, call)(name).close()
