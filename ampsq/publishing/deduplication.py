@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -13,7 +12,7 @@ from ampsq.protocol.limits import DEDUPLICATION_ID_BYTES
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
 
 __all__ = ["DeduplicationWindow"]
