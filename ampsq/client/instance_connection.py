@@ -142,8 +142,11 @@ class Parts(Generic[AnyStore]):
 
     def warn(self) -> None:
         """Log what is badly configured at the server, if it was examined; clients of partitions do so once a server."""
-        server, address = self.session.server, redacted(self.route.current.url if self.route.current is not None else self.route.url)
-        for note in server.notes if server is not None else ():
+        server = self.session.server
+        if server is None:
+            return
+        address = redacted(self.route.current.url if self.route.current is not None else self.route.url)
+        for note in server.notes:
             if (address, note) not in self.warned:
                 self.warned.add((address, note))
                 _log.warning("%s %s at %s: %s", server.kind, server.version, address, note)
