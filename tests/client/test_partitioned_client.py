@@ -166,6 +166,9 @@ def test_one_instance_takes_a_key_too_so_that_only_the_address_changes(server, i
         ((["a"],), {"key": lambda _: 17}, "key=17: allowed is a text"),
         ((["a"],), {"batch": 0}, "batch=0: allowed is a whole number"),
         (({"a": 1},), {}, "allowed is a list or another iterable of messages"),
+        (("abc",), {}, "messages='abc': allowed is a list or another iterable of messages; one: publish"),
+        (("abc",), {"key": str}, "messages='abc': allowed is a list or another iterable of messages; one: publish"),
+        ((["a"],), {"batch": True}, "batch=True: allowed is a whole number"),
         ((["a"],), {"within": "1m"}, "allowed only with a deduplication_id"),
     ],
 )
