@@ -7,7 +7,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import redis
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PrivateCluster", "private_cluster"]
 
+#: Slots from one to another, its primary (host, port, and more), and its replicas.
+_Range: TypeAlias = "tuple[int, int, tuple[str, int]]"
 _SLOTS: Final = 16_384
 #: Seconds in which a cluster is made, and in which it has noticed a change; and between two looks.
 _MADE_WITHIN, _CHANGED_WITHIN, _LOOK_EVERY = 60.0, 30.0, 0.02
@@ -80,11 +82,13 @@ class PrivateCluster:
             self._ask(port, "CLUSTER", "MEET", "127.0.0.1", ports[0], self._buses[0])
         self._until(lambda: all(self._says(each, f"known_nodes:{len(ports)}\r") for each in ports), _MADE_WITHIN)
         for primary, replica in zip(primaries, replicas, strict=False):
-            name = self._ask(primary, "CLUSTER", "MYID")
+            name = str(self._ask(primary, "CLUSTER", "MYID"))
             # A node may not have heard yet that the other one is a primary.
             self._until(partial(self._replicates, replica, name), _MADE_WITHIN)
         self._until(lambda: all(self._says(each, "state:ok\r") for each in ports), _MADE_WITHIN)
-        self._until(lambda: all("master_link_status:up" in self._info(each) for each in replicas), _MADE_WITHIN)
+        self._until(
+            lambda: all(self._says(each, "link_status:up", "INFO", "replication") for each in replicas), _MADE_WITHIN
+        )
         self.servers = [redis.Redis(port=port, protocol=2) for port in primaries]
 
     def stop(self) -> None:
@@ -102,7 +106,7 @@ class PrivateCluster:
         """
         source, primaries = self._owner(slot), sorted(self._owners())
         target = primaries[(primaries.index(source) + 1) % len(primaries)]
-        name = self._ask(target, "CLUSTER", "MYID")
+        name = str(self._ask(target, "CLUSTER", "MYID"))
 
         def has_moved() -> bool:
             if all(self._owner(slot, each) == target for each in self._living()):
@@ -136,28 +140,27 @@ class PrivateCluster:
 
     def _ranges(self, asked: int | None = None) -> list[tuple[int, int, int]]:
         """Return port, first and last slot of all that is served, as a node has it."""
-        reply = self._ask(asked or self._living()[0], "CLUSTER", "SLOTS")
-        return [(int(primary[1]), int(first), int(last)) for first, last, primary, *_ in reply]
+        reply = cast("list[_Range]", self._ask(asked or self._living()[0], "CLUSTER", "SLOTS"))
+        return [(node[1], first, last) for first, last, node, *_ in reply]
 
     def _replicates(self, port: int, primary: str) -> bool:
         self._ask(port, "CLUSTER", "REPLICATE", primary)
         return True
 
-    def _says(self, port: int, words: str) -> bool:
-        return words in self._ask(port, "CLUSTER", "INFO")
+    def _says(self, port: int, text: str, *words: str) -> bool:
+        """Return whether a text is in what a node says to a command, of the cluster where no other one is named."""
+        return text in str(self._ask(port, *words or ("CLUSTER", "INFO")))
 
-    def _info(self, port: int) -> str:
-        return str(self._ask(port, "INFO", "replication"))
-
-    def _ask(self, port: int, *words: str | int) -> Any:
+    def _ask(self, port: int, *words: str | int) -> object:
         """Ask a node; gives its reply as it is, which releases of redis-py read in several ways."""
         pool = self._clients[port].connection_pool
         connection = pool.get_connection()
         try:
             connection.send_command(*words)
-            return connection.read_response()
+            reply: object = connection.read_response()
         finally:
             pool.release(connection)
+        return reply
 
     @staticmethod
     def _until(is_so: Callable[[], bool], within: float) -> None:
