@@ -339,6 +339,22 @@ def test_what_one_partition_refuses_for_good_does_not_stop_what_is_defined_next(
     assert all("parcels" in one.admin.topics() for one in client.clients)
 
 
+def test_what_is_badly_configured_at_a_server_is_logged_once_for_all_of_its_partitions(server, instance, caplog):
+    with Client(server.url, instance=instance, partitions=TOTAL):
+        pass
+
+    async def open_it():
+        async with AsyncClient(server.url, instance=instance, partitions=TOTAL):
+            pass
+
+    asyncio.run(open_it())
+
+    said = [record.getMessage() for record in caplog.records if "no append-only file" in record.getMessage()]
+    # Once a client.
+    assert len(said) == 2
+    assert all(f" at {server.url}: " in text for text in said)
+
+
 def test_one_partition_alone_is_not_defined(client, server):
     client.apply(WORK)
     with Client(server.url, instance=client.partitions[1]) as one:
