@@ -444,8 +444,7 @@ def is_an_expression_or_refused_in_words(text):
 
 @short_and_whole("examples", 150, 600)
 def test_any_text_is_an_expression_or_refused_in_words(examples):
-    # Made anew for each run: settings are given once.
-    holds = given(TEXTS)(is_an_expression_or_refused_in_words)
+    holds = given(TEXTS)(is_an_expression_or_refused_in_words)  # made anew for each run: settings are given once
     for text in ("(" * 8000, "-" * 8000, "NOT " * 2000 + "1", "1" + "+1" * 4000, "\ud800"):
         holds = example(text)(holds)
     settings(max_examples=examples)(holds)()
