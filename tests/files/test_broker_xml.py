@@ -287,9 +287,7 @@ def test_of_two_settings_of_one_match_the_first_counts_as_in_artemis(warnings):
     )
 
     assert [(each.name, each.default_ring_size) for each in load(text)] == [("ring.#", 3), ("ring.a", 5)]
-    assert warnings() == [
-        "<text>:5: address-setting 'ring.#' is not acted on: that of line 2 counts, as in Artemis"
-    ]
+    assert warnings() == ["<text>:5: address-setting 'ring.#' is not acted on: that of line 2 counts, as in Artemis"]
 
 
 def test_two_queues_of_one_name_are_refused_and_two_addresses_are_one_topic():
