@@ -432,9 +432,6 @@ PIECES = st.sampled_from(
 )
 
 
-TEXTS = st.lists(PIECES, max_size=12).map(" ".join) | st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=30)
-
-
 def is_an_expression_or_refused_in_words(text):
     for refusal in filter(None, [refused(parse, text, "query"), refused(parse_projection, text)]):
         assert 1 <= refusal.column <= len(text) + 1
@@ -444,7 +441,10 @@ def is_an_expression_or_refused_in_words(text):
 
 @short_and_whole("examples", 150, 600)
 def test_any_text_is_an_expression_or_refused_in_words(examples):
-    holds = given(TEXTS)(is_an_expression_or_refused_in_words)  # made anew for each run: settings are given once
+    pieces = st.lists(PIECES, max_size=12)
+    # Made anew for each run: settings are given once.
+    texts = pieces.map(" ".join) | pieces.map("".join) | st.text(max_size=30)
+    holds = given(texts)(is_an_expression_or_refused_in_words)
     for text in ("(" * 8000, "-" * 8000, "NOT " * 2000 + "1", "1" + "+1" * 4000, "\ud800"):
         holds = example(text)(holds)
     settings(max_examples=examples)(holds)()
