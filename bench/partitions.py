@@ -1,6 +1,7 @@
-"""Costs of publishers and consumers of an instance with partitions beside those of one without, on one server.
+"""Costs of publishers and consumers of an instance with partitions beside those of one without.
 
-The costs are processor time, so that other work on the machine changes little. Latencies are times that passed.
+Both are on one server, or on the primaries of a cluster, of which one has the instance without partitions. The costs
+are processor time, so that other work on the machine changes little. Latencies are times that passed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.bench.beside import server_seconds, spent_by
+import redis
+
+from ampsq.bench.beside import server_seconds
 from ampsq.bench.idle import coordinator_at, worked_by
 from ampsq.bench.replies import command_calls
-from ampsq.bench.setup import NotAsRecorded, Stage
+from ampsq.bench.setup import NotAsRecorded, keep_functions_at
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.reads.instances import unlist_instance
@@ -23,6 +26,7 @@ from ampsq.transport.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ampsq.bench.setup import BenchSettings
     from ampsq.queues.subscription import Subscription
 
 __all__ = ["PartitionsBenchmark"]
@@ -34,6 +38,8 @@ _PARTITIONS: Final = (4, 16, 64, 256)
 _A_CALL: Final = 100
 #: Full calls that a consumer finds in each partition. Where fewer wait, that is another row: calls are not full then.
 _CALLS: Final = 5
+#: Statistics of the server of calls of scripts, and of functions.
+_CALL_NAMES: Final = ("cmdstat_evalsha", "cmdstat_fcall")
 #: Messages of one call of `publish_many` that keys spread over partitions.
 _BY_KEY: Final = 1_000
 #: Partitions of which nothing is asked.
@@ -45,8 +51,26 @@ _RESTS: Final = 6.0
 _PAUSE: Final = 0.005
 
 
-class PartitionsBenchmark(Stage):
-    """The measurements, on one server; see `Stage`."""
+class PartitionsBenchmark:
+    """The measurements, on one server or the primaries of a cluster.
+
+    Args:
+        url: of the server, or of the cluster.
+        settings: how much is measured.
+        progress: called with what is measured next.
+        servers: the primaries of the cluster; of one server none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: BenchSettings,
+        progress: Callable[[str], None],
+        servers: Sequence[redis.Redis] = (),
+    ) -> None:
+        self.url, self.settings, self.progress = url, settings, progress
+        self._servers = list(servers) or [redis.Redis.from_url(url, protocol=2)]
+        self._numbers = itertools.count(1)
 
     def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
@@ -65,7 +89,7 @@ class PartitionsBenchmark(Stage):
                 # Where a connection calls scripts often, it learns of the server's functions: not in what is measured.
                 client.publish_many("warm", itertools.repeat(_BODY, 20 * _A_CALL), batch=_A_CALL)
             rounds: dict[str, dict[str, list[dict[str, float]]]] = {
-                what: {name: [] for name in names} for what in ("publish", "by_key", "consume", "consume_few")
+                what: {name: [] for name in names} for what in ("publish", "by_key", "open", "consume", "consume_few")
             }
             # No coordinator yet: what it does for each partition that is published to is its own work.
             self._rounds(clients, self._publish, rounds)
@@ -103,37 +127,38 @@ class PartitionsBenchmark(Stage):
             client.apply(Queue(name="work", underlying_topic="orders"))
             with coordinator_at(self.url) as coordinator:
                 self._settle(f"{partitions:,} idle partitions")
-                began, worked, served = time.perf_counter(), worked_by(coordinator.pid), server_seconds(self.redis)
+                began, worked, served = time.perf_counter(), worked_by(coordinator.pid), self._served()
                 time.sleep(self.settings.idle_seconds)
                 passed = time.perf_counter() - began
                 return {
                     "coordinator_ms": round((worked_by(coordinator.pid) - worked) / passed * 1_000, 2),
-                    "server_ms": round((server_seconds(self.redis) - served) / passed * 1_000, 2),
+                    "server_ms": round((self._served() - served) / passed * 1_000, 2),
                 }
         finally:
             self._remove(client)
 
     def _client(self, partitions: int | None) -> Client:
-        one = self.client()
-        if partitions is None:
-            return one
-        name = one.instance
-        self.remove(one)
-        return Client(self.url, instance=f"{name}-p", partitions=partitions)
+        if len(self._servers) == 1:
+            # A coordinator keeps those of a cluster's primaries.
+            keep_functions_at(self.url)
+        name = f"bench-p{next(self._numbers)}-{time.time_ns():x}"
+        return Client(self.url, instance=name, partitions=partitions)
 
     def _remove(self, client: Client) -> None:
-        if not client.partitions:
-            self.remove(client)
-            return
         wrong = [str(report) for report in client.admin.check() if not report.clean or report.undecided]
         if wrong:
             raise NotAsRecorded(f"after it was measured, instance {client.instance} is not right: {'; '.join(wrong)}")
         with contextlib.closing(Store(self.url, "")) as store:
-            for name in client.partitions:
+            for name in client.partitions or (client.instance,):
                 store.call(unlist_instance(name))
         client.close()
-        for key in self.redis.scan_iter("{" + client.instance + "[.}]*", count=1_000):
-            self.redis.unlink(key)
+        for server in self._servers:
+            for key in server.scan_iter("{" + client.instance + "[.}]*", count=1_000):
+                server.unlink(key)
+
+    def _served(self) -> float:
+        """Seconds of the processor that all servers have used."""
+        return sum(map(server_seconds, self._servers))
 
     def _rounds(
         self,
@@ -168,11 +193,20 @@ class PartitionsBenchmark(Stage):
         return found
 
     def _consume(self, client: Client) -> dict[str, dict[str, float]]:
-        """Take and acknowledge what waits: full calls, then few messages a partition: microseconds a message."""
-        self._publish_whole(client, self._many(client))
-        found = {"consume": self._drain(client, self._many(client))}
-        self._publish_by_key(client, self._few)
-        return {**found, "consume_few": self._drain(client, self._few)}
+        """Begin to consume; then take and acknowledge what comes: full calls, then few messages a partition.
+
+        Gives microseconds a partition of the beginning, and a message of the rest.
+        """
+        many, few = self._many(client), self._few
+        begun: list[Subscription] = []
+        open_us = self._spent(lambda: begun.append(self._begin(client)), max(len(client.partitions), 1))
+        with begun[0] as messages:
+            self._publish_whole(client, many)
+            consume = self._spent(lambda: self._take(messages, many), many)
+            self._publish_by_key(client, few)
+            consume_few = self._spent(lambda: self._take(messages, few), few)
+        del open_us["messages_per_call"]
+        return {"open": open_us, "consume": consume, "consume_few": consume_few}
 
     @staticmethod
     def _publish_whole(client: Client, count: int) -> None:
@@ -187,21 +221,35 @@ class PartitionsBenchmark(Stage):
 
     def _spent(self, work: Callable[[], object], count: int) -> dict[str, float]:
         """Do a piece of work: microseconds a message of client and server, and messages of a call."""
-        self.redis.config_resetstat()
-        spent = spent_by(self.redis, work, count)
-        calls = sum(command_calls(self.redis).get(name, 0) for name in ("cmdstat_evalsha", "cmdstat_fcall"))
-        return {"client_us": spent.client, "server_us": spent.server, "messages_per_call": count / calls}
+        for server in self._servers:
+            server.config_resetstat()
+        served, began = self._served(), time.process_time()
+        work()
+        client, worked = time.process_time() - began, self._served() - served
+        calls = sum(command_calls(each).get(name, 0) for each in self._servers for name in _CALL_NAMES)
+        return {
+            "client_us": client / count * 1e6,
+            "server_us": worked / count * 1e6,
+            "messages_per_call": count / calls,
+        }
 
-    def _drain(self, client: Client, count: int) -> dict[str, float]:
+    def _drain(self, client: Client, count: int) -> None:
         """Take and acknowledge what waits."""
         with client.subscribe("work", max_backlog=_A_CALL) as messages:
+            self._take(messages, count)
 
-            def drain() -> None:
-                for message in itertools.islice(messages, count):
-                    message.ack()
-                messages.flush()
+    @staticmethod
+    def _begin(client: Client) -> Subscription:
+        messages = client.subscribe("work", max_backlog=_A_CALL)
+        # Each partition is visited, and its bell is listened to.
+        messages.get("100ms")
+        return messages
 
-            return self._spent(drain, count)
+    @staticmethod
+    def _take(messages: Subscription, count: int) -> None:
+        for message in itertools.islice(messages, count):
+            message.ack()
+        messages.flush()
 
     def _wait(self, client: Client) -> dict[str, float]:
         """Wait for messages that come one by one, and for none: latencies, and shares of a core, in ms a second."""
@@ -210,11 +258,11 @@ class PartitionsBenchmark(Stage):
             latencies = sorted(self._latencies(client, messages))
             # What a look for what was lost costs is over: all is well.
             messages.get(_RESTS)
-            used, worked, began = time.process_time(), server_seconds(self.redis), time.perf_counter()
+            used, worked, began = time.process_time(), self._served(), time.perf_counter()
             messages.get(float(self.settings.idle_seconds))
             passed = time.perf_counter() - began
             client_ms = (time.process_time() - used) / passed * 1_000
-            server_ms = (server_seconds(self.redis) - worked) / passed * 1_000
+            server_ms = (self._served() - worked) / passed * 1_000
             began = time.perf_counter()
         return {
             "p50_ms": round(statistics.median(latencies), 2),

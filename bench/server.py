@@ -17,9 +17,9 @@ from ampsq.bench.replies import info
 from ampsq.server.embedded import server_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["PrivateServer", "private_server", "raise_as_ours"]
+__all__ = ["PrivateServer", "free_port", "private_server", "raise_as_ours"]
 
 _DEADLINE = 10.0
 
@@ -31,6 +31,7 @@ class PrivateServer:
         folder: for its data.
         append_only: it writes an append-only file.
         flushed: when that is flushed: `appendfsync`; without one of no effect.
+        options: further ones of the server's command line.
 
     Attributes:
         folder: as given.
@@ -40,22 +41,28 @@ class PrivateServer:
         EmbeddedServerError: the wheel is missing.
     """
 
-    def __init__(self, folder: Path, *, append_only: bool = True, flushed: str = "everysec") -> None:
+    def __init__(
+        self, folder: Path, *, append_only: bool = True, flushed: str = "everysec", options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         # A rewrite of the append-only file in the middle of a measurement would be measured too.
         self._command = [server_binary(), "--auto-aof-rewrite-percentage", "0", "--save", "", "--dir", str(folder)]
         self._command += ["--port", str(self.port), "--bind", "127.0.0.1"]
         self._command += ["--appendonly", "yes" if append_only else "no"]
         self._command += ["--appendfsync", flushed] if append_only else []
+        self._command += options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Address of the server."""
         return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it was started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self, deadline: float = _DEADLINE) -> None:
         """Start it, and wait until it has loaded its data.
@@ -69,6 +76,13 @@ class PrivateServer:
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         _wait(self._process, self.port, deadline)
 
+    def kill(self) -> None:
+        """End it at once, if it runs: as if the machine had lost its power, but for what the system writes later."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def stop(self, deadline: float = _DEADLINE) -> None:
         """End it, if it runs, and wait until it did; it is killed after `deadline` seconds."""
         process, self._process = self._process, None
@@ -80,6 +94,13 @@ class PrivateServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(deadline)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody uses now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextlib.contextmanager

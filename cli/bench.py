@@ -26,6 +26,8 @@ __all__ = ["bench", "measure"]
 
 #: Each is several connections of the server.
 _MOST_INSTANCES: Final = 2_000
+#: Each is a server.
+_MOST_PRIMARIES: Final = 16
 #: When Python collects garbage where nobody says otherwise: after so many new objects, and so many collections of them.
 _COLLECTS_AFTER: Final = (700, 10, 10)
 
@@ -65,6 +67,7 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
             "idle",
             "groups",
             "partitions",
+            "stalls",
         ]
     ),
     metavar="PART",
@@ -82,6 +85,8 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     "idle: instances of which nothing is asked, on a server of its own, in none of the others; "
     "groups: queues with groups beside plain and priority ones, in none of the others; "
     "partitions: publishers and consumers of an instance with partitions beside those of one without, in none of the "
+    "others; "
+    "stalls: the longest publish while slots of a cluster of its own are moved and a primary is killed, in none of the "
     "others.",
 )
 @click.option(
@@ -89,6 +94,13 @@ def _numbers_of_instances(text: str | None) -> tuple[int, ...] | None:
     metavar="NUMBER,...",
     callback=lambda _context, _option, text: _numbers_of_instances(text),
     help="Of the part idle: how many instances, each number measured for itself. Default: 1,100.",
+)
+@click.option(
+    "--primaries",
+    type=click.IntRange(1, _MOST_PRIMARIES),
+    metavar="NUMBER",
+    help="Of the part partitions: how many primaries a cluster of the benchmark's own has, on the loopback. Default: "
+    "one server, and no cluster.",
 )
 @click.option(
     "--compare",
@@ -104,6 +116,7 @@ def bench(
     as_json: bool,
     part: str,
     instances: tuple[int, ...] | None,
+    primaries: int | None,
     earlier: Path | None,
 ) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -119,7 +132,7 @@ def bench(
     gc.set_threshold(*_COLLECTS_AFTER)
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
-    from ampsq.bench.server import private_server, raise_as_ours
+    from ampsq.bench.server import raise_as_ours
     from ampsq.bench.setup import BenchSettings
 
     settings = BenchSettings.small() if quick else BenchSettings()
@@ -128,28 +141,49 @@ def bench(
             raise click.UsageError("--instances goes with --part idle alone")
         settings = replace(settings, idle_instances=instances)
 
+    if primaries is not None and (part != "partitions" or url):
+        raise click.UsageError("--primaries goes with --part partitions alone, and without --url")
+
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
 
     with raise_as_ours():
-        if part == "replication":
-            from ampsq.bench.replication import ReplicationBenchmark
-
-            figures: dict[str, object] = {"replication": ReplicationBenchmark(settings, progress).run()}
-        elif part == "idle":
-            from ampsq.bench.idle import IdleBenchmark
-
-            figures = {"idle": IdleBenchmark(settings, progress).run()}
-        elif url:
-            figures = measure(url, part, settings, progress)
-        else:
-            with private_server() as address:
-                figures = measure(address, part, settings, progress)
+        figures = _measured(url, part, settings, progress, primaries)
     if as_json:
         click.echo(json.dumps({**(flat(figures) if "publish" in figures else {}), **figures}))
     else:
         print_tables(figures)
         print_comparison(before, flattened(figures))
+
+
+def _measured(
+    url: str | None, part: str, settings: BenchSettings, progress: Callable[[str], None], primaries: int | None
+) -> dict[str, object]:
+    """Measure a part, or "all", at the server that is named, or at servers of the benchmark's own."""
+    from ampsq.bench.server import private_server
+
+    if part == "replication":
+        from ampsq.bench.replication import ReplicationBenchmark
+
+        return {"replication": ReplicationBenchmark(settings, progress).run()}
+    if part == "idle":
+        from ampsq.bench.idle import IdleBenchmark
+
+        return {"idle": IdleBenchmark(settings, progress).run()}
+    if part == "stalls":
+        from ampsq.bench.partition_stalls import PartitionStalls
+
+        return {"stalls": PartitionStalls(progress).run()}
+    if primaries is not None:
+        from ampsq.bench.partitions import PartitionsBenchmark
+        from ampsq.bench.private_cluster import private_cluster
+
+        with private_cluster(primaries) as cluster:
+            return {"partitions": PartitionsBenchmark(cluster.url, settings, progress, cluster.servers).run()}
+    if url:
+        return measure(url, part, settings, progress)
+    with private_server() as address:
+        return measure(address, part, settings, progress)
 
 
 def _figures_of(file: Path, *, as_json: bool) -> dict[str, float]:

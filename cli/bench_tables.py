@@ -94,6 +94,7 @@ def print_tables(figures: Mapping[str, object]) -> None:
         "idle": _print_idle,
         "groups": _print_groups,
         "partitions": _print_partitions,
+        "stalls": _print_stalls,
     }
     for part, print_part in printers.items():
         if part in known:
@@ -124,6 +125,9 @@ def _print_partitions(figures: _Figures) -> None:
                 f"{row['client_us'] / none['client_us']:.2f}, {row['server_us'] / none['server_us']:.2f}",
             )
         console.print(table)
+    for name, row in figures.group("open").groups():
+        of = "without partitions" if name == "one" else f"of {name} partitions, each"
+        print(f"Beginning to consume {of}: client {row['client_us']:.0f} us, server {row['server_us']:.0f} us")
     table = Table(title="A consumer that waits", title_justify="left")
     for column in ("partitions", "wake-up p50, p99 ms", "idle: client, server ms/s", "close ms"):
         table.add_column(column, justify="right")
@@ -140,6 +144,12 @@ def _print_partitions(figures: _Figures) -> None:
             f"{int(name):,} idle partitions: coordinator {row['coordinator_ms']:.1f} ms/s, "
             f"server {row['server_ms']:.1f} ms/s"
         )
+
+
+def _print_stalls(figures: _Figures) -> None:
+    for name, what in (("quiet", "nothing happens"), ("move", "slots are moved"), ("kill", "a primary is killed")):
+        row = figures.group(name)
+        print(f"Longest publish while {what}: {row['longest_publish_s']:.2f} s, of {row['messages']:,.0f}")
 
 
 def _print_groups(figures: _Figures) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import shutil
 import sys
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVa
 import click
 from click.core import ParameterSource
 
-from ampsq.base.errors import AmpsqError, UnknownQueue
+from ampsq.base.errors import AmpsqError, DefinitionError, UnknownQueue
+from ampsq.base.name_patterns import pattern_of
 from ampsq.cli.names import names
 from ampsq.cli.options import REFRESH, CommandSettings, connection_options
 from ampsq.cli.output import json_line, table
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+    from ampsq.base.name_automaton import NamePattern
     from ampsq.base.values import Interval
     from ampsq.cli.top_view import Cell
     from ampsq.client.client import Client
@@ -139,11 +140,11 @@ def _refuse_choices() -> None:
             raise click.UsageError(f"{option} is for the list of queues; leave it or QUEUE out")
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+def _compiled(pattern: str | None) -> NamePattern | None:
     try:
-        return None if pattern is None else re.compile(pattern)
-    except re.error as error:
-        raise click.UsageError(f"--filter {pattern!r} is no regular expression: {error}") from error
+        return None if not pattern else pattern_of(pattern)
+    except DefinitionError as error:
+        raise click.UsageError(f"--filter {error}") from error
 
 
 class _Instance(NamedTuple):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ampsq.base.formatting import duration_text, span_text
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
+    from ampsq.base.name_automaton import NamePattern
     from ampsq.operations.survey import Survey, SurveyedReport, SurveyedSubscription
     from ampsq.protocol.calls.queue_stats import QueueStats
 
@@ -83,7 +83,7 @@ class TopView:
 
     sort: str
     top: int
-    filter: re.Pattern[str] | None
+    filter: NamePattern | None
     before: Survey | None = None
     now: Survey | None = None
     rates: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)

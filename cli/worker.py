@@ -15,8 +15,9 @@ import click
 from click.core import ParameterSource
 
 import ampsq
+from ampsq.base.name_patterns import matches_name
 from ampsq.base.shutdown import end_process_within
-from ampsq.base.values import Interval, is_name, pattern_of
+from ampsq.base.values import Interval, is_name
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_format, log_to_stderr
@@ -308,11 +309,10 @@ def _refuse_unknown(client: Client, queue: str) -> None:
 
 def _advise(client: Client, queue: str, concurrency: int, max_backlog: int | None) -> None:
     """Warn, once for all processes, of a queue that leaves handlers idle."""
-    pattern = pattern_of(queue)
     limits = {
         name: each.max_per_subscription_backlog
         for name, each in client.admin.queues().items()
-        if (name == queue if is_name(queue) else pattern.search(name))
+        if matches_name(queue, name)
     }
     asked = 2 * concurrency if max_backlog is None else max_backlog
     backlog = min((*limits.values(), asked))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError, Unavailable, UnknownTopic
+from ampsq.base.name_patterns import pattern_of
 from ampsq.base.suggestions import nearest
-from ampsq.base.values import pattern_of
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import catalog as catalog_calls

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 
 from ampsq.base.errors import AmpsqError, DefinitionError
-from ampsq.base.values import Interval, parse_name, parse_size, pattern_of
+from ampsq.base.name_patterns import pattern_of
+from ampsq.base.values import Interval, parse_name, parse_size
 from ampsq.definitions.definition import Fault
 from ampsq.queues.query import parse_query_filter
 from ampsq.spark.options import Milliseconds, Options, Whole

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
@@ -27,18 +25,14 @@ __all__ = [
     "ExpiryReason",
     "Interval",
     "Rate",
-    "check_may_match",
     "check_text",
-    "feeds_from",
     "is_name",
     "list_of",
     "parse_count",
     "parse_name",
     "parse_size",
-    "parse_topic_or_pattern",
     "parse_transport",
     "path_of",
-    "pattern_of",
     "shown",
 ]
 
@@ -68,7 +62,6 @@ _MILLISECONDS = {
 }
 _BYTES = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _COUNTS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
-_PATTERN_ALLOWED = f"a name ({NAME_ALLOWED}) or a regular expression"
 _INTERVAL_ALLOWED = (
     "a number of seconds, or numbers with the units ns us ms s m h d w, as in '250ms', '30s' or '1h30m', from 0 to "
     "36500d"
@@ -89,9 +82,6 @@ _SHORTEST_STEP, _LONGEST_STEP = 1, 86_400_000_000
 _USUAL_BURST = 100_000
 _MAX_SIZE = 2**53
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_./-]{1,255}")
-#: Signs by which what stands beside them may be missing in what matches, or that mean something else than themselves.
-_MEANS_MORE = re.compile(r"[|()\[\]{}?*\\]")
-_IN_NO_NAME = re.compile(r"[^A-Za-z0-9_./^$+-]")
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
 _RATE = re.compile(r"([0-9]{1,9})[ ]?/[ ]?([0-9.]{0,20}[a-z]{1,3})")
 _PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([a-z]{1,2})[ ]?")
@@ -188,63 +178,6 @@ def parse_name(value: object) -> str:
     if not is_name(value):
         raise DefinitionError(f"{shown(value)} is not a name; allowed: {NAME_ALLOWED}")
     return value
-
-
-@lru_cache(maxsize=1024)
-def feeds_from(underlying: str, topic: str) -> bool:
-    """Say whether what is published to a topic enters a queue with this `underlying_topic`."""
-    # Comparing is cheap, and the name of a topic is never a pattern.
-    return topic == underlying or (not is_name(underlying) and pattern_of(underlying).search(topic) is not None)
-
-
-def pattern_of(text: str) -> re.Pattern[str]:
-    """Compile a regular expression over topics; it is searched for anywhere in a name.
-
-    Raises:
-        DefinitionError: it does not compile, or is empty.
-    """
-    if not text:
-        raise DefinitionError(f"'' names no topic; allowed: {_PATTERN_ALLOWED}")
-    try:
-        with warnings.catch_warnings():
-            # Such as [[:alpha:]], which means something else to PCRE than it does here.
-            warnings.simplefilter("error")
-            return re.compile(text)
-    except (re.error, Warning, OverflowError, RecursionError) as reason:
-        raise DefinitionError(
-            f"{shown(text)} is not a regular expression ({reason}); allowed: {_PATTERN_ALLOWED}"
-        ) from None
-
-
-def check_may_match(value: str) -> None:
-    """Refuse what subscribers ask for where no name can ever be it, nor match it: it would be waited for without end.
-
-    Raises:
-        DefinitionError: a sign that is in no name has to be in every text that matches it.
-    """
-    strange = None if is_name(value) or _MEANS_MORE.search(value) else _IN_NO_NAME.search(value)
-    if strange is not None:
-        raise DefinitionError(
-            f"{shown(value)} is not a name, and as a regular expression it matches none, since {shown(strange[0])} is "
-            f"in no name; allowed: {_PATTERN_ALLOWED}, as in '^orders' for all that begin so"
-        )
-
-
-def parse_topic_or_pattern(value: object) -> str:
-    """Return the value when it is a topic's name or a regular expression over names.
-
-    Raises:
-        DefinitionError: it is neither.
-    """
-    if isinstance(value, list | tuple | set | frozenset):
-        several = "|".join(re.escape(each) for each in value if isinstance(each, str)) or "orders|returns"
-        raise DefinitionError(
-            f"{shown(value)} is not a text; allowed: one text; several names are a regular expression, as in "
-            f"'^({several})$'"
-        )
-    if isinstance(value, str) and not is_name(value):
-        return pattern_of(value).pattern
-    return parse_name(value)
 
 
 class Interval(int):

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import CatalogChanged, DefinitionError, TopicNotDefined
+from ampsq.base.name_patterns import matches_name
 from ampsq.base.suggestions import nearest_names
-from ampsq.base.values import is_name, parse_name, pattern_of
+from ampsq.base.values import parse_name
 from ampsq.catalog.action_sources import follow_orders, follows_client_events, records_deliveries
 from ampsq.catalog.checks import topics_of
 from ampsq.catalog.compiled_queue import compiled_queue
@@ -386,4 +387,4 @@ async def add_topic(topic: str, *, is_recorded: bool = False) -> None:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return pattern == name if is_name(pattern) else pattern_of(pattern).search(name) is not None
+    return matches_name(pattern, name)

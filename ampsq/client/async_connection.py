@@ -82,7 +82,10 @@ class AsyncInstanceConnection(Parts[AsyncStore]):
 
     async def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""
-        await self.store.run(self.session.connect())
+        try:
+            await self.store.run(self.session.connect())
+        finally:
+            self.warn()
         self.route.logged_on(self.session.origin)
 
 

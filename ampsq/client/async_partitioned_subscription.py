@@ -150,9 +150,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
             return await self._wait(until, STEP)
         if not turns.is_full(number):
             await self._flush(turns.acknowledged(number))
-        if not turns.is_worth(number):
-            # All of the backlog is being worked on.
-            return await self._wait(until, FULL)
+            if not turns.is_worth(number):
+                # All of the backlog is being worked on.
+                return await self._wait(until, FULL)
         await self._visit(number)
         return False
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
+from ampsq.base.addresses import redacted
 from ampsq.base.values import Interval, parse_transport
 from ampsq.client.session import Session
 from ampsq.queues.heartbeat import Keepalive
@@ -34,6 +36,7 @@ __all__ = [
     "Parts",
 ]
 
+_log = logging.getLogger("ampsq")
 #: Seconds between two rounds of looking for the first instance to work at.
 BETWEEN_ROUNDS: Final = 0.2
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
@@ -110,6 +113,7 @@ class Parts(Generic[AnyStore]):
     store: AnyStore
     keepalive: Keepalive
     reporting: Reporting
+    warned: set[tuple[str, str]]
 
     @classmethod
     def _made(
@@ -133,7 +137,19 @@ class Parts(Generic[AnyStore]):
             store(route, session.instance),
             Keepalive(route, session.client, options.ack_timeout),
             Reporting(route, session.client, options.transport),
+            options.pools.warned if options.pools is not None else set(),
         )
+
+    def warn(self) -> None:
+        """Log what is badly configured at the server, if it was examined; clients of partitions do so once a server."""
+        server = self.session.server
+        if server is None:
+            return
+        address = redacted(self.route.current.url if self.route.current is not None else self.route.url)
+        for note in server.notes:
+            if (address, note) not in self.warned:
+                self.warned.add((address, note))
+                _log.warning("%s %s at %s: %s", server.kind, server.version, address, note)
 
     def stop(self) -> None:
         """End what runs beside the client; the store stays open."""
@@ -167,5 +183,8 @@ class InstanceConnection(Parts[Store]):
 
     def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""
-        self.store.run(self.session.connect())
+        try:
+            self.store.run(self.session.connect())
+        finally:
+            self.warn()
         self.route.logged_on(self.session.origin)

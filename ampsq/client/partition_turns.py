@@ -116,6 +116,20 @@ class PartitionTurns:
             self._visits, self._until = 0, now + _SECONDS
         return self._ringing[0]
 
+    def goes_on(self, now: float) -> bool:
+        """Return whether the partition that was visited last still has its turn, so that no bell changes what is next.
+
+        Args:
+            now: by the monotonic clock.
+        """
+        return (
+            bool(self._ringing)
+            and self._ringing[0] == self.current
+            and self._visits < _VISITS
+            and now < self._until
+            and not self._unknown
+        )
+
     def credits_of(self, number: int) -> int:
         """Return how many messages may be held of a partition, with those that are."""
         left = self.max_backlog - sum(self._lent_to(each) for each in list(self._holding) if each != number)

@@ -137,18 +137,20 @@ class PartitionedSubscription(Subscription):
 
     def _go_on(self, until: float | None) -> bool:
         """Visit the partition whose turn it is, or wait for a bell; True when the time is over and no bell rings."""
-        self._note(self._bells.wait(0.0))
-        now = time.monotonic()
+        turns, now = self._turns, time.monotonic()
+        if not turns.goes_on(now):
+            self._note(self._bells.wait(0.0))
+            now = time.monotonic()
         self._failures.check(now)
-        number, turns = self._turns.next(now), self._turns
+        number = turns.next(now)
         if number is None:
             self._flush(turns.acknowledged())
             return self._wait(until, STEP)
         if not turns.is_full(number):
             self._flush(turns.acknowledged(number))
-        if not turns.is_worth(number):
-            # All of the backlog is being worked on.
-            return self._wait(until, FULL)
+            if not turns.is_worth(number):
+                # All of the backlog is being worked on.
+                return self._wait(until, FULL)
         self._visit(number)
         return False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import secrets
 import socket
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-_log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
 
@@ -112,8 +110,6 @@ class Session:
                 no server.
         """
         self.server = await examine(self.instance)
-        for note in self.server.notes:
-            _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         if self._partition is not None:
             if self._partition.is_register:
                 # An instance is never opened there.

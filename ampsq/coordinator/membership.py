@@ -116,6 +116,10 @@ class Membership:
         is_soon = time.monotonic() - self.met_at < _NOT_SOONER
         return [] if is_soon or self._is_alone or self._has_left or self._ahead is None else self._calls()
 
+    def is_sign_due(self) -> bool:
+        """Return whether the next look is to give a sign of life: each while there are others, else every other one."""
+        return len(self._alive) > 1 or time.monotonic() >= self.met_at + PERIOD
+
     def _calls(self) -> list[Call[object]]:
         calls = self._signs()
         self._given += 1

@@ -485,10 +485,16 @@ class ServerWatch:
             chosen.append(each)
         if is_uncovered:
             self._entries.want()
+        # Where few rest long, most looks are nobody's turn. A sign of life takes the server's clock from a look.
+        if not chosen and self._membership is not None and self._membership.is_sign_due():
+            return list(idle[:1])
         return chosen
 
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
+        if remote and not instances:
+            self._look_for_listeners()
+            return
         with self._changed:
             # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
             is_sure = not rare and self._is_answered
@@ -537,10 +543,19 @@ class ServerWatch:
             if remote:
                 self._search.go_on(found[0] if found else None, reply.keys)  # type: ignore[arg-type]  # see above
                 self._is_answered = True
-        if is_doubtful:
-            with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
-                absent = self._listeners.absent(replies)
-        self._look_for_lost_clients(absent)
+        self._look_for_lost_clients(self._count_listeners() if is_doubtful else absent)
+
+    def _look_for_listeners(self) -> None:
+        """Look for lost clients alone, where it is the turn of no instance: those are to be noticed by each look."""
+        absent, is_doubtful = set[_Watched](), False
+        if calls := self._listeners.begin(self._channels()):
+            with contextlib.closing(self._asking.ask(self._asked_by, calls)) as replies:
+                absent, is_doubtful = self._listeners.take_in(replies)
+        self._look_for_lost_clients(self._count_listeners() if is_doubtful else absent)
+
+    def _count_listeners(self) -> set[_Watched]:
+        with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
+            return self._listeners.absent(replies)
 
     def _give_no_sign(self) -> None:
         """Let the other thread say that this coordinator is alive, since no look does now."""

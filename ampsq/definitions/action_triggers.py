@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.values import is_name, pattern_of
+from ampsq.base.name_patterns import matches_name
+from ampsq.base.values import is_name
 from ampsq.definitions.action_values import (
     NONE,
     Cron,
@@ -72,7 +73,7 @@ class Trigger(Part):
         about = self.about
         if about is None:
             return True
-        return about == name if is_name(about) else pattern_of(about).search(name) is not None
+        return matches_name(about, name)
 
     @property
     def is_pattern(self) -> bool:

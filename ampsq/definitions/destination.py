@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import MessageType, MessageTypeName
-from ampsq.base.values import Interval, feeds_from, is_name, pattern_of, shown
+from ampsq.base.name_patterns import matches_name, pattern_of
+from ampsq.base.values import Interval, is_name, shown
 from ampsq.definitions.definition import CheckedModel, Definition, Fault, Name
 from ampsq.definitions.elements import Delay, Filter, TopicOrPattern
 
@@ -164,7 +165,7 @@ class ReplicatedTopic(CheckedModel):
 
     def matches(self, name: str, type: MessageType) -> bool:  # noqa: A002
         """Say whether a topic or queue of this name and type is meant."""
-        return self.message_type in (None, type.name) and feeds_from(self.name, name)
+        return self.message_type in (None, type.name) and matches_name(self.name, name)
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
@@ -177,10 +178,7 @@ def _group_patterns(value: object) -> tuple[str, ...]:
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise DefinitionError(f"{shown(value)} is not a list; allowed: {_GROUPS_ALLOWED}")
     for item in items:
-        try:
-            pattern_of(item)
-        except DefinitionError:
-            raise DefinitionError(f"{shown(item)} is no regular expression; allowed: {_GROUPS_ALLOWED}") from None
+        pattern_of(item, allowed=_GROUPS_ALLOWED)
     return tuple(items)
 
 

@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.message_types import SEPARATOR, SMALL_BODY
-from ampsq.base.values import Interval, Rate, parse_count, parse_size, parse_topic_or_pattern, shown
+from ampsq.base.name_patterns import parse_topic_or_pattern
+from ampsq.base.values import Interval, Rate, parse_count, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
-from ampsq.base.values import Interval, Rate, feeds_from, is_name, pattern_of, shown
+from ampsq.base.name_patterns import matches_name, pattern_of
+from ampsq.base.values import Interval, Rate, is_name, shown
 from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
@@ -284,7 +285,7 @@ class Queue(Definition):
 
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
-        return feeds_from(self.underlying_topic, topic)
+        return matches_name(self.underlying_topic, topic)
 
     def to_json(self) -> str:
         """As of every definition, with the kind of one that is no plain queue."""

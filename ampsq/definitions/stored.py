@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ampsq.base.message_types import JSON, SEPARATOR, MessageType
-from ampsq.base.values import Interval, Rate, feeds_from, is_name
+from ampsq.base.name_patterns import matches_name
+from ampsq.base.values import Interval, Rate, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +109,7 @@ class StoredQueue:
 
     def feeds_from(self, topic: str) -> bool:
         """Say whether what is published to a topic enters this queue."""
-        return feeds_from(self.underlying_topic, topic)
+        return matches_name(self.underlying_topic, topic)
 
     def _text(self, element: str) -> str | None:
         value = self._elements.get(element)

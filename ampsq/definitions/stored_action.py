@@ -6,7 +6,8 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.base.values import feeds_from, is_name
+from ampsq.base.name_patterns import matches_name
+from ampsq.base.values import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ class StoredTrigger:
 
     def follows(self, name: str) -> bool:
         """Say whether it is about the topic or queue of this name."""
-        return self.about is None or feeds_from(self.about, name)
+        return self.about is None or matches_name(self.about, name)
 
     def _text(self, element: str) -> str | None:
         value = self._elements.get(element)

@@ -6,7 +6,8 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.base.values import Interval, feeds_from
+from ampsq.base.name_patterns import matches_name
+from ampsq.base.values import Interval
 
 if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
@@ -26,7 +27,7 @@ class StoredReplicatedTopic(NamedTuple):
 
     def matches(self, name: str, type: MessageType) -> bool:  # noqa: A002
         """Say whether a topic or queue of this name and type is meant."""
-        return self.message_type in (None, type.name) and feeds_from(self.name, name)
+        return self.message_type in (None, type.name) and matches_name(self.name, name)
 
 
 class StoredDestination(NamedTuple):

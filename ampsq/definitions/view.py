@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator
 
 from ampsq.base.errors import DefinitionError, ExpressionError
-from ampsq.base.values import is_name, parse_name, parse_topic_or_pattern, pattern_of, shown
+from ampsq.base.name_patterns import matches_name, parse_topic_or_pattern
+from ampsq.base.values import is_name, parse_name, shown
 from ampsq.definitions.definition import Definition, Fault
 from ampsq.definitions.elements import Filter, is_stored, misread
 
@@ -139,9 +140,7 @@ class View(Definition):
 
 
 def _feed(topics: tuple[str, ...], topic: str) -> bool:
-    if is_name(topics[0]):
-        return topic in topics
-    return pattern_of(topics[0]).search(topic) is not None
+    return topic in topics or matches_name(topics[0], topic)
 
 
 def _identifier(text: str) -> Tree | None:

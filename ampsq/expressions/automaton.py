@@ -27,8 +27,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.expressions.determinize import BASE, END, FIRST_DIGIT, LAST_FEED, Steps, Subsets, deterministic, kind_before
-from ampsq.expressions.pattern import Assertion, PatternError, Program, parse_pattern
+from ampsq.base.pattern import parse_pattern
+from ampsq.base.pattern_program import Assertion, PatternError, Program
+from ampsq.base.subsets import Steps, Subsets, kind_before
+from ampsq.expressions.determinize import BASE, END, FIRST_DIGIT, LAST_FEED, deterministic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

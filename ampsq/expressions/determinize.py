@@ -1,22 +1,16 @@
-"""Programs of patterns, stepped through sets of their instructions, and made deterministic by doing so beforehand.
+"""Programs of patterns made deterministic, by stepping them through sets of their instructions beforehand.
 
 Every table is made by the same stepping that is used where there is none, so that both mean the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from ampsq.expressions.pattern import ALL_BYTES, LINE_FEED, WORD_BYTES, Assertion, Program
+from ampsq.base.pattern_program import ALL_BYTES, LINE_FEED, WORD_BYTES, Assertion, Program
+from ampsq.base.subsets import EDGE, KINDS, LAST_LINE, LINE, OTHER, UNKNOWN, WORD, Subsets
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = ["BASE", "END", "FIRST_DIGIT", "LAST_FEED", "Steps", "Subsets", "deterministic", "kind_before"]
-
-_EDGE, _OTHER, _WORD, _LINE, _LAST_LINE, _UNKNOWN = range(6)
-"""Kinds of neighbour of a place in the text: its start or end, a byte of this kind, a line feed that ends the text."""
-_KINDS = bytes(_WORD if WORD_BYTES >> byte & 1 else _LINE if byte == ord("\n") else _OTHER for byte in range(256))
+__all__ = ["BASE", "END", "FIRST_DIGIT", "LAST_FEED", "deterministic"]
 
 LAST_FEED, END = 256, 257
 """The symbols that are no bytes: a line feed that is the last byte, and the end of the text."""
@@ -26,120 +20,6 @@ FIRST_DIGIT, BASE = 35, 57
 _MAX_STATES = (BASE * BASE - 2) // 2
 _MAX_WORK = 100_000
 _MAX_MERGING = 200_000
-
-
-class Steps(Protocol):
-    """The steps that an evaluation has left."""
-
-    def spend(self, count: int, /) -> None:
-        """Take steps away; raises when there are too few."""
-
-
-def _kind_after(text: bytes, position: int) -> int:
-    if position == len(text):
-        return _EDGE
-    kind = _KINDS[text[position]]
-    return _LAST_LINE if kind == _LINE and position == len(text) - 1 else kind
-
-
-def kind_before(text: bytes, position: int) -> int:
-    """The kind of what is before a place: 0 nothing, 1 another byte, 2 a byte of a word, 3 a line feed."""
-    return _KINDS[text[position - 1]] if position else _EDGE
-
-
-def _holds(assertion: int, before: int, after: int) -> bool:
-    """Say whether an assertion holds between what is on either side; nothing about an unknown side holds."""
-    if assertion == Assertion.START or after == _UNKNOWN:
-        return assertion == Assertion.START and before == _EDGE
-    match assertion:
-        case Assertion.END:
-            holds = after == _EDGE
-        case Assertion.END_OR_LAST_FEED:
-            holds = after in (_EDGE, _LAST_LINE)
-        case Assertion.LINE_START:
-            # As in PCRE, no line begins behind a line feed that ends the text.
-            holds = before == _EDGE or (before == _LINE and after != _EDGE)
-        case Assertion.LINE_END:
-            holds = after in (_EDGE, _LINE, _LAST_LINE)
-        case _:
-            holds = ((before == _WORD) != (after == _WORD)) == (assertion == Assertion.BOUNDARY)
-    return holds
-
-
-def _mask(places: Iterable[int]) -> int:
-    return sum(1 << place for place in set(places))
-
-
-class Subsets:
-    """A program, stepped through sets of instructions; a set is a whole number, bit n for instruction n."""
-
-    def __init__(self, program: Program, *, loop: bool) -> None:
-        self.loop, self.end = int(loop), 1 << len(program.code)
-        self.work = 0
-        self._sets = program.sets
-        self._targets: dict[int, int] = {}
-        self._assertions: dict[int, int] = {}
-        self._reading: dict[int, int] = {}
-        for place, item in enumerate(program.code):
-            if isinstance(item, list):
-                self._targets[place] = _mask(item)
-            elif item < 0:
-                self._assertions[place], self._targets[place] = item, 1 << place + 1
-            else:
-                self._reading[item] = self._reading.get(item, 0) | 1 << place
-        self.asserting = _mask(self._assertions)
-        self._leading = _mask(self._targets)
-        self._readers: dict[int, int] = {}
-
-    @classmethod
-    def of_tree(cls, sets: list[list[int]], code: list[int | list[int]], loop: int) -> Subsets:
-        """The same from a tree."""
-        members = [
-            sum((2 << last) - (1 << first) for first, last in zip(flat[::2], flat[1::2], strict=True)) for flat in sets
-        ]
-        return cls(Program(members, code), loop=bool(loop))
-
-    def readers(self, byte: int) -> int:
-        """The instructions that read this byte."""
-        if byte not in self._readers:
-            taking = [number for number, members in enumerate(self._sets) if members >> byte & 1]
-            self._readers[byte] = sum(self._reading.get(number, 0) for number in taking)
-        return self._readers[byte]
-
-    def closure(self, seeds: int, before: int, after: int) -> int:
-        """Return these instructions and all that they lead to without reading."""
-        whole, ahead = seeds, seeds & self._leading
-        self.work += 1
-        while ahead:
-            self.work += 1
-            lowest = ahead & -ahead
-            ahead ^= lowest
-            place = lowest.bit_length() - 1
-            if lowest & self.asserting and not _holds(self._assertions[place], before, after):
-                continue
-            new = self._targets[place] & ~whole
-            whole |= new
-            ahead |= new & self._leading
-        return whole
-
-    def ends(self, text: bytes, start: int, steps: Steps) -> Iterator[int]:
-        """Each place where a match ends, ascending."""
-        steps.spend(10)
-        seeds, before = 1, kind_before(text, start)
-        for position in range(start, len(text) + 1):
-            active = self.closure(seeds, before, _kind_after(text, position))
-            if active & self.end:
-                yield position
-            active &= ~self.end
-            if not active or position == len(text):
-                return
-            steps.spend(3 * active.bit_count())
-            seeds = (active & self.readers(text[position])) << 1 | self.loop
-            before = _KINDS[text[position]]
-
-    def search(self, text: bytes, steps: Steps) -> bool:
-        """Say whether anything matches."""
-        return next(self.ends(text, 0, steps), None) is not None
 
 
 def deterministic(program: Program, max_table: int, *, replace: bool) -> list[Any] | None:
@@ -182,7 +62,7 @@ class _Builder:
         return [*symbols, len(columns)], [*columns, END]
 
     def tree(self, max_table: int) -> list[Any] | None:
-        befores = (_EDGE, _OTHER, _WORD, _LINE) if self._replace else (_EDGE,)
+        befores = (EDGE, OTHER, WORD, LINE) if self._replace else (EDGE,)
         starts = [self._cell(1, before) for before in befores]
         rows: list[list[int]] = [[0] * len(self._columns)]
         while len(rows) <= len(self._states):
@@ -194,12 +74,12 @@ class _Builder:
 
     def _cell(self, seeds: int, before: int) -> int:
         """The cell that leads to these instructions, behind a byte of that kind."""
-        core = self._sets.closure(seeds, before, _UNKNOWN) & self._kept
+        core = self._sets.closure(seeds, before, UNKNOWN) & self._kept
         if not core:
             return 0
         if core & self._sets.end and not self._replace:
             return 1
-        state = core, before if core & self._sets.asserting else _OTHER
+        state = core, before if core & self._sets.asserting else OTHER
         if state not in self._numbers:
             self._states.append(state)
             self._numbers[state] = len(self._states)
@@ -211,14 +91,14 @@ class _Builder:
             byte = ord("\n") if symbol == LAST_FEED else symbol
             active = core
             if core & sets.asserting:
-                after = _LAST_LINE if symbol == LAST_FEED else _EDGE if symbol == END else _KINDS[byte]
+                after = LAST_LINE if symbol == LAST_FEED else EDGE if symbol == END else KINDS[byte]
                 active = sets.closure(core, before, after)
             found = int(active & sets.end > 0)
             if symbol == END or (found and not self._replace):
                 row.append(found)
                 continue
             seeds = (active & sets.readers(byte)) << 1 | sets.loop
-            row.append(self._cell(seeds, _KINDS[byte]) | found)
+            row.append(self._cell(seeds, KINDS[byte]) | found)
         return row
 
 

@@ -248,9 +248,16 @@ class _Reader:
         faults = kind.faults(elements)
         for fault in faults:
             self._faults.append((element.line, f"{kind.title(elements)}: {fault.element}: {fault.text}"))
-        if not faults:
-            made.append(kind(**elements))
-            self._lines[kind.__name__, made[-1].name] = {"": element.line}
+        if faults:
+            return
+        new = kind(**elements)
+        first = self._lines.get((kind.__name__, new.name))
+        if first is None:
+            made.append(new)
+            self._lines[kind.__name__, new.name] = {"": element.line}
+        elif kind is not Topic:
+            text = f"{kind.title(elements)}: defined twice, first at line {first['']}; allowed: once in a file"
+            self._faults.append((element.line, text))
 
     def _value(self, element: Element, name: str, text: str, read: Callable[[str], Any]) -> Any:
         try:
@@ -265,6 +272,10 @@ class _Reader:
     def _setting(self, element: Element) -> None:
         match = self._named(element, ("match",))
         if match is None:
+            return
+        if before := next((each.line for each, elements in self._settings if elements["match"] == match), 0):
+            text = f"address-setting {match!r} is not acted on: that of line {before} counts, as in Artemis"
+            self._warnings.append((element.line, text))
             return
         elements: dict[str, Any] = {"match": match}
         groups: dict[str, Any] = {}

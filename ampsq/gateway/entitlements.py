@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.name_patterns import pattern_of
 from ampsq.base.values import is_name, parse_name, shown
 from ampsq.expressions import Document, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ampsq.base.name_automaton import NamePattern
     from ampsq.expressions import Expression
 
 __all__ = ["Entitlement", "Entitlements", "NotEntitled", "Right"]
@@ -44,7 +45,7 @@ class Entitlement:
     rights: tuple[Right, ...]
     read_filter: Expression | None = None
     write_filter: Expression | None = None
-    _pattern: re.Pattern[str] | None = field(default=None, repr=False, compare=False)
+    _pattern: NamePattern | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, elements: dict[str, Any]) -> Entitlement:
@@ -64,9 +65,9 @@ class Entitlement:
         pattern = None
         if not is_name(name):
             try:
-                pattern = re.compile(name)
-            except re.error as error:
-                raise DefinitionError(f"name: {shown(name)}: {error}; allowed: {_PATTERN_ALLOWED}") from None
+                pattern = pattern_of(name, whole=True, allowed=_PATTERN_ALLOWED)
+            except DefinitionError as error:
+                raise DefinitionError(f"name: {error}") from None
         filters = {right: _filter(left.pop(f"{right}_filter", None), right, rights) for right in _RIGHTS}
         if left:
             raise DefinitionError(
@@ -76,7 +77,7 @@ class Entitlement:
 
     def covers(self, name: str) -> bool:
         """Return whether it is about this topic, queue or view."""
-        return self.name == name if self._pattern is None else self._pattern.fullmatch(name) is not None
+        return self.name == name if self._pattern is None else self._pattern.search(name)
 
     def filter_of(self, right: Right) -> Expression | None:
         """The filter of a right; None: there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import DefinitionError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JSON_TEXT",
     "UNREADABLE",
+    "are_messages",
     "batch_bytes",
     "batch_of",
     "decode",
@@ -63,15 +64,21 @@ decode = JSON.decode
 """Read JSON; see `MessageType.decode`."""
 
 
+def are_messages(value: object) -> TypeGuard[Iterable[Any]]:
+    """Say whether a value is many messages. A text or a model is one, though it can be iterated over."""
+    one = isinstance(value, str | bytes | bytearray | memoryview | Mapping) or is_structured(value)
+    return not one and isinstance(value, Iterable)
+
+
 def check_batches(messages: object, size: object) -> None:
     """Refuse what cannot be cut into batches of this size.
 
     Raises:
         DefinitionError: the size is none, or these are no messages.
     """
-    if not isinstance(size, int) or not 1 <= size <= BATCH:
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= BATCH:
         raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
-    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable) or is_structured(messages):
+    if not are_messages(messages):
         raise DefinitionError(
             f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
         )

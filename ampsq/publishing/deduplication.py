@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, shown
+from ampsq.protocol.encoding import are_messages
 from ampsq.protocol.limits import DEDUPLICATION_ID_BYTES
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
 
 __all__ = ["DeduplicationWindow"]
@@ -67,7 +67,7 @@ class DeduplicationWindow:
     def noting(self, messages: Iterable[Any], ids: deque[str]) -> Iterable[Any]:
         """Give the messages as they are, and add the ID of each, "" for none, to `ids`."""
         # What is no list of messages is refused by whoever encodes them.
-        if self.id_of is None or isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        if self.id_of is None or not are_messages(messages):
             return messages
         return self._noting(messages, ids, self.id_of)
 

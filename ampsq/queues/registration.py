@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
 from ampsq.base.forks import closed, was_inherited
-from ampsq.base.values import check_may_match, is_name, parse_topic_or_pattern, pattern_of, shown
+from ampsq.base.name_patterns import check_may_match, matches_name, parse_topic_or_pattern
+from ampsq.base.values import is_name, shown
 from ampsq.catalog.first_use import make_queue
 from ampsq.catalog.suggestions import explain_no_queue, with_suggestions
 from ampsq.definitions.stored import read_stored_queue
@@ -94,7 +95,7 @@ class SubscriptionSpec:
 
     def covers(self, queue: str) -> bool:
         """Return whether a queue is one of those asked for."""
-        return self.name == queue if is_name(self.name) else pattern_of(self.name).search(queue) is not None
+        return matches_name(self.name, queue)
 
 
 class Registration:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 from ampsq.app import AppWorkers, apply_definitions
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import UnknownQueue
-from ampsq.base.values import Interval, is_name, pattern_of, shown
+from ampsq.base.name_patterns import matches_name
+from ampsq.base.values import Interval, shown
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Queue
@@ -43,7 +44,7 @@ _LOOKS: Final = 0.01
 
 
 def _is_meant(queue: str, named: str) -> bool:
-    return queue == named if is_name(named) else bool(pattern_of(named).search(queue))
+    return matches_name(named, queue)
 
 
 def _is_busy(stats: QueueStats) -> bool:
@@ -148,7 +149,8 @@ class HeldInstance:
         with self._moving:
             self._duties.work()
         # What the threads need is imported here: pytest's imports cannot take place in several threads at once.
-        with self._client.subscribe("^$"):
+        # It matches no name, which cannot be told of a pattern that looks ahead: one without would be refused.
+        with self._client.subscribe("(?!)"):
             workers = AppWorkers(app, self._client, "5s")
         failures: list[BaseException] = []
 

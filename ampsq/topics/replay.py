@@ -28,7 +28,7 @@ from ampsq.base.log_positions import (
     next_id,
     spans_of,
 )
-from ampsq.base.values import parse_topic_or_pattern
+from ampsq.base.name_patterns import parse_topic_or_pattern
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.calls.retention import hold
 from ampsq.protocol.reads.clock import last_given_id, server_time

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypedDict
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
+from ampsq.base.name_patterns import check_may_match, parse_topic_or_pattern
 from ampsq.base.suggestions import unknown_argument
-from ampsq.base.values import check_may_match, parse_name, parse_topic_or_pattern, shown
+from ampsq.base.values import parse_name, shown
 from ampsq.queues.query import parse_query_filter
 from ampsq.topics.bookmark_store import BookmarkStore, RedisBookmarkStore
 from ampsq.topics.conflation import ConflationKey, conflation_asked

@@ -6,8 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError, UnknownTopic
+from ampsq.base.name_patterns import pattern_of
 from ampsq.base.suggestions import as_sentence
-from ampsq.base.values import is_name, pattern_of
+from ampsq.base.values import is_name
 from ampsq.catalog.suggestions import closest_name, explain_no_topic
 from ampsq.definitions.stored import read_stored_queue
 

@@ -131,10 +131,14 @@ class AsyncServerPools:
 
     Args:
         is_shared: by several stores, whose options are the same.
+
+    Attributes:
+        warned: address and text of what was logged of servers, which clients that share connections say once.
     """
 
     def __init__(self, *, is_shared: bool = True) -> None:
         self.is_shared = is_shared
+        self.warned: set[tuple[str, str]] = set()
         self._pools: dict[str, AsyncServerPool] = {}
         # Held over a few assignments only.
         self._changing = threading.Lock()

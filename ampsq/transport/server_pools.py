@@ -127,10 +127,14 @@ class ServerPools:
 
     Args:
         is_shared: by several stores, whose options are the same.
+
+    Attributes:
+        warned: address and text of what was logged of servers, which clients that share connections say once.
     """
 
     def __init__(self, *, is_shared: bool = True) -> None:
         self.is_shared = is_shared
+        self.warned: set[tuple[str, str]] = set()
         self._pools: dict[str, ServerPool] = {}
         # Held over a few assignments only.
         self._changing = threading.Lock()

@@ -123,7 +123,13 @@ class ShardChannels:
         Raises:
             AmpsqError: the server cannot be reached.
         """
-        # Greeted, so that it serves the instance.
+        with self._changing:
+            server = store.route.current
+            link = self._links.get(server.url) if server is not None else None
+            if server is not None and link is not None:
+                # What its calls run on was greeted, and this leads there, too.
+                self._listen(number, link, _Listening(link, channel, store, server))
+                return
         connection = store.take_connection()
         server, is_kept = connection.server, False
         try:
@@ -134,18 +140,22 @@ class ShardChannels:
                 if link is None:
                     link = self._links[server.url] = self._linked(store, connection)
                     is_kept = True
-                link.channels[channel] = number
-                link.asked.append(channel)
-                self._listening[number] = _Listening(link, channel, store, server)
-                try:
-                    link.connection.ask("SSUBSCRIBE", channel)
-                except (redis.RedisError, OSError) as error:
-                    del self._listening[number], link.channels[channel]
-                    self._lose(link)
-                    raise translate_error(error, None, server.url) from error
+                self._listen(number, link, _Listening(link, channel, store, server))
         finally:
             if not is_kept:
                 connection.release()
+
+    def _listen(self, number: int, link: _Link, listening: _Listening) -> None:
+        channel = listening.channel
+        link.channels[channel] = number
+        link.asked.append(channel)
+        self._listening[number] = listening
+        try:
+            link.connection.ask("SSUBSCRIBE", channel)
+        except (redis.RedisError, OSError) as error:
+            del self._listening[number], link.channels[channel]
+            self._lose(link)
+            raise translate_error(error, None, listening.server.url) from error
 
     def _linked(self, store: Store, connection: Connection) -> _Link:
         heartbeat = store.route.heartbeat

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pydantic import BaseModel
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
-from ampsq.base.values import check_text, parse_topic_or_pattern
+from ampsq.base.name_patterns import parse_topic_or_pattern
+from ampsq.base.values import check_text
 from ampsq.definitions.queue import View
 from ampsq.protocol.calls import catalog as catalog_calls
 from ampsq.protocol.reads.clock import server_time

@@ -12,13 +12,15 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from ampsq.bench import hostile, partitions
+from ampsq.bench import hostile, partition_stalls, partitions
 from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.consuming import work_out_of_order
 from ampsq.bench.goals import GOALS, Goal, Reached, reached
 from ampsq.bench.idle import IdleBenchmark
+from ampsq.bench.private_cluster import private_cluster
 from ampsq.bench.replication import ReplicationBenchmark
+from ampsq.bench.replies import info
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings, NotAsRecorded, Stage
 from ampsq.bench.verdicts import direction, flattened
@@ -174,7 +176,9 @@ def test_partitions_are_measured_beside_an_instance(monkeypatch):
 
     figures = measured["partitions"]
     names = {"one", "4", "16", "64", "256"}
-    assert all(figures[what].keys() == names for what in ("publish", "by_key", "consume", "consume_few", "wait"))
+    assert all(
+        figures[what].keys() == names for what in ("publish", "by_key", "open", "consume", "consume_few", "wait")
+    )
     assert all(row["server_us"] > 0 for row in figures["consume"].values())
     # Calls are full where each partition has several of them, and not where each of 256 has eight messages.
     assert all(row["messages_per_call"] > 20 for row in figures["consume"].values())
@@ -184,10 +188,43 @@ def test_partitions_are_measured_beside_an_instance(monkeypatch):
     assert figures["by_key"]["64"]["messages_per_call"] < 20
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in figures["wait"].values())
     assert [name for name in flattened(measured) if direction(name) is None] == []
+    assert all(row["client_us"] > 0 for row in figures["open"].values())
     assert "A consumer: processor time a message" in printed.getvalue()
+    assert "Beginning to consume of 256 partitions, each: client " in printed.getvalue()
     assert "Publishing 1,000 a call by key" in printed.getvalue()
     assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms"}
     assert "100 idle partitions: coordinator" in printed.getvalue()
+
+
+@pytest.mark.slow
+def test_the_longest_publish_is_measured_while_slots_are_moved_and_a_primary_is_killed(monkeypatch):
+    monkeypatch.setattr(partition_stalls, "_MOVES", 2)
+    figures = {"stalls": partition_stalls.PartitionStalls(nothing).run()}
+    with redirect_stdout(io.StringIO()) as printed:
+        print_tables(figures)
+
+    assert figures["stalls"].keys() == {"quiet", "move", "kill"}
+    assert all(row["messages"] > 0 for row in figures["stalls"].values())
+    # A replica takes over once the others have not heard of the primary for two seconds.
+    assert figures["stalls"]["kill"]["longest_publish_s"] > 1
+    assert [name for name in flattened(figures) if direction(name) is None] == []
+    assert "Longest publish while a primary is killed: " in printed.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_partitions_are_measured_on_the_primaries_of_a_cluster(monkeypatch):
+    monkeypatch.setattr(partitions, "_IDLE", 20)
+    monkeypatch.setattr(partitions, "_CALLS", 2)
+    monkeypatch.setattr(partitions, "_PARTITIONS", (4, 16))
+    with private_cluster(2) as cluster:
+        figures = partitions.PartitionsBenchmark(cluster.url, LITTLE, nothing, cluster.servers).run()
+        # Nothing is left, and each of them had a part of the work.
+        assert [name for server in cluster.servers for name in server.scan_iter("{bench-*")] == []
+        assert all(info(server, "stats")["total_commands_processed"] > 1_000 for server in cluster.servers)
+
+    assert figures["consume"].keys() == {"one", "4", "16"}
+    assert {round(row["messages_per_call"]) for row in figures["publish"].values()} == {100}
 
 
 def test_hostile_bodies_are_measured_in_every_use(monkeypatch):

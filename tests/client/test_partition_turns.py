@@ -54,6 +54,23 @@ def test_a_bell_of_another_partition_that_is_heard_during_a_visit_leads_to_no_se
     assert turns.next(0.0) is None
 
 
+def test_a_turn_goes_on_without_a_look_at_the_bells_until_its_time_or_its_partition_is_over():
+    turns = turns_of(2)
+    turns.ring(1)
+    assert not turns.goes_on(0.0)
+    assert turns.next(0.0) == 1
+    turns.begin(1)
+    turns.end(1, 0, is_done=False)
+
+    assert turns.goes_on(0.0)
+    assert not turns.goes_on(0.2)
+    turns.begin(1)
+    # Its answer is missing: what came of it is asked first.
+    assert not turns.goes_on(0.0)
+    turns.end(1, 0, is_done=True)
+    assert not turns.goes_on(0.0)
+
+
 def swallow_marks(server, client, subscription):
     """Do as if each bell had rung, and the marks had gone to reads that were lost with their connections."""
     raw = redis.Redis.from_url(server.url)

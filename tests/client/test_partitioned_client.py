@@ -166,6 +166,9 @@ def test_one_instance_takes_a_key_too_so_that_only_the_address_changes(server, i
         ((["a"],), {"key": lambda _: 17}, "key=17: allowed is a text"),
         ((["a"],), {"batch": 0}, "batch=0: allowed is a whole number"),
         (({"a": 1},), {}, "allowed is a list or another iterable of messages"),
+        (("abc",), {}, "messages='abc': allowed is a list or another iterable of messages; one: publish"),
+        (("abc",), {"key": str}, "messages='abc': allowed is a list or another iterable of messages; one: publish"),
+        ((["a"],), {"batch": True}, "batch=True: allowed is a whole number"),
         ((["a"],), {"within": "1m"}, "allowed only with a deduplication_id"),
     ],
 )
@@ -334,6 +337,22 @@ def test_what_one_partition_refuses_for_good_does_not_stop_what_is_defined_next(
 
     assert "version 2 of what is defined is not in all" in caplog.text
     assert all("parcels" in one.admin.topics() for one in client.clients)
+
+
+def test_what_is_badly_configured_at_a_server_is_logged_once_for_all_of_its_partitions(server, instance, caplog):
+    with Client(server.url, instance=instance, partitions=TOTAL):
+        pass
+
+    async def open_it():
+        async with AsyncClient(server.url, instance=instance, partitions=TOTAL):
+            pass
+
+    asyncio.run(open_it())
+
+    said = [record.getMessage() for record in caplog.records if "no append-only file" in record.getMessage()]
+    # Once a client.
+    assert len(said) == 2
+    assert all(f" at {server.url}: " in text for text in said)
 
 
 def test_one_partition_alone_is_not_defined(client, server):

@@ -8,7 +8,7 @@ import operator
 import pytest
 import redis
 
-from ampsq import AsyncClient, Client, FilePublishStore, Queue, SqliteBookmarkStore, Topic
+from ampsq import AsyncClient, Client, FilePublishStore, MemoryPublishStore, Queue, SqliteBookmarkStore, Topic
 from ampsq.base.errors import DefinitionError, NotPermitted, SlotKeyTaken
 from ampsq.files.config import load
 
@@ -172,6 +172,14 @@ def test_a_name_that_nothing_can_have_is_refused_and_not_waited_for(either, call
 
 
 @pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
+def test_a_regular_expression_that_no_name_can_match_is_refused_and_not_waited_for(either, call):
+    with pytest.raises(
+        DefinitionError, match=r"'\$\(x\)' is not a name, and as a regular expression it matches none; "
+    ):
+        getattr(either, call)("$(x)")
+
+
+@pytest.mark.parametrize("call", ["subscribe", "subscribe_topic"])
 @pytest.mark.parametrize("name", ["^my orders|later$", "ü?later", "[ ]*later"])
 def test_a_regular_expression_that_may_match_later_is_waited_for(either, call, name):
     getattr(either, call)(name).close()
@@ -185,6 +193,26 @@ def test_a_handler_that_does_not_take_one_message_is_refused_at_once(either, cal
         DefinitionError, match=r"cannot be called with one message: .*; allowed is a function that takes"
     ):
         getattr(either, call)("work" if call == "subscribe" else "orders", on_message=handler)
+
+
+@pytest.mark.parametrize("one", ["abc", b"abc", bytearray(b"abc"), memoryview(b"abc"), {"a": 1}, 7, None])
+@pytest.mark.parametrize("options", [{}, {"deduplication_id": str, "within": "1m"}])
+def test_one_message_where_many_are_expected_is_refused_and_not_taken_apart(either, one, options):
+    with pytest.raises(
+        DefinitionError, match=r"^messages=.*: allowed is a list or another iterable of messages; one: "
+    ):
+        either.publish_many("orders", one, **options)
+
+    assert "orders" not in either.admin.topics()
+
+
+@pytest.mark.parametrize("store", [None, MemoryPublishStore])
+def test_a_publisher_takes_no_text_apart_either(client, store):
+    kept = {} if store is None else {"store": store()}
+    with client.publisher("till-4", **kept) as publisher, pytest.raises(DefinitionError, match=r"^messages='abc': "):
+        publisher.publish_many("orders", "abc")
+
+    assert "orders" not in client.admin.topics()
 
 
 @pytest.mark.parametrize("argument", ["delay", "expiration", "within"])

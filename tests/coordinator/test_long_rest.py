@@ -104,6 +104,17 @@ def test_a_lease_that_ends_before_the_next_look_wakes(own, plain):
     assert late < 2.0
 
 
+def test_each_look_counts_who_listens_though_it_is_no_instances_turn(plain, resting):
+    # Given instances that rest long, whose turn never comes
+    (watch,) = set(resting._watches.values())
+    # When nothing happens for some looks
+    looks, counts = watch._look_number, watch._listeners._looks
+    eventually(lambda: watch._look_number >= looks + 5)
+    # Then each has counted: a client that is gone is to be noticed by the next look
+    assert all_rest(plain)
+    assert watch._listeners._looks >= counts + 4
+
+
 def test_a_new_definition_is_followed(own, resting):
     # Given an instance that rests long
     with Client(own.url, instance="three") as client:

@@ -432,13 +432,7 @@ PIECES = st.sampled_from(
 )
 
 
-@given(st.lists(PIECES, max_size=12).map(" ".join) | st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=30))
-@example("(" * 8000)
-@example("-" * 8000)
-@example("NOT " * 2000 + "1")
-@example("1" + "+1" * 4000)
-@example("\ud800")
-def any_text_is_an_expression_or_refused_in_words(text):
+def is_an_expression_or_refused_in_words(text):
     for refusal in filter(None, [refused(parse, text, "query"), refused(parse_projection, text)]):
         assert 1 <= refusal.column <= len(text) + 1
         assert "None" in text or "None" not in refusal.reason
@@ -447,4 +441,10 @@ def any_text_is_an_expression_or_refused_in_words(text):
 
 @short_and_whole("examples", 150, 600)
 def test_any_text_is_an_expression_or_refused_in_words(examples):
-    settings(max_examples=examples)(any_text_is_an_expression_or_refused_in_words)()
+    pieces = st.lists(PIECES, max_size=12)
+    # Made anew for each run: settings are given once.
+    texts = pieces.map(" ".join) | pieces.map("".join) | st.text(max_size=30)
+    holds = given(texts)(is_an_expression_or_refused_in_words)
+    for text in ("(" * 8000, "-" * 8000, "NOT " * 2000 + "1", "1" + "+1" * 4000, "\ud800"):
+        holds = example(text)(holds)
+    settings(max_examples=examples)(holds)()

@@ -30,6 +30,8 @@ from pathlib import Path
 # As a program it finds what pytest finds for tests.
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
+import redis
+
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
 from ampsq.base.errors import AlreadyAcked, Closed, StaleLease
 from ampsq.coordinator import Coordinator
@@ -44,6 +46,8 @@ _PERIOD, _LATE = 500, 5_000
 _HEALED, _BETWEEN = 20.0, 40
 #: Seconds in which a call that is cancelled has to end.
 _ENDS = 14.0
+#: The user as whom the coordinator is connected.
+_COORDINATOR = "cancelling-coordinator"
 #: Frames of a thread that a failure shows.
 _FRAMES = 8
 #: Of a message that waited for somebody to ask for it until its lease was over, and was delivered to another one.
@@ -191,8 +195,7 @@ class Campaign:
                       max_per_subscription_backlog=50)
             )  # fmt: skip
             self._observer = observer
-            # The coordinator's, too, and what it may open yet.
-            self._connections = len(observer._store.redis.client_list()) + 5
+            self._connections = len(self._connections_open())
             try:
                 await self._run(number)
             except Exception as error:
@@ -539,25 +542,32 @@ class Campaign:
             return [each.name for each in threading.enumerate() if each.name.startswith(named)]
 
         def connections():
-            found = self._observer._store.redis.client_list()
+            found = self._connections_open()
             return found if len(found) > self._connections else []
 
         begun = time.monotonic()
         await self._until(threads, "threads", begun)
         await self._until(connections, "connections", begun)
 
+    def _connections_open(self):
+        """The connections of all but the coordinator, which opens some when it has something to do."""
+        return [each for each in self._observer._store.redis.client_list() if each["user"] != _COORDINATOR]
+
 
 @contextlib.contextmanager
 def coordinated(url, instance):
-    """While a coordinator cares for an instance."""
-    coordinator = Coordinator(url, [instance])
-    thread = threading.Thread(target=coordinator.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        coordinator.stop()
-        thread.join()
+    """While a coordinator cares for an instance, as a user of its own."""
+    with contextlib.closing(redis.Redis.from_url(url)) as operator:
+        operator.execute_command("ACL", "SETUSER", _COORDINATOR, "reset", "on", "nopass", "~*", "&*", "+@all")
+        coordinator = Coordinator(url.replace("://", f"://{_COORDINATOR}:any@", 1), [instance])
+        thread = threading.Thread(target=coordinator.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            coordinator.stop()
+            thread.join()
+            operator.acl_deluser(_COORDINATOR)
 
 
 def launcher():

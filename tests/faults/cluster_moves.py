@@ -38,12 +38,12 @@ from observing import eventually
 from ampsq import Client
 from ampsq.transport.discovery import slot_of
 
-__all__ = ["Harness", "measure", "run", "said"]
+__all__ = ["FEW", "Harness", "measure", "run", "said"]
 
 #: Seconds that a call may take for a move, and for a killed primary with this node timeout (ms).
 _MOVE, _KILL, _NODE_TIMEOUT = 1.0, 6.0, 2000
 #: Calls under way at a fault, so few that nothing was shown.
-_FEW = 10
+FEW = 10
 #: Calls that wait for a replica.
 _WAITING_FOR_REPLICA = {"publisher.flush", "async publisher.flush"}
 #: Seconds in which all is handled once nothing is disturbed any more.
@@ -178,7 +178,7 @@ def measure(calls, happened, held_up, patience=1.0):
             stalls[fault], longest[fault] = call.took, call.name
         if own > limit * patience:
             wrong.append(f"{call.name} took {call.took:.2f} s, {own:.2f} s of them for a {fault}")
-    if disturbed < _FEW:
+    if disturbed < FEW:
         wrong.append(f"the run was empty: {disturbed} calls were under way while something was moved or killed")
     return stalls, longest, disturbed, wrong
 

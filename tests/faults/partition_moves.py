@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import uuid
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from typing import NamedTuple
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from cluster_calls import Called
-from cluster_moves import Harness, measure
+from cluster_moves import FEW, Harness, measure
 from observing import eventually
 
 from ampsq import Client, Queue
@@ -47,6 +48,8 @@ WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlo
 _QUIET = (0.4, 1.2)
 #: Seconds in which all is handled once nothing is disturbed any more.
 _HEALED = 90.0
+#: Moves at most beside those of the seed.
+_MORE_MOVES = 5
 
 
 class Published(NamedTuple):
@@ -242,7 +245,7 @@ def run(harness, seed, patience=lambda: 1.0):
         with crew:
             # Both consumers are at work.
             eventually(lambda: len(list(Path(folder).glob("consumer-*"))) == 2 and crew.handled(), within=60.0)
-            for fault in faults:
+            for fault in chain(faults, _more_moves(crew.calls, happened)):
                 began, slot = time.monotonic(), slot_of(rng.choice(client.partitions))
                 if fault == "move":
                     harness.move(slot, rng)
@@ -269,6 +272,14 @@ def run(harness, seed, patience=lambda: 1.0):
         "seed": seed, "server": harness.kind, "faults": faults, "messages": len(recorded), "disturbed": disturbed,
         "stalls": {fault: round(took, 2) for fault, took in stalls.items()}, "wrong": wrong,
     }  # fmt: skip
+
+
+def _more_moves(calls, happened):
+    """Give further moves while too few calls were under way at those that happened to show anything."""
+    for _ in range(_MORE_MOVES):
+        if measure(list(calls), happened, lambda _began, _until: 0.0, 1.0)[2] >= FEW:
+            return
+        yield "move"
 
 
 def _settle(client):

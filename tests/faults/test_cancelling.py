@@ -156,6 +156,31 @@ def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(val
     assert subscriptions(valkey, instance) == []
 
 
+@pytest.mark.parametrize("verb", ["cancel", "expire"])
+@pytest.mark.parametrize("at", range(1, 6))
+def test_what_was_to_be_acknowledged_still_is_when_giving_it_back_was_cancelled(valkey, instance, verb, at):
+    async def work():
+        # The batch goes when it is flushed, so that nothing but the call itself is on its way
+        async with AsyncClient(valkey.url, instance=instance, ack_timeout="1h") as client:
+            await client.apply(WORK)
+            await client.publish_many("work", range(5))
+            async with client.subscribe("work", max_backlog=5) as messages:
+                held = [await messages.get("5s") for _ in range(5)]
+                for message in held:
+                    await message.ack()
+                    # It has to connect first: early moments are those before anything was sent.
+                    await client._store._connections.used[1].disconnect()
+                    await Moment(at).run(getattr(message, verb)())
+                await messages.flush()
+                stats = await client.admin.queue_stats("work")
+                assert stats.leased <= stats.returned, "what was settled is not leased, unless it came again"
+                return stats.acknowledged, stats.expired + stats.returned
+
+    acknowledged, given_back = asyncio.run(work())
+    assert acknowledged + given_back == 5
+    assert acknowledged == 5 or at > 1
+
+
 async def cancelled_at_once(work):
     """Run something in a task that was told to end before its first wait."""
 

@@ -276,3 +276,28 @@ def test_a_wrong_file_is_told_with_its_line(text, told):
     with pytest.raises(DefinitionError) as refusal:
         load(text)
     assert str(refusal.value).startswith(told)
+
+
+def test_of_two_settings_of_one_match_the_first_counts_as_in_artemis(warnings):
+    text = RINGS.replace(
+        "</address-settings>",
+        '<address-setting match="ring.#">\n<default-ring-size>4</default-ring-size>\n</address-setting>\n'
+        '<address-setting match="ring.a">\n<default-ring-size>5</default-ring-size>\n</address-setting>\n'
+        "</address-settings>",
+    )
+
+    assert [(each.name, each.default_ring_size) for each in load(text)] == [("ring.#", 3), ("ring.a", 5)]
+    assert warnings() == ["<text>:5: address-setting 'ring.#' is not acted on: that of line 2 counts, as in Artemis"]
+
+
+def test_two_queues_of_one_name_are_refused_and_two_addresses_are_one_topic():
+    twice = (
+        '<addresses>\n<address name="{}"/>\n<address name="b">{}</address>\n<address name="b">{}</address></addresses>'
+    )
+    queue = '<multicast><queue name="z"/></multicast>'
+
+    assert [each.name for each in load(twice.format("a", "", ""))] == ["a", "b"]
+    with pytest.raises(
+        DefinitionError, match=r"^<text>:4: Queue 'z': defined twice, first at line 3; allowed: once in a file$"
+    ):
+        load(twice.format("a", queue, queue))

@@ -427,6 +427,17 @@ def test_the_pattern_of_an_entitlement_must_match_the_whole_name():
             rules.entitlements.to_read("a", name, None)
 
 
+def test_a_name_that_a_user_makes_up_cannot_hold_the_pattern_of_an_entitlement_up():
+    rules = read_rules(
+        f'users: [{{name: a, secret: "{Secret.of("x")}"}}]\nentitlements: [{{user: a, name: "(o+)+$", rights: read}}]'
+    )
+
+    assert rules.entitlements.to_read("a", "ooo", None) is None
+    # A pattern that went back would try 2 ** 250 ways
+    with pytest.raises(Exception, match="may not read"):
+        rules.entitlements.to_read("a", "o" * 250 + "-", None)
+
+
 def test_a_hash_is_of_its_secret_alone_and_never_twice_the_same():
     one, other = Secret.of("tea"), Secret.of("tea")
 

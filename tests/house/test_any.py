@@ -57,6 +57,7 @@ USERS_DATA = {
     "ampsq.topics.message": "decoded bodies",
     "ampsq.records.change": "decoded bodies",
     "ampsq.records.deletion": "bodies and keys",
+    "ampsq.base.pattern_program": "the tree that the standard library makes of a user's pattern",
     "ampsq.views.async_subscription": "values of rows, which users index",
     "ampsq.views.rows": "values of rows",
     "ampsq.views.subscription": "values of rows, which users index",

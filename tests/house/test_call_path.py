@@ -24,7 +24,7 @@ WRITE = "python tests/house/test_call_path.py --write"
 @cache
 def printed(*options):
     """Return the tool's output, in a process of its own: there nothing is cached or changed by other tests."""
-    program = [sys.executable, "-m", "ampsq.bench.call_path", *options]
+    program = [sys.executable, Path(__file__).with_name("call_path.py"), *options]
     return subprocess.run(program, capture_output=True, text=True, timeout=120, check=True).stdout
 
 

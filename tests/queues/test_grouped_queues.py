@@ -396,3 +396,12 @@ def test_a_worker_that_is_gone_blocks_its_group_no_longer_than_its_lease(client,
         assert other.get(0.1) is None
         first.ack(wait=True)
         assert other.get(20.0).data["n"] == 2
+
+
+@pytest.mark.parametrize("dry_run", [True, 2, "no"])
+def test_a_group_whose_messages_are_only_counted_keeps_them(client, dry_run):
+    client.apply(Queue(name="work", group_by="/group"))
+    client.publish_many("work", [{"group": "alice"}] * 3)
+
+    assert client.admin.drop_group("work", "alice", dry_run=dry_run) == 3
+    assert client.admin.queue_stats("work").depth == 3

@@ -51,7 +51,7 @@ def test_a_report_of_what_is_settled_or_lost_is_refused(client, start_coordinato
     # Given a message that is settled, and one whose lease lapsed
     define(client, lease_period="200ms", max_per_subscription_backlog=2)
     start_coordinator()
-    client.publish_many("work", "ab")
+    client.publish_many("work", list("ab"))
     with client.subscribe("work", max_backlog=2) as messages:
         settled, lost = pick_up(messages, 2)
         settled.ack(wait=True)

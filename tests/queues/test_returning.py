@@ -16,7 +16,7 @@ from ampsq.base.errors import AlreadyAcked, StaleLease
 def test_a_cancelled_message_is_again_the_oldest(either):
     # Given three messages of which the first two are out
     define(either)
-    either.publish_many("work", "abc")
+    either.publish_many("work", list("abc"))
     with either.subscribe("work", max_backlog=2) as messages:
         first, second = pick_up(messages, 2)
         # When they are cancelled in the wrong order
@@ -35,7 +35,7 @@ def test_a_cancelled_message_is_again_the_oldest(either):
 
 def test_what_is_returned_while_nobody_has_room_comes_in_the_order_of_publication(client):
     define(client)
-    client.publish_many("work", "abcdef")
+    client.publish_many("work", list("abcdef"))
     with client.subscribe("work", max_backlog=4) as messages:
         held = pick_up(messages, 4)
         # When all four go back, last first, while another subscription cannot take them
@@ -48,7 +48,7 @@ def test_what_is_returned_while_nobody_has_room_comes_in_the_order_of_publicatio
 def test_a_delayed_cancel_comes_back_when_its_time_has_come(either):
     # Given a message that is cancelled with a delay
     define(either)
-    either.publish_many("work", "ab")
+    either.publish_many("work", list("ab"))
     with either.subscribe("work") as messages:
         first = pick_up(messages, 1)[0]
         started = time.monotonic()
@@ -77,7 +77,7 @@ def test_with_a_coordinator_a_delay_ends_in_time(client):
 
 def test_expire_removes_a_message_at_once(either):
     define(either)
-    either.publish_many("work", "ab")
+    either.publish_many("work", list("ab"))
     with either.subscribe("work") as messages:
         pick_up(messages, 1)[0].expire()
         assert data_of(pick_up(messages, 1)) == ["b"]

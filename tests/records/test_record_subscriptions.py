@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from observing import eventually
@@ -329,6 +330,13 @@ def test_from_a_bookmark_come_the_records_as_they_were_and_everything_since(orde
         assert [key for _, key, _ in told(changes, 3)] == ["1", "3", "4"]
         orders.publish("orders", {"id": 5})
         assert told(changes, 1) == [("publish", "5", {"id": 5})]
+
+
+def test_a_time_before_all_times_of_servers_is_the_beginning(orders):
+    orders.publish("orders", {"id": 1})
+
+    with orders.sow_and_subscribe("orders", bookmark=datetime.min.replace(tzinfo=UTC)) as changes:
+        assert told(changes, 1) == [("publish", "1", {"id": 1})]
 
 
 def test_a_bookmark_behind_which_the_log_was_trimmed_is_told(orders):

@@ -7,7 +7,8 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.message_types import JSON
-from ampsq.base.values import is_name, pattern_of
+from ampsq.base.name_patterns import pattern_of
+from ampsq.base.values import is_name
 from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, If
 from ampsq.definitions.queue import Topic

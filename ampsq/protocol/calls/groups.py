@@ -136,5 +136,5 @@ def drop_group(  # noqa: PLR0917  (where, what, how)
 
     `source`: ``placed``, ``returned`` or ``log <topic>``; `until`: the last ID that counts; `only_count`: do nothing.
     """
-    arguments: list[str | int] = ["", queue, group, source, after, until, int(only_count), reason]
+    arguments: list[str | int] = ["", queue, group, source, after, until, int(bool(only_count)), reason]
     return script_call("drop_group", arguments, lambda reply: (reply[0].decode(), int(reply[1])))

@@ -173,7 +173,7 @@ def trim_log(  # noqa: PLR0917  (in the order of the script's head)
         readers: who reads the log later, and the journals of the queues that it feeds.
         dry_run: only count.
     """
-    arguments = ["", version, topic, *limits.arguments, after, passed, int(dry_run), *_flat(readers)]
+    arguments = ["", version, topic, *limits.arguments, after, passed, int(bool(dry_run)), *_flat(readers)]
     return script_call("trim_log", arguments, _trim_step, repeatable=not after)
 
 

@@ -1,55 +1,39 @@
-r"""Regular expressions as AMPS writes them, read into small programs.
-
-The standard library's own parser reads the syntax; what differs between PCRE and Python is put right before it
-(`\Z`, `\z`, leading flags), and what no automaton can do is refused there, with its place.
-"""
+"""Programs of patterns: what their instructions are, and how the tree of the standard library's parser becomes one."""
 
 from __future__ import annotations
 
 import importlib
 import re
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import takewhile
 from typing import Any
 
-__all__ = ["ALL_BYTES", "LINE_FEED", "WORD_BYTES", "Assertion", "PatternError", "Program", "parse_pattern"]
+__all__ = [
+    "ALLOWED",
+    "ALL_BYTES",
+    "FIRST_LOOKAROUND",
+    "LINE_FEED",
+    "OF_NAMES",
+    "OF_TEXTS",
+    "WORD_BYTES",
+    "Assertion",
+    "Compiler",
+    "Dialect",
+    "Lookaround",
+    "PatternError",
+    "Program",
+    "parser",
+]
 
-_parser: Any = importlib.import_module("re._parser")
+parser: Any = importlib.import_module("re._parser")
+"""The standard library's parser of regular expressions."""
 
-_MAX_SIZE = 2_000
-_MAX_DEPTH = 100
-_ALLOWED = (
+ALLOWED = (
     r"allowed: literals, ., classes, \d \w \s \D \W \S, \b \B, ^ $ \A \Z \z, groups, |, * + ? {m,n}, "
     "and at the start (?imsxAU)"
 )
 
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "A": 0, "U": 0}
-_LEADING = re.compile(rb"(?:\(\?[A-Za-z]+\))*")
-_TOKEN = re.compile(
-    rb"(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\]?)"
-    rb"|(?P<escape>\\(?:[0-3][0-7]{2}|.))"
-    rb"|(?P<comment>\(\?#[^)]*\)?)"
-    rb"|(?P<refused>\(\?(?:[=!>(]|<[=!]|P=))"
-    rb"|(?P<open>\((?:\?(?P<flags>[A-Za-z]*(?:-[A-Za-z]*)?):)?)"
-    rb"|(?P<close>\))"
-    rb"|(?P<possessive>(?:[*+?]|\{(?=[\d,])\d*(?:,\d*)?\})\+)"
-    rb"|(?P<remark>#[^\n]*)"
-    rb"|.",
-    re.DOTALL,
-)
-_POSIX = re.compile(rb"\[([:.=])[^\]\\]*\1\]")
-_REFUSED = {
-    b"(?=": "look-ahead (?=...)",
-    b"(?!": "look-ahead (?!...)",
-    b"(?<=": "look-behind (?<=...)",
-    b"(?<!": "look-behind (?<!...)",
-    b"(?(": "a condition (?(...)...)",
-    b"(?>": "an atomic group (?>...)",
-    b"(?P=": "the back reference (?P=...)",
-}
-_NO_AUTOMATON = "cannot be matched in one pass; test that part with a LIKE of its own, joined by AND, OR or NOT"
 
 ALL_BYTES = (1 << 256) - 1
 """The set of every byte; a set is a whole number, bit n for byte n."""
@@ -91,6 +75,33 @@ class PatternError(ValueError):
         super().__init__(f"{reason} (at byte {position + 1} of the pattern)")
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Limits of the patterns of one use.
+
+    Attributes:
+        states: the most instructions of a program.
+        forks: the most of them that read nothing, which is what a step may have to walk through.
+        looks: the most look-aheads and look-behinds.
+        advice: what to do in place of what no automaton can do.
+    """
+
+    states: int
+    forks: int
+    looks: int
+    advice: str
+
+    def beyond(self, what: str) -> str:
+        """Write why something is refused, and what to do in its place."""
+        return f"{what} cannot be matched in one pass; {self.advice}"
+
+
+OF_TEXTS = Dialect(2_000, 2_000, 0, "test that part with a LIKE of its own, joined by AND, OR or NOT")
+"""Patterns of expressions, which look for something in bodies of any length."""
+OF_NAMES = Dialect(50_000, 2_000, 20, "write out what it stands for, as in 'aa|bb'")
+"""Patterns of names, which are short: a list of a thousand of them may be one."""
+
+
 class Assertion(IntEnum):
     """A condition that an instruction may make of its place in the text, as programs number it."""
 
@@ -101,6 +112,10 @@ class Assertion(IntEnum):
     LINE_END = -5
     BOUNDARY = -6
     NOT_BOUNDARY = -7
+
+
+FIRST_LOOKAROUND = -8
+"""The first `Lookaround` of a program as its instructions number it; the others follow downwards."""
 
 
 _AT = {
@@ -121,120 +136,66 @@ class Program:
     Attributes:
         sets: the sets of bytes that the instructions speak of.
         code: a number from 0: read a byte of that set, go on with the next instruction; a negative number: go on
-            if that `Assertion` holds here; a list: go on at each of these.
+            if that `Assertion`, or `Lookaround`, holds here; a list: go on at each of these.
+        looks: what `FIRST_LOOKAROUND` and the numbers below it stand for.
     """
 
     sets: list[int]
     code: list[int | list[int]]
+    looks: list[Lookaround] = field(default_factory=list)
 
 
-def parse_pattern(pattern: bytes) -> Program:
-    """Read a regular expression.
+@dataclass(frozen=True, slots=True)
+class Lookaround:
+    """A condition that what follows a place in the text, or is before it, matches a pattern, or does not.
 
-    Raises:
-        PatternError: it is none, is refused, or needs more than 2,000 instructions.
+    Attributes:
+        program: the pattern.
+        behind: how many bytes before the place it matches; None: it matches what follows.
+        negated: it must not match.
     """
-    body, flags, anchored = _leading_flags(pattern)
-    text, origins = _rewrite(pattern, body, verbose=bool(flags & re.VERBOSE))
-    compiler = _Compiler()
-    try:
-        with warnings.catch_warnings():
-            # Such as `[[]`, of which Python says that it may mean something else some day.
-            warnings.simplefilter("ignore")
-            syntax = _parser.parse(text, flags)
-        if anchored:
-            compiler.add(Assertion.START)
-        compiler.sequence(syntax, syntax.state.flags)
-    except re.error as reason:
-        raise PatternError(_advice(reason.msg), origins[min(reason.pos or 0, len(text))]) from None
-    except (OverflowError, RecursionError) as reason:
-        raise PatternError(f"{reason}; {_ALLOWED}", body) from None
-    return compiler.program()
+
+    program: Program
+    behind: int | None
+    negated: bool
 
 
-def _advice(message: str) -> str:
-    if message.startswith("global flags"):
-        return "flags stand at the start of the pattern, or in front of a group's text as in (?i:...)"
-    if message == "multiple repeat":
-        return "a repeat of a repeat needs a group, as in (?:a{2})*"
-    return f"{message}; {_ALLOWED}"
+@dataclass(slots=True)
+class _Size:
+    """Counts what was added, in the programs of looks too, and refuses what is too much."""
+
+    dialect: Dialect
+    states: int = 0
+    forks: int = 0
+    looks: int = 0
+
+    def add(self, *, states: int = 0, forks: int = 0, looks: int = 0) -> None:
+        self.states, self.forks, self.looks = self.states + states, self.forks + forks, self.looks + looks
+        most = self.dialect
+        if self.looks > most.looks:
+            raise PatternError(f"the pattern has more than {most.looks} look-aheads and look-behinds", 0)
+        if self.states > most.states or self.forks > most.forks:
+            many = most.forks if self.forks > most.forks else most.states
+            raise PatternError(f"the pattern needs more than {many:,} states; make its repeats {{m,n}} smaller", 0)
 
 
-def _leading_flags(pattern: bytes) -> tuple[int, int, bool]:
-    """The length of the flags at the start, their bits, and whether `A` is one of them."""
-    match = _LEADING.match(pattern)
-    end = match.end() if match else 0
-    flags = 0
-    for position in range(end):
-        letter = chr(pattern[position])
-        if letter.isalpha() and letter not in _FLAGS:
-            raise PatternError(f"unknown flag {letter!r}; allowed at the start: (?imsxAU)", position)
-        flags |= _FLAGS.get(letter, 0)
-    return end, flags, b"A" in pattern[:end]
+class Compiler:
+    """Turns the parser's tree into a program.
 
-
-def _rewrite(pattern: bytes, body: int, *, verbose: bool) -> tuple[bytes, list[int]]:
-    """Put what PCRE writes differently into Python's words, and refuse what no automaton can do.
-
-    Returns:
-        The text behind the leading flags as Python has it, and for each offset in it (its end too) the offset in
-        the pattern.
+    Args:
+        dialect: what it may have.
+        size: what there is in the programs around this one.
     """
-    text, origins = bytearray(), []
-    enclosing: list[bool] = []
-    position = body
-    while token := _TOKEN.match(pattern, position):
-        kind, piece = token.lastgroup, token[0]
-        if kind == "remark" and not verbose:
-            piece = piece[:1]
-        elif kind == "escape":
-            piece = _escape(piece, position)
-        elif kind == "class" and (posix := _POSIX.search(piece)):
-            name = posix[0].decode("latin-1")
-            raise PatternError(
-                f"the POSIX class {name} is not supported; write ranges, as in [A-Za-z] for [[:alpha:]]",
-                position + posix.start(),
-            )
-        elif kind == "refused":
-            raise PatternError(f"{_REFUSED[piece]} {_NO_AUTOMATON}", position)
-        elif kind == "possessive":
-            raise PatternError("possessive repeats (*+ ++ ?+ {m,n}+) give nothing back and are not supported", position)
-        elif token["open"]:
-            enclosing.append(verbose)
-            verbose = _verbose_within(token["flags"] or b"", verbose=verbose)
-        elif kind == "close" and enclosing:
-            verbose = enclosing.pop()
-        if len(enclosing) > _MAX_DEPTH:
-            raise PatternError(f"groups are nested deeper than {_MAX_DEPTH}", position)
-        origins += [position] * len(piece)
-        text += piece
-        position = position + 1 if kind == "remark" and not verbose else token.end()
-    return bytes(text), [*origins, len(pattern)]
 
-
-def _escape(piece: bytes, position: int) -> bytes:
-    if re.fullmatch(rb"\\[1-9gk]", piece):
-        raise PatternError(f"the back reference {piece.decode()} {_NO_AUTOMATON}", position)
-    # Python's \Z is what PCRE calls \z; PCRE's \Z is a $ that `m` does not change.
-    return {rb"\z": rb"\Z", rb"\Z": b"(?-m:$)"}.get(piece, piece)
-
-
-def _verbose_within(flags: bytes, *, verbose: bool) -> bool:
-    on, _, off = flags.partition(b"-")
-    return b"x" in on or (verbose and b"x" not in off)
-
-
-class _Compiler:
-    """Turns the parser's tree into a program."""
-
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect, size: _Size | None = None) -> None:
+        self._size = size or _Size(dialect)
         self._code: list[int | list[int]] = []
         self._sets: dict[int, int] = {}
+        self._looks: list[Lookaround] = []
 
     def add(self, instruction: int | list[int]) -> int:
         """Append an instruction and return its number."""
-        if len(self._code) >= _MAX_SIZE:
-            raise PatternError(f"the pattern needs more than {_MAX_SIZE:,} states; make its repeats {{m,n}} smaller", 0)
+        self._size.add(states=1, forks=isinstance(instruction, list) or instruction < 0)
         self._code.append(instruction)
         return len(self._code) - 1
 
@@ -243,7 +204,7 @@ class _Compiler:
         for instruction in self._code:
             if isinstance(instruction, list):
                 instruction[:] = dict.fromkeys(map(self._landing, instruction))
-        return Program(list(self._sets), self._code)
+        return Program(list(self._sets), self._code, self._looks)
 
     def _landing(self, place: int) -> int:
         while place < len(self._code):
@@ -268,11 +229,24 @@ class _Compiler:
                     self._repeat(argument, flags)
                 case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN" as name:
                     self._read(_members(name, argument, flags))
+                case "ASSERT" | "ASSERT_NOT" as name:
+                    direction, inner = argument
+                    self._look(inner, flags, behind=direction < 0, negated=name == "ASSERT_NOT")
                 case name:
-                    raise PatternError(f"{name.lower()} {_NO_AUTOMATON}; {_ALLOWED}", 0)
+                    raise PatternError(f"{self._size.dialect.beyond(name.lower())}; {ALLOWED}", 0)
 
     def _read(self, members: int) -> None:
         self.add(self._sets.setdefault(members, len(self._sets)))
+
+    def _look(self, items: Any, flags: int, *, behind: bool, negated: bool) -> None:
+        self._size.add(looks=1)
+        least, most = items.getwidth()
+        if behind and least != most:
+            raise PatternError("a look-behind takes a pattern of one length, as in (?<=ab)", 0)
+        within = Compiler(self._size.dialect, self._size)
+        within.sequence(items, flags)
+        self.add(FIRST_LOOKAROUND - len(self._looks))
+        self._looks.append(Lookaround(within.program(), most if behind else None, negated))
 
     def _branch(self, branches: list[list[Any]], flags: int) -> None:
         """Compile alternatives, those that begin with the same letter as one, so that word lists become tries."""
@@ -298,7 +272,7 @@ class _Compiler:
 
     def _repeat(self, argument: Any, flags: int) -> None:
         least, most, item = argument
-        endless = most == _parser.MAXREPEAT
+        endless = most == parser.MAXREPEAT
         if item.getwidth()[1] == 0:
             # What reads nothing holds as often as it is asked: once is enough, and no loop can grow without end.
             least, most, endless = min(least, 1), min(most, 1), False
@@ -342,7 +316,7 @@ def _members(name: str, argument: Any, flags: int) -> int:
             case "CATEGORY" if str(value) in _CATEGORIES:
                 members |= _CATEGORIES[str(value)]
             case unknown:
-                raise PatternError(f"{unknown.lower()} is not supported in a class; {_ALLOWED}", 0)
+                raise PatternError(f"{unknown.lower()} is not supported in a class; {ALLOWED}", 0)
     members = _cased(members, flags)
     return ALL_BYTES ^ members if negated else members
 

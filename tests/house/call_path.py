@@ -1,4 +1,4 @@
-"""Print the functions and files that a message runs through: ``python -m ampsq.bench.call_path``.
+"""Print the functions and files that a message runs through: ``python tests/house/call_path.py``.
 
 A client and a plain queue work on a server of their own. Everything is done once before, so that scripts are loaded,
 connections stand and models are built; then each operation is traced once, in the state that it has in a loop of a
@@ -119,7 +119,7 @@ def _identity(code: CodeType) -> _Identity | None:
     Lambdas and comprehensions are their owner; what is generated, as by dataclasses, has no file.
     """
     path = Path(code.co_filename)
-    if not path.is_relative_to(_PACKAGE) or path == Path(__file__):
+    if not path.is_relative_to(_PACKAGE):
         return None
     names = [name for name in code.co_qualname.split(".") if name != "<locals>"]
     while names and names[-1].startswith("<"):
@@ -277,7 +277,7 @@ def _below(path: Sequence[PathFunction], caller: int | None) -> Iterator[PathFun
 
 
 @click.command(
-    epilog="\b\nExamples:\n  python -m ampsq.bench.call_path\n  python -m ampsq.bench.call_path get ack --asyncio"
+    epilog="\b\nExamples:\n  python tests/house/call_path.py\n  python tests/house/call_path.py get ack --asyncio"
 )
 @click.argument("operations", nargs=-1, type=click.Choice(list(OPERATIONS)))
 @click.option("--asyncio", "awaited", is_flag=True, help="Those of `AsyncClient`; default `Client`.")
@@ -303,4 +303,4 @@ def call_path(operations: tuple[str, ...], *, awaited: bool, form: str | None) -
 
 
 if __name__ == "__main__":
-    call_path(prog_name="python -m ampsq.bench.call_path")
+    call_path(prog_name="python tests/house/call_path.py")
