@@ -45,7 +45,7 @@ local got = #elements / 2
 free_room(freed, ms, '', subscription)
 local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumber(most) - got)
 local unfinished = false
-for name in string.gmatch(queues_in_turn(subscription), '%S+') do
+local function give_of(name)
   -- What is left in the inbox comes first, and a reply has its size.
   local bytes = 0
   for i = 1, alone and 0 or #elements do bytes = bytes + #elements[i] end
@@ -66,6 +66,7 @@ for name in string.gmatch(queues_in_turn(subscription), '%S+') do
     dispatch_or_defer(name, ms, V.batch)
   end
 end
+for name in string.gmatch(queues_in_turn(subscription), '%S+') do give_of(name) end
 if visits then end_visit(subscription, not unfinished and not full) end
 if subscription.unsaved then save_subscription(subscription) end
 for _, queue in ipairs(queues) do
