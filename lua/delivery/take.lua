@@ -17,25 +17,29 @@ if alone and not alone.sorted then
   alone.is_bare = call('EXISTS', K.inbox(subscription_id), K.ready(alone.name), K.ahead(alone.name), K.owners(alone.name)) == 0
 end
 subscription.is_inbox_empty = alone and alone.is_bare
-local refused, freed, queues, runs, at = {}, {}, {}, {}, acks_from
-local function add_refused(answers)
-  if not refused[1] then refused = answers return end
-  for _, text in ipairs(answers) do refused[#refused + 1] = text end
-end
-while at < #ARGV do
-  local queue, refs, tokens, after, run = read_group(at)
-  at = after
-  if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
-  if queue and run then
-    runs[queue][#runs[queue] + 1] = run
-  elseif queue then
-    add_refused(settle_messages(queue, ms, V.acknowledged, 0, refs, tokens, subscription_id, freed))
+local refused, freed, queues = {}, {}, {}
+local function acknowledge_all()
+  local runs, at = {}, acks_from
+  local function add_refused(answers)
+    if not refused[1] then refused = answers return end
+    for _, text in ipairs(answers) do refused[#refused + 1] = text end
+  end
+  while at < #ARGV do
+    local queue, refs, tokens, after, run = read_group(at)
+    at = after
+    if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
+    if queue and run then
+      runs[queue][#runs[queue] + 1] = run
+    elseif queue then
+      add_refused(settle_messages(queue, ms, V.acknowledged, 0, refs, tokens, subscription_id, freed))
+    end
+  end
+  for _, queue in ipairs(queues) do
+    if runs[queue][1] then add_refused(acknowledge_in_runs(queue, ms, runs[queue], subscription_id, freed)) end
   end
 end
-for _, queue in ipairs(queues) do
-  if runs[queue][1] then add_refused(acknowledge_in_runs(queue, ms, runs[queue], subscription_id, freed)) end
-end
 
+if #ARGV >= acks_from then acknowledge_all() end
 local most, form, credits, visit = string.match(wanted, '^(%d+) run$'), 'run', '', ''
 if not most then most, form, credits, visit = string.match(wanted, '^(%d+) ?(%l*) ?(%d*) ?(%d*)$') end
 subscription.takes_runs = form == 'run'
@@ -45,7 +49,7 @@ local got = #elements / 2
 free_room(freed, ms, '', subscription)
 local visits = visit ~= '' and begin_visit(subscription, visit, credits, tonumber(most) - got)
 local unfinished = false
-for name in string.gmatch(queues_in_turn(subscription), '%S+') do
+local function give_of(name)
   -- What is left in the inbox comes first, and a reply has its size.
   local bytes = 0
   for i = 1, alone and 0 or #elements do bytes = bytes + #elements[i] end
@@ -66,6 +70,7 @@ for name in string.gmatch(queues_in_turn(subscription), '%S+') do
     dispatch_or_defer(name, ms, V.batch)
   end
 end
+for name in string.gmatch(queues_in_turn(subscription), '%S+') do give_of(name) end
 if visits then end_visit(subscription, not unfinished and not full) end
 if subscription.unsaved then save_subscription(subscription) end
 for _, queue in ipairs(queues) do

@@ -10,16 +10,18 @@ local function number_to_prune(holder, number)
 end
 
 -- Takes the tokens of a holder, `held`, out of the first part of its inbox, with all that is stale there; and what has ended there, too,
--- as `ends(lease)` tells, goes to `given_back`. Notes in `held.unseen` those found and in `held.number` how many were not. Returns heads and bodies that
--- stay, and whether more may have ended behind them: what is pushed first mostly ends first.
+-- as `ends(lease)` tells, goes to `given_back`. Notes in `held.unseen` those found, and in `held.number` how many were not. Returns heads and bodies that
+-- stay, whether more may have ended behind them, since what is pushed first mostly ends first, and as `first_token` the first token there.
 local function prune_inbox(queue, holder, held, ends, given_back)
-  local kept, left, found, lasts = {}, number_to_prune(holder, held.number), 0, false
+  local kept, left, found, lasts, first = {}, number_to_prune(holder, held.number), 0, false, nil
   while left > 0 do
     local texts = call('LPOP', K.inbox(holder), 2 * math.min(left, 2 * V.batch))
-    if not texts then return kept, false end
+    if not texts then return kept, false, first end
     for i, element in ipairs(parse_elements(texts)) do
-      local lease = element.queue == queue.name and element.lease and parse_lease(element.lease)
-      if element.queue == queue.name and held.tokens[element.token] then
+      local is_ours = element.queue == queue.name and not is_barrier_element(element)
+      local lease = is_ours and element.lease and parse_lease(element.lease)
+      if is_ours then first = first or tonumber(element.token) end
+      if is_ours and held.tokens[element.token] then
         held.unseen[element.token], held.number, found = true, held.number - 1, found + 1
       elseif lease and ends(lease) then
         given_back.refs[#given_back.refs + 1], given_back.leases[#given_back.leases + 1], found = element.ref, lease, found + 1
@@ -30,29 +32,35 @@ local function prune_inbox(queue, holder, held, ends, given_back)
     end
     left = left - #texts / 2
   end
-  return kept, found > 0 and not lasts
+  return kept, found > 0 and not lasts, first
 end
 
--- Looks for `number` more tokens in what is left of an inbox, mostly nothing. They may lie there behind messages that are leased for longer, that
--- were settled where they lie, or that come with a later step of the pass, which has no order. What is found is stale when its lease has
--- ended, and leaves the inbox as such.
-local function search_inbox(queue, holder, tokens, number, unseen)
-  local first = 0
-  while number > 0 do
-    local texts = call('LRANGE', K.inbox(holder), first, first + 2 * V.batch - 1)
-    if #texts == 0 then return end
+-- The token of the first message of a queue in what is left of an inbox; nil: there is none.
+local function first_token(queue, holder)
+  local at = 0
+  repeat
+    local texts = call('LRANGE', K.inbox(holder), at, at + V.batch - 1)
     for i = 1, #texts, 2 do
-      local name, token = string.match(texts[i], '^(%S+) (%d+)')
-      if tokens[token] and name == queue.name then unseen[token], number = true, number - 1 end
+      local name, token, delivery = string.match(texts[i], '^(%S+) (%d+) (%d+)')
+      if name == queue.name and delivery ~= '0' then return tonumber(token) end
     end
-    first = first + #texts
-  end
+    at = at + #texts
+  until #texts == 0
+  return nil
 end
 
--- Finds in `held.unseen` those tokens of a holder that never left its inbox. Returns whether that cannot be told yet of those not found.
+-- Finds in `held.unseen` those tokens of a holder that never left its inbox. An inbox is read from its beginning, and there the tokens of a queue
+-- rise, so its first one tells: what has a lower token was picked up, or was given to who asked for it when nothing was there; all others
+-- are still there. Their elements are stale when their leases have ended, and leave the inbox as such.
+-- Returns whether those that are not found yet are to be looked at again, behind what ends in the first part.
 local function find_uncollected(queue, holder, held, ends, given_back)
-  local kept, more = prune_inbox(queue, holder, held, ends, given_back)
-  if not more then search_inbox(queue, holder, held.tokens, held.number, held.unseen) end
+  local kept, more, first = prune_inbox(queue, holder, held, ends, given_back)
+  if not more and held.number > 0 then
+    first = first or first_token(queue, holder)
+    for token in pairs(held.tokens) do
+      if first and tonumber(token) >= first then held.unseen[token] = true end
+    end
+  end
   -- From the last one to the first one, since what is pushed last stands first.
   local reversed = {}
   for i = #kept, 1, -1 do reversed[#reversed + 1] = kept[i] end

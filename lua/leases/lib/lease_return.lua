@@ -4,6 +4,7 @@
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
 local function earliest_end(queue, ref, lease, now)
+  if queue.life == 0 and not lease.ends then return nil end
   local by_arrival = queue.life > 0 and string.match(ref, '^%l(%d+)') + queue.life or nil
   local earliest = math.min(by_arrival or math.huge, lease.ends or math.huge)
   if earliest > now then return by_arrival and earliest end
@@ -16,6 +17,7 @@ end
 
 -- A lease that nobody began to process counts for nothing; a life that is over ends all the same.
 local function limits_reached(queue, lease, cancels, counted, is_over)
+  if not is_over and not (counted and (queue.cancels > 0 or queue.deliveries > 0)) then return '' end
   local reasons = {}
   if counted and queue.cancels > 0 and cancels >= queue.cancels then reasons[1] = V.max_cancels end
   if counted and queue.deliveries > 0 and lease.delivery >= queue.deliveries then
@@ -48,7 +50,10 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   local _, cancels, told = read_attempts(known)
   if cause == V.cancelled then cancels = cancels + 1 end
   if counted then
-    told = add_return(told, cause, lease.holder, client_label(lease.holder, found.clients), found.consumer_reason, now)
+    local item = found.items[lease.holder]
+      or return_item(cause, lease.holder, client_label(lease.holder, found.clients), found.consumer_reason, now)
+    found.items[lease.holder] = item
+    told = add_return(told, item, found.consumer_reason)
   end
   local ends = earliest_end(queue, ref, lease, now)
   local reason = limits_reached(queue, lease, tonumber(cancels), counted, ends and ends <= now)
@@ -111,7 +116,7 @@ local function return_each(queue, cause, refs, leases, freed, now, due, consumer
   if queue.owner then refs, leases = keep_own(queue, refs, leases) end
   if #refs == 0 then return end
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
-  local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}, consumer_reason = consumer_reason}
+  local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}, items = {}, consumer_reason = consumer_reason}
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
   if queue.concurrency and queue.on_failure ~= V.pass and not is_behind then
     group_state().note_failures(queue, refs, leases, cause ~= V.given_back, known, found.expired, now)

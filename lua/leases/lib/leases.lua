@@ -5,7 +5,12 @@
 -- `<token> <holder> <delivery> <deadline> <length>`, then, if its life ends, `<ms when>`; numbers that never rise are last,
 -- so a prefix identifies. ` b` says that its group was not bound to its holder before. Behind a line feed stands its group, if it has one.
 local function parse_lease(value)
-  local token, holder, delivery, deadline, length, ends, mark, group =
+  local token, holder, delivery, deadline, length = string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+)$')
+  if token then
+    return {holder = holder, deadline = tonumber(deadline), token = token, delivery = tonumber(delivery), length = tonumber(length), begins = false}
+  end
+  local ends, mark, group
+  token, holder, delivery, deadline, length, ends, mark, group =
     string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*) ?(b?)\n?(.*)$')
   return {holder = holder, deadline = tonumber(deadline), token = token, delivery = tonumber(delivery),
     length = tonumber(length), ends = tonumber(ends), begins = mark ~= '', group = group ~= '' and group or nil}

@@ -47,16 +47,19 @@ local function extend_leases(queue, refs, leases, now, period, progress)
   end
 end
 
--- What almost every call is: the holder acknowledges what it was given for the first time. False when it is not that.
-local function acknowledge_first_deliveries(queue, refs, tokens, values, by, freed)
-  local seen, first_time, find = {}, ' ' .. by .. ' 1 ', string.find
+-- What almost every call is: the holder acknowledges what it was given. False when it is not that.
+local function acknowledge_own(queue, refs, tokens, values, by, freed)
+  local seen, returned, holder, find, sub = {}, {}, ' ' .. by .. ' ', string.find, string.sub
   for i = 1, #refs do
-    local ref, value = refs[i], values[i]
-    if not value or seen[ref] or find(value, tokens[i] .. first_time, 1, true) ~= 1 then return false end
+    local ref, value, begins = refs[i], values[i], tokens[i] .. holder
+    if not value or seen[ref] or find(value, begins, 1, true) ~= 1 then return false end
     seen[ref] = true
+    -- What is known of its attempts is of those before.
+    if sub(value, #begins + 1, #begins + 2) ~= '1 ' then returned[#returned + 1] = ref end
   end
   remove_leases(queue, refs, values)
   forget_progress(queue, refs)
+  if not queue.once then call_in_batches('HDEL', K.attempts(queue.name), returned) end
   if not queue.sorted and queue.is_bare == nil then
     -- Mostly nothing lies in any of these: one look for whoever comes next.
     queue.is_bare = call('EXISTS', K.ready(queue.name), K.ahead(queue.name), K.owners(queue.name)) == 0
@@ -73,7 +76,7 @@ local function settle_messages(queue, now, verb, period, refs, tokens, by, freed
   if #refs == 0 then return refused end
   local ends = verb == V.acknowledged or verb == V.expired
   local values = lease_values(queue, refs)
-  if verb == V.acknowledged and not consumer_reason and acknowledge_first_deliveries(queue, refs, tokens, values, by, freed) then return refused end
+  if verb == V.acknowledged and not consumer_reason and acknowledge_own(queue, refs, tokens, values, by, freed) then return refused end
   queue.is_bare = nil
   local done, leases, found = {}, {}, {}
   for i = 1, #refs do

@@ -2,7 +2,7 @@
 -- Lists: refs, fields, deliveries (texts), ids, false of what was ready; whether it was cut short, and whether it saw the end of every log; special:
 -- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor. With `as_run` it
 -- may be `entries` of the log in their place, see `read_log`.
---- @include topic_merge, journal, watchers, lease_runs
+--- @include topic_merge, journal, watchers, lease_runs, ready_entries()
 
 -- How many more messages may become active. Without a target depth there is no limit to look at.
 local function places_below_target_depth(queue)
@@ -27,18 +27,21 @@ local function read_ready(queue, out, wanted, budget)
   local refs = first_ready(queue, wanted, budget.barrier)
   if #refs == 0 then return false end
   local attempts = call('HMGET', K.attempts(queue.name), unpack(refs))
-  local taken, missing = {}, {}
+  local taken, missing, entries, from, last, reader = {}, {}, {}, 1, 0, ready_entries()
   for i, ref in ipairs(refs) do
-    local topic, id = parse_ref(ref)
-    local entry = call('XRANGE', K.log(topic), id, id)[1]
+    if i > last then
+      entries, last = reader.entries_of_neighbours(refs, i)
+      from = i
+    end
+    local entry = entries[i - from + 1]
     taken[i] = ref
     if entry then
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
-      local number = #out.refs + 1
-      out.refs[number], out.fields[number], out.deliveries[number] = ref, entry[2], string.format('%d', deliveries + 1)
+      local number, fields = #out.refs + 1, entry[2]
+      out.refs[number], out.fields[number], out.deliveries[number] = ref, fields, string.format('%d', deliveries + 1)
       out.ids[number] = false
-      if #entry[2] > 2 and not out.special then out.special = has_delivery_options(entry[2]) end
-      for _, text in ipairs(entry[2]) do budget.bytes = budget.bytes + #text * budget.weight end
+      if fields[3] and not out.special then out.special = has_delivery_options(fields) end
+      budget.bytes = budget.bytes + reader.bytes_of_fields(fields) * budget.weight
       if budget.bytes > V.bytes then break end
     else
       missing[#missing + 1] = ref
