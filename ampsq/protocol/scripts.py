@@ -100,12 +100,12 @@ _FORMAT_AND_REST_CHECK = (
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
-#: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run.lua), or
-#: add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
+#: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run.lua),
+#: or add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
 LOADING = frozenset({"publish", "settle", "sweep", "take"})
 _CLOSED = "closed_queue("
-#: The lines that end open runs themselves.
-_OPEN_RUN_PLACE = "lua/queues/lib/open_run.lua:"
+#: The files that end open runs themselves.
+_ENDING = ("lua/queues/lib/open_run.lua:", "lua/queues/lib/closed_queue.lua:")
 #: The room whose scripts run while an instance has no format: they look at how far its upgrade is.
 _UPGRADE = "upgrade/"
 
@@ -413,7 +413,7 @@ def _fold(line: _SourceLine, *, closes: bool = False) -> str:
         line: to be folded.
         closes: of a script that ends a queue's open run before it comes to any key of that queue.
     """
-    closes = closes and not line.place.startswith(_OPEN_RUN_PLACE)
+    closes = closes and not line.place.startswith(_ENDING)
 
     def fold(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
@@ -659,7 +659,7 @@ def _closing(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, str]]
         return []
     start = _start(main)
     asked = _Definition([_SourceLine(_CLOSED, start)])
-    return _folded(_reached(_defined_by(_File("", includes=["open_run"])), asked, frozenset()))
+    return _folded(_reached(_defined_by(_File("", includes=["closed_queue"])), asked, frozenset()))
 
 
 def _path(name: str) -> str:
@@ -752,7 +752,16 @@ def _compose(main: _File, *, shebang: bool) -> ComposedScript:
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
     head += ["local call = redis.call", "local P = KEYS[1]", f"local only_reads = {str(_only_reads(main)).lower()}"]
-    lines = [(text, start) for text in head] + closing + [("local function main()", start)] + reached + asked + _folded(check) + _bind(main.head, start) + body
+    lines = (
+        [(text, start) for text in head]
+        + closing
+        + [("local function main()", start)]
+        + reached
+        + asked
+        + _folded(check)
+        + _bind(main.head, start)
+        + body
+    )
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
     return ComposedScript(

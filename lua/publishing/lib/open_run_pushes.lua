@@ -15,7 +15,7 @@ local function begin_open_run(queue, subscription, others, front, ref, token, de
 end
 
 -- holder: the queue's only free subscription. Returns the ID; nil, and has written nothing, where there is no open run of it, or anything is
--- not as it was: somebody else wrote into the log.
+-- not as it was: somebody else wrote into the log, or the clock went back.
 local function push_in_open_run(topic, name, holder, body, now)
   local fields = call('HMGET', K.queue(name), F.open_run, F.token, F.skipped)
   if not fields[1] then return nil end
@@ -23,6 +23,8 @@ local function push_in_open_run(topic, name, holder, body, now)
     string.match(fields[1], '^((%S+) (%d+) (%d+) %S+ (%d+) (%S+)) (%d+) (%S+) (%d+)(.*)$')
   local leased, format = others + number, string.format
   if of ~= holder or leased >= tonumber(max) or tonumber(number) >= V.open_run then return nil end
+  -- Where the clock went back, it would end before those that were pushed before, for which the timetable has an entry.
+  if tonumber(string.match(id, '^%d+')) > now then return nil end
   local entry, log = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1], K.log(topic)
   if not entry or entry[1] ~= id or tonumber(call('HGET', K.subscription(holder), F.leased) or nil) ~= leased then return nil end
   -- With what the head takes: a large body would be pushed as one that is to be read.

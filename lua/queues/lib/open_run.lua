@@ -1,6 +1,6 @@
 --- open_run: leases of what was pushed to the one free subscription of a plain queue: one field in place of a lease each.
 -- The field is there only while nothing else of the queue has changed since: whatever else comes to the queue's keys ends it first, by
--- `load_queue` or by the names of its keys (ampsq/protocol/scripts.py), and finds the leases that each push would have written.
+-- `load_queue` or by the names of its keys (closed_queue), and finds the leases that each push would have written.
 -- Scripts that may not write count it in. Only `publish` adds to it (open_run_pushes) and only `settle` takes out of it (open_run_settlement).
 -- Text: holder, how many others it is leased, how many at most, weight of its leases in the fairness score, lease period in ms, kind of its
 -- elements; how many entries of the log are read, ID of the last one; how many messages, of each a space, ref, token, deadline.
@@ -27,19 +27,4 @@ local function end_open_run(name, text)
   end
   local leased, max = unpack(call('HMGET', K.subscription(holder), F.leased, F.max))
   if max and tonumber(leased) < tonumber(max) then call('ZADD', K.free(name, V.none), 'XX', ratio * leased / max, holder) end
-end
-
--- The keys of which no run is open any more, in this call.
-local closed_queues = {}
-
--- The key of a queue, in which all others of its keys begin. Scripts that write have it in place of these, but for those that load each queue
--- before anything else.
-local function closed_queue(name)
-  local key = K.queue(name)
-  if not closed_queues[key] then
-    closed_queues[key] = true
-    local text = call('HGET', key, F.open_run)
-    if text then end_open_run(name, text) end
-  end
-  return key
 end
