@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "0dc401117f1960dd81b13e3f93ed98fb2608195ecc81217f5b891ef728511862"
+SOURCES: Final = "c758c7885925bbffc1dccaf31e898912a4c28973da38fff6a4cfee333d4cf439"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {

@@ -100,7 +100,7 @@ _FORMAT_AND_REST_CHECK = (
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
-#: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run.lua),
+#: Scripts that come to the keys of a queue by `load_queue`, which ends its open run (lua/queues/lib/open_run.lua),
 #: or add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
 LOADING = frozenset({"publish", "settle", "sweep", "take"})
 _CLOSED = "closed_queue("

@@ -29,7 +29,7 @@ ARGUMENTS = {
 
 @pytest.fixture
 def scene(world):
-    """A queue with one lease of its own form, and three messages pushed in an open run; the first of them is settled."""
+    """A queue with one lease of its own form, and three pushed in an open run; the first of them is settled."""
     world.queue("work", "orders", lease=5_000, room=10)
     world.publish("orders", "zero")
     world.subscription = world.subscribe("work", asked=6)

@@ -255,7 +255,7 @@ def test_names_are_folded_to_what_the_schema_says(lua):
     ],
 )
 def test_a_key_is_spelled_where_it_is_used(lua, written, spelled):
-    lua("verb", f"--- verb: x.\n--- @include fail\nreturn {{{written}}}\n")
+    lua("verb", f"--- verb: x.\n--- FLAGS no-writes\n--- @include fail\nreturn {{{written}}}\n")
 
     assert f"return {{{spelled}}}\n" in compose("verb").source
 
