@@ -29,7 +29,7 @@ ARGUMENTS = {
 
 @pytest.fixture
 def scene(world):
-    """A queue with one lease of its own form, and three pushed in an open run; the first of them is settled."""
+    """A queue with one lease of its own form, and three messages pushed in an open run; the first one is settled."""
     world.queue("work", "orders", lease=5_000, room=10)
     world.publish("orders", "zero")
     world.subscription = world.subscribe("work", asked=6)
@@ -285,7 +285,7 @@ def test_a_full_holder_is_free_no_more_and_again_when_it_has_room(world):
 
 
 def test_scripts_that_write_end_runs_by_the_names_of_keys_or_load_queues_first():
-    """Those that load queues are held by the calls above; that they do what is called most, `HOT` says, too."""
+    """Read every script for keys of queues. Those that load queues are held by the calls above."""
     assert set(HOT) == scripts.LOADING
     plain = f"(P .. '{KEYS['queue'].suffix.partition('<')[0]}' .."
     for name in scripts.names():
