@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "309174b2332aebf12593f880492348f0ad43a29d6bc6caade44a2b1a9099a41f"
+SOURCES: Final = "81f4a7aea509817c370cfe7b6cb42e2e238c7bca1a9709ce6f958b5de54385af"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -126,7 +126,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "pin_messages": "ad4bc5e74448bb13e904e865fa7d45bdc1a928f0",
         "publish": "eea12ad9f914feff69cd767c71a2857075c8d876",
         "publish_once": "02f5614b39028c639568f383ea45eca2a243ce29",
-        "push_again": "d08fbe552452b08d13c5c786c1c76b74e63583d1",
+        "push_again": "c7c7aef2a0b64b0c7f37cc3dcaaaf005cb0d2f4c",
         "raise_counter": "6c9ce8dc6c257c4390ee83909df2a1a3fd1c2846",
         "read_available": "5da52e3a3f222f258c30a264076bc665dcc603c3",
         "read_catalog": "04bead913ed869e5eb5b546c24b124faf264e744",
@@ -163,7 +163,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "sow_delete": "097a07c6c672d6a50b506ae18c2736e028d6e7aa",
         "stage_rows": "d622f7b4c77ba2a99aeb1c86e0245c9ad92f80d3",
         "subscribe": "05a5a3c052d17870ce612707a81b8b232e1ec355",
-        "sweep": "4b58f6634f9849f524992efb67c7bcf72296dd8c",
+        "sweep": "33b0f78a1a4000764c6dcf5c10f710f744208ca2",
         "take": "966a9fca1b34470629e636b5420937780af21833",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "1e291746184669e0cf55d34f619858e9146ae6cc",

@@ -402,6 +402,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "subscription": Key(
             ":s:<subscription>", "hash",
             "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases; "
+            "`again <queue>`: the queue's last token when messages were pushed again; "
             "of one with a bell `bell` and `visit`",
             "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
         ),

@@ -50,34 +50,13 @@ for _, text in ipairs(cursor == '0' and call('LRANGE', K.barriers(subscription_i
     lost[#lost + 1] = {ref = ref, lease = {token = token, delivery = '0', deadline = '0'}}
   end
 end
-
--- What was lost before is in front of what came later, so that the tokens of a queue rise in an inbox: see uncollected_leases.lua.
-local function insert_lost()
-  table.sort(lost, function(a, b) return tonumber(a.lease.token) < tonumber(b.lease.token) end)
-  local at, texts, last = 1, {}, 0
-  local function add_below(token)
-    while lost[at] and tonumber(lost[at].lease.token) < token do
-      local lease = lost[at].lease
-      texts[#texts + 1] = queue_name .. ' ' .. lease.token .. ' ' .. lease.delivery .. ' ' .. lease.deadline .. ' r ' .. lost[at].ref
-      texts[#texts + 1], at = '', at + 1
-    end
-  end
-  local highest = lost[#lost] and tonumber(lost[#lost].lease.token) or 0
-  for i = 1, #inbox, 2 do
-    local element = parse_element_head(inbox[i])
-    if element.queue == queue_name and tonumber(element.token) < highest then last = i end
-  end
-  for i = 1, last, 2 do
-    local element = parse_element_head(inbox[i])
-    if element.queue == queue_name then add_below(tonumber(element.token)) end
-    texts[#texts + 1], texts[#texts + 2] = inbox[i], inbox[i + 1]
-  end
-  add_below(math.huge)
-  if last > 0 then call('LTRIM', K.inbox(subscription_id), last + 1, -1) end
-  local reversed = {}
-  for i = #texts, 1, -1 do reversed[#reversed + 1] = texts[i] end
-  call_in_batches('LPUSH', K.inbox(subscription_id), reversed)
+table.sort(lost, function(a, b) return a.ref < b.ref end)
+for _, item in ipairs(lost) do
+  call('RPUSH', K.inbox(subscription_id), queue_name .. ' ' .. item.lease.token .. ' ' .. item.lease.delivery .. ' '
+    .. item.lease.deadline .. ' r ' .. item.ref, '')
 end
-
-insert_lost()
+-- See uncollected_leases.lua.
+if #lost > 0 then
+  call('HSET', K.subscription(subscription_id), 'again ' .. queue_name, call('HGET', K.queue(queue_name), F.token) or 0)
+end
 return following

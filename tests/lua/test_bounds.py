@@ -94,6 +94,92 @@ def test_what_lapses_unseen_beside_a_held_message_never_expires(world):
     assert ":q:work:journal" not in world.state()
 
 
+def test_whether_a_message_was_picked_up_is_told_without_a_search_of_a_long_inbox(world):
+    # Given a message that is held, and 1,200 that were pushed later and lie in the inbox
+    world.queue("work", "orders", lease=5_000, room=2_000)
+    subscription = world.subscribe("work", asked=1_300)
+    world.publish("orders", "held")
+    (held,) = world.take(subscription, 1)
+    world.now = 3_000
+    publish_many(world, "orders", 1_200)
+    world.sweep_all()
+    before = calls_of(world, "lrange")
+    # When the lease of the one that is held lapses
+    world.now = 6_000
+    world.sweep_all()
+    # Then that was a delivery, nothing was searched, and all others stand where they stood
+    assert calls_of(world, "lrange") == before
+    *others, again = world.inbox(subscription)
+    assert (again.ref, again.delivery) == (held.ref, 2)
+    assert [message.body for message in others] == [*map(str, range(1_200))]
+
+
+def test_beside_what_is_pushed_again_only_what_was_picked_up_counts(world):
+    # Given five messages that were taken, of which two are held and three were lost, and three more in the inbox
+    world.runs = False
+    world.queue("work", "orders", lease=5_000, room=200)
+    subscription = world.subscribe("work", asked=200)
+    world.publish("orders", *"abcde")
+    tokens = {message.body: message.token for message in world.take(subscription, 5)}
+    world.publish("orders", *"fgh")
+    # When those that were lost are pushed again, and all leases lapse
+    assert world.run("push_again", world.now, subscription, "work", "0", tokens["b"], tokens["d"]) == "0"
+    world.now = 6_000
+    world.sweep_all()
+    # Then those that are held were delivered, and nothing else
+    found = {message.body: message.delivery for message in world.take(subscription, 10)}
+    assert found == {body: 2 if body in "bd" else 1 for body in "abcdefgh"}
+
+
+def test_what_is_pushed_again_is_looked_for_until_all_before_it_left_the_inbox(world):
+    # Given a message that is held for longer, and one that was lost and lies, pushed again, behind 200 others
+    world.runs = False
+    world.queue("work", "orders", lease=5_000, room=400)
+    subscription = world.subscribe("work", asked=400)
+    world.publish("orders", "lost", "held")
+    lost, held = world.take(subscription, 2)
+    world.now = 2_000
+    world.publish("orders", *map(str, range(200)))
+    world.run("push_again", world.now, subscription, "work", "0", held.token)
+    assert world.inbox(subscription)[-1].ref == lost.ref
+    # When both lapse, and not the others
+    world.now = 6_000
+    world.sweep_all()
+    # Then the one that was pushed again was no delivery, the other was one
+    *_, first, second = messages = world.take(subscription, 202)
+    assert [(first.body, first.delivery), (second.body, second.delivery)] == [("lost", 1), ("held", 2)]
+    assert len(messages) == 202
+    # And once all has left the inbox, the first message there tells again
+    field = "again work"
+    assert field in world.state()[f":s:{subscription}"]
+    world.publish("orders", *map(str, range(100)))
+    world.now = 11_500
+    world.sweep_all()
+    assert field not in world.state()[f":s:{subscription}"]
+
+
+def test_messages_that_came_back_are_read_together_and_one_that_left_the_log_is_passed_over(world):
+    # Given ten messages that came back, three of which somebody removed from the log, and one that is new
+    world.runs = False
+    world.queue("work", "orders", lease=5_000)
+    subscription = world.subscribe("work", asked=11)
+    world.publish("orders", *map(str, range(10)))
+    world.settle("cancelled", {"work": [(message.ref, message.token) for message in world.take(subscription, 10)]})
+    assert world.unsubscribe(subscription) == 0
+    world.publish("orders", "new")
+    for number in (0, 4, 9):
+        world.store.redis.xdel(world.key(":log:orders"), f"1000-{number}")
+    before, other = calls_of(world, "xrange"), world.subscribe("work", asked=11)
+    # When they are taken, then all that are there come in their order, those that are neighbours in one look
+    messages = world.take(other, 11)
+    assert [message.body for message in messages] == [*"123", *"5678", "new"]
+    assert [message.delivery for message in messages] == [2] * 7 + [1]
+    assert calls_of(world, "xrange") - before <= 6
+    # And when all are acknowledged at once, nothing is known of them any more
+    assert world.settle("acknowledged", {"work": [(message.ref, message.token) for message in messages]}) == {}
+    assert ":q:work:attempts" not in world.state()
+
+
 def test_unsubscribe_ends_a_subscription_at_its_first_call_and_later_ones_empty_its_inbox(world):
     # Given a subscription with three calls' worth of messages in its inbox
     world.queue("work", "orders", room=2_000)

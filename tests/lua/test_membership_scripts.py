@@ -280,7 +280,8 @@ def test_resume_pushes_again_what_is_leased_and_not_held(world):
         f":s:{subscription}:inbox": [
             *("work 1 1 6000 r d1000a0/orders", ""),
             *("work 3 1 6000 r d1000a2/orders", ""),
-        ]
+        ],
+        f":s:{subscription}": {"again work": "4"},
     }
     world.mark()
     assert world.run("push_again", world.now, subscription, "work", 0, messages[1].token) == "0"

@@ -35,32 +35,43 @@ local function prune_inbox(queue, holder, held, ends, given_back)
   return kept, found > 0 and not lasts, first
 end
 
--- The token of the first message of a queue in what is left of an inbox; nil: there is none.
-local function first_token(queue, holder)
+-- Looks through what is left of an inbox for messages of a queue until `look(token)` has enough.
+local function search_inbox(queue, holder, look)
   local at = 0
   repeat
-    local texts = call('LRANGE', K.inbox(holder), at, at + V.batch - 1)
+    local texts = call('LRANGE', K.inbox(holder), at, at + 2 * V.batch - 1)
     for i = 1, #texts, 2 do
       local name, token, delivery = string.match(texts[i], '^(%S+) (%d+) (%d+)')
-      if name == queue.name and delivery ~= '0' then return tonumber(token) end
+      if name == queue.name and delivery ~= '0' and look(token) then return end
     end
     at = at + #texts
   until #texts == 0
-  return nil
 end
 
--- Finds in `held.unseen` those tokens of a holder that never left its inbox. An inbox is read from its beginning, and there the tokens of a queue
--- rise, so its first one tells: what has a lower token was picked up, or was given to who asked for it when nothing was there; all others
--- are still there. Their elements are stale when their leases have ended, and leave the inbox as such.
--- Returns whether those that are not found yet are to be looked at again, behind what ends in the first part.
+-- Notes in `held.unseen` those of the tokens of a holder that are in what is left of its inbox. first: the first token of the queue there, if it is known.
+-- An inbox is read from its beginning, where the tokens of a queue rise, so that the first one tells: what has a lower one was picked up, or given
+-- at once when nothing was there; all others are still there. What was pushed again breaks that: up to which token, `again` tells, and until
+-- those have left, each is looked for. What is found is stale when its lease has ended, and leaves the inbox as such.
+local function find_in_inbox(queue, holder, held, first)
+  if not first then search_inbox(queue, holder, function(token) first = tonumber(token) return true end) end
+  local field = 'again ' .. queue.name
+  local again = call('HGET', K.subscription(holder), field)
+  if first and again and first <= tonumber(again) then
+    return search_inbox(queue, holder, function(token)
+      if held.tokens[token] then held.unseen[token], held.number = true, held.number - 1 end
+      return held.number == 0
+    end)
+  end
+  if again then call('HDEL', K.subscription(holder), field) end
+  for token in pairs(held.tokens) do
+    if first and tonumber(token) >= first then held.unseen[token] = true end
+  end
+end
+
+-- Finds in `held.unseen` those tokens of a holder that never left its inbox. Returns whether that cannot be told yet of those not found.
 local function find_uncollected(queue, holder, held, ends, given_back)
   local kept, more, first = prune_inbox(queue, holder, held, ends, given_back)
-  if not more and held.number > 0 then
-    first = first or first_token(queue, holder)
-    for token in pairs(held.tokens) do
-      if first and tonumber(token) >= first then held.unseen[token] = true end
-    end
-  end
+  if not more and held.number > 0 then find_in_inbox(queue, holder, held, first) end
   -- From the last one to the first one, since what is pushed last stands first.
   local reversed = {}
   for i = #kept, 1, -1 do reversed[#reversed + 1] = kept[i] end
