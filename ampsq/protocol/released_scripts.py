@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "81f4a7aea509817c370cfe7b6cb42e2e238c7bca1a9709ce6f958b5de54385af"
+SOURCES: Final = "6cbd555b043c924bc1b08915501474eead878357d4e693259a0dc3397e11446c"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -163,7 +163,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "sow_delete": "097a07c6c672d6a50b506ae18c2736e028d6e7aa",
         "stage_rows": "d622f7b4c77ba2a99aeb1c86e0245c9ad92f80d3",
         "subscribe": "05a5a3c052d17870ce612707a81b8b232e1ec355",
-        "sweep": "33b0f78a1a4000764c6dcf5c10f710f744208ca2",
+        "sweep": "54b961f38795106b20afd8f3f630eb1051e795fb",
         "take": "966a9fca1b34470629e636b5420937780af21833",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "1e291746184669e0cf55d34f619858e9146ae6cc",
