@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "6cbd555b043c924bc1b08915501474eead878357d4e693259a0dc3397e11446c"
+SOURCES: Final = "94521b137d78e5113fee6091d8bc87945aa3de0707f42e02f60151ad5763f946"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -124,7 +124,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "open": "e921a1fa06c8b4a272b30480da1a9491459f604c",
         "pause_group": "423194f8bc72ce0192923811c38159f5e40930de",
         "pin_messages": "ad4bc5e74448bb13e904e865fa7d45bdc1a928f0",
-        "publish": "eea12ad9f914feff69cd767c71a2857075c8d876",
+        "publish": "7ccfe7a7925ffa2a4753d33da417504a8d74bd3c",
         "publish_once": "02f5614b39028c639568f383ea45eca2a243ce29",
         "push_again": "c7c7aef2a0b64b0c7f37cc3dcaaaf005cb0d2f4c",
         "raise_counter": "6c9ce8dc6c257c4390ee83909df2a1a3fd1c2846",
