@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 __all__ = [
+    "LOADING",
     "ComposeError",
     "ComposedScript",
     "Library",
@@ -100,7 +101,7 @@ _FORMAT_AND_REST_CHECK = (
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
-#: Scripts that come to the keys of a queue by `load_queue`, which ends its open run (lua/queues/lib/open_run.lua),
+#: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run),
 #: or add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
 LOADING = frozenset({"publish", "settle", "sweep", "take"})
 _CLOSED = "closed_queue("
@@ -171,7 +172,7 @@ class Script:
             raise ReleaseReplaced(
                 f"the script {self.name} has another text on the disk than the one whose SHA1 this process calls: "
                 "another release was installed beneath it, so start it again; or files were edited, so run "
-                "`python lua/library_hash.py` in the checkout"
+                "`python tests/library_hash.py` in the checkout"
             )
         return composed.source
 

@@ -7,7 +7,6 @@
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
-local of_topics = {expirations = true, records = true, deferred = true, departed = true, windows = true}
 
 -- Ends of records are written into their topic's log. A worker, who sweeps where nobody else does, may not do that: they
 -- wait for somebody who may.
@@ -32,7 +31,7 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   if kind ~= 'ready' and kind ~= 'scheduled' then enter_due() end
   if kind == 'left' then
     -- It stays in the timetable.
-  elseif not of_topics[kind] and not load_queue(name) then
+  elseif not string.find(' expirations records deferred departed windows ', ' ' .. kind .. ' ', 1, true) and not load_queue(name) then
     -- Whoever wrote it did not know that the queue was removed.
   elseif kind == 'ready' or kind == 'scheduled' then
     local group, field = groups[name] or {refs = {}, counts = {}}, kind == 'ready' and F.delayed or F.scheduled

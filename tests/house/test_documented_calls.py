@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from cli_reference import commands
 
 import ampsq
 from ampsq import Admin, AsyncClient, Client, Message, ReplicatedTopic
-from ampsq.cli.reference import commands
 from ampsq.definitions.definition import CheckedModel
 from ampsq.topics.subscription_spec import ReplayOptions
 

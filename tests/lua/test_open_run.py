@@ -29,7 +29,7 @@ ARGUMENTS = {
 
 @pytest.fixture
 def scene(world):
-    """A queue with one lease of its own form, and three pushed in an open run; the first of them is settled."""
+    """A queue with one lease of its own form, and three messages pushed in an open run; the first one is settled."""
     world.queue("work", "orders", lease=5_000, room=10)
     world.publish("orders", "zero")
     world.subscription = world.subscribe("work", asked=6)
@@ -268,8 +268,9 @@ def test_a_run_holds_so_many_messages_and_a_new_one_begins_behind_it(world):
 
 def test_a_full_holder_is_free_no_more_and_again_when_it_has_room(world):
     world.queue("work", "orders", lease=5_000)
-    subscription = world.subscribe("work", asked=1)
+    subscription = world.subscribe("work", asked=2)
     world.publish("orders", "one")
+    world.publish("orders", "two")
     assert is_open(world)
     assert ":q:work:free:none" not in world.state()
 
@@ -277,15 +278,25 @@ def test_a_full_holder_is_free_no_more_and_again_when_it_has_room(world):
 
     assert is_open(world)
     assert world.state()[":q:work:free:none"] == {subscription: 0}
-    world.publish("orders", "two")
-    world.publish("orders", "three")
-    assert [message.body for message in world.inbox(subscription)] == ["one", "two"]
-    assert world.settle("acknowledged", world.inbox(subscription)[1:], by=subscription) == {}
-    assert [message.body for message in world.inbox(subscription)] == ["one", "two", "three"]
+    for body in ("three", "four", "five"):
+        world.publish("orders", body)
+    assert [message.body for message in world.inbox(subscription)] == ["one", "two", "three", "four"]
+    assert world.settle("acknowledged", world.inbox(subscription)[2:3], by=subscription) == {}
+    assert [message.body for message in world.inbox(subscription)] == ["one", "two", "three", "four", "five"]
+
+
+def test_who_has_room_for_one_message_is_leased_it_as_by_any_push(world):
+    world.queue("work", "orders", lease=5_000)
+    world.subscribe("work", asked=1)
+
+    world.publish("orders", "one")
+
+    assert not is_open(world)
+    assert len(world.holders("work")) == 1
 
 
 def test_scripts_that_write_end_runs_by_the_names_of_keys_or_load_queues_first():
-    """Those that load queues are held by the calls above; that they do what is called most, `HOT` says, too."""
+    """Read every script for keys of queues. Those that load queues are held by the calls above."""
     assert set(HOT) == scripts.LOADING
     plain = f"(P .. '{KEYS['queue'].suffix.partition('<')[0]}' .."
     for name in scripts.names():

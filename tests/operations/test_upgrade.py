@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+import lua_rooms as rooms
 import pytest
 from data.format4 import release
 from data.format4.load import instances_of, read_dump, remove
@@ -19,7 +20,6 @@ from data.format4.upgraded import prepare, settled, upgrade
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import FormatMismatch, StillUpgrading
-from ampsq.lua import rooms
 from ampsq.operations.upgrade import STEPS, step_for, upgrade_instance
 from ampsq.protocol import scripts
 from ampsq.protocol.calls.upgrade import begin_upgrade, end_upgrade, read_format, upgrade_part

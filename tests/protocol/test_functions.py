@@ -6,10 +6,10 @@ import hashlib
 import re
 from pathlib import Path
 
+import library_hash
 import pytest
 
 from ampsq.base.errors import DefinitionError
-from ampsq.lua import library_hash
 from ampsq.protocol import functions, scripts
 from ampsq.protocol.functions import HOT, PREFIX, are_used, library
 
@@ -171,7 +171,7 @@ def test_another_word_is_refused_with_what_is_allowed(monkeypatch):
 
 
 def test_the_hash_that_is_written_with_the_release_is_that_of_what_is_composed():
-    assert library_hash.PATH.read_text() == library_hash.text(), "python lua/library_hash.py"
+    assert library_hash.PATH.read_text() == library_hash.text(), "python tests/library_hash.py"
     assert functions.library_name() == library().name
     assert {verb: functions.function_name(verb) for verb in HOT} == library().functions
 

@@ -7,10 +7,10 @@ import shutil
 from types import MappingProxyType
 from unittest import mock
 
+import library_hash
 import pytest
 
 from ampsq.base.errors import ReleaseReplaced
-from ampsq.lua import library_hash
 from ampsq.protocol import released_scripts, schema, scripts
 from ampsq.protocol.request import Call, script_call
 from ampsq.protocol.scripts import Script, compose, script
@@ -48,7 +48,7 @@ def edited(tmp_path, monkeypatch):
 
 
 def test_the_hashes_that_are_written_with_the_release_are_those_of_what_is_composed():
-    assert library_hash.SCRIPTS_PATH.read_text() == library_hash.scripts_text(), "python lua/library_hash.py"
+    assert library_hash.SCRIPTS_PATH.read_text() == library_hash.scripts_text(), "python tests/library_hash.py"
 
 
 def test_each_script_is_known_without_composing_it():

@@ -2,9 +2,9 @@
 --- @include entry_ids, delivery_tokens, ref, queue
 
 -- Whether what is pushed to a subscription from now on may be leased in one field: it is the only free one, and nothing more is to be
--- written of a delivery than its lease.
+-- written of a delivery than its lease. Who has room for one message alone acknowledges it by a take, which would end the run.
 local function may_open_run(queue, subscription, is_only_free)
-  return is_only_free and subscription.queues == queue.name and queue.lease > 0 and queue.backlog == 0
+  return is_only_free and subscription.max > subscription.leased + 1 and subscription.queues == queue.name and queue.lease > 0 and queue.backlog == 0
     and not (subscription.bell or queue.progress) and call('EXISTS', K.owners(queue.name)) == 0
 end
 

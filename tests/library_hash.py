@@ -2,7 +2,7 @@
 
 That of the functions stands in ampsq/protocol/functions.py, those of the scripts in ampsq/protocol/released_scripts.py.
 
-python lua/library_hash.py            # after a change of a script, of the schema, or of what composes scripts
+python tests/library_hash.py            # after a change of a script, of the schema, or of what composes scripts
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROTOCOL: Final = Path(__file__).resolve().parents[1] / "ampsq" / "protocol"
 PATH: Final = _PROTOCOL / "functions.py"
 SCRIPTS_PATH: Final = _PROTOCOL / "released_scripts.py"
 _TOP: Final = """\
-\"\"\"The SHA1 of each script, so that a client calls it without composing it; written by lua/library_hash.py.\"\"\"
+\"\"\"The SHA1 of each script, so that a client calls it without composing it; written by tests/library_hash.py.\"\"\"
 
 from __future__ import annotations
 

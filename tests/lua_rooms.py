@@ -1,7 +1,7 @@
 """The rooms of lua/ in their order, and lua/README.md, which is made from the heads of all files.
 
-python lua/rooms.py            # writes
-python lua/rooms.py --check    # exit code 1 if what is there is not current
+python tests/lua_rooms.py            # writes
+python tests/lua_rooms.py --check    # exit code 1 if what is there is not current
 """
 
 # ruff: noqa: T201  (a program, which prints)
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["FOLDER", "ROOMS", "File", "files", "readme"]
 
-FOLDER: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).resolve().parents[1] / "lua"
 
 #: The rooms from the left to the right: a file includes what is in its own room, left of it, or in lua/lib.
 ROOMS: Final = {
@@ -50,7 +50,7 @@ ROOMS: Final = {
 _TOP: Final = """\
 # Lua
 
-<!-- Written by lua/rooms.py from the heads of the files; change it there: python lua/rooms.py -->
+<!-- Written by tests/lua_rooms.py from the heads of the files; change it there: python tests/lua_rooms.py -->
 
 A script is one atomic operation: `<room>/<verb>.lua`. Python names it by its verb alone, `script("take")`. What
 scripts share are includes, `<room>/lib/<noun>.lua`, which are included by their noun alone; in `lib/` are the few that
@@ -143,7 +143,7 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         if path.is_file() and path.read_text() == text:
             return 0
-        print("lua/README.md is not what the heads say: python lua/rooms.py")
+        print("lua/README.md is not what the heads say: python tests/lua_rooms.py")
         return 1
     path.write_text(text)
     return 0

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, the reference of all commands: ``python -m ampsq.cli.reference > docs/cli.md``."""
+"""Writes docs/cli.md, the reference of all commands: ``python tests/cli_reference.py > docs/cli.md``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["commands", "reference"]
 
 # Lines of Markdown are longer than ours.
-# ruff: noqa: E501
+# ruff: noqa: E501, T201
 _HEAD = """# The command line
 
-This page has every command of `ampsq` with its options, columns and examples. It is made of the program itself by `python -m ampsq.cli.reference > docs/cli.md`; a test holds it against that.
+This page has every command of `ampsq` with its options, columns and examples. It is made of the program itself by `python tests/cli_reference.py > docs/cli.md`; a test holds it against that.
 
 Options of the server (`--url`, `--instance`, `--data-dir`, `--json`) may stand before the command or behind it. Listings have
 `-o table`, `json` (one array), `jsonl` (an object a line, also `--json`), `yaml` and `csv`. The columns that are named below are those of
