@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "94521b137d78e5113fee6091d8bc87945aa3de0707f42e02f60151ad5763f946"
+SOURCES: Final = "788c24fd0953ad31a23cc1ed970bde63a4760b638f65feb330b7c00669816fce"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -50,7 +50,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "apply_log": "728a0f02704961f4b39b6fdfebe27a26e97350f0",
         "assume_ownership": "6351a17fa2924457d211c1fa44e3797d1155ba05",
         "begin_browse": "befc3349810608219141857ede7de25ea219f2e6",
-        "begin_incarnation": "c26b0a9382fca1bcd6e772a0704031cebd7dbc9a",
+        "begin_incarnation": "bb22a10dde6aeb1707e4818af07019edad2064f2",
         "begin_rebuild": "02b1ddb0fe9ae8fc663edf42052588b524d63f14",
         "begin_recovery": "9752d835689bffff0e806589ecbdad29139232ef",
         "begin_session": "7317803170c123c543891da945cf284e73cecc0a",
@@ -146,7 +146,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "remove_transport": "ed8b5a4a671f5325642c0d8244ba9a5e13066704",
         "remove_view": "fecbbe0c27975014452a8540e6ec8fdb05b91b05",
         "repair": "6833c7096517d451b2512abac69db9b48f04c80a",
-        "replace_subscription": "632aedfdbc4ed0643ef0680ec02c186009289994",
+        "replace_subscription": "7dfd9a2a57c37e189aabe8a12dd57003bdf2d9ab",
         "report_reader": "d4534dd85eb24a8f1619aeb91a0bbc00239ab418",
         "report_sent": "d8586f98f9e88d9e129ad813763b7600a1773f1d",
         "request_messages": "908b8598e8b337e813dbcf85e17b2d83370a8423",
@@ -158,17 +158,17 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "set_intent": "4922d475eb3b216f350387546515226ca24f8624",
         "set_mark": "6e1d05314a93d63e90639557380056884094e456",
         "set_proxied_transfer": "ee01f68441bab2cf878012df3850db9efda4903f",
-        "settle": "b463ebc6d2e6f5364ceff9d81e91e625cd03b5a3",
+        "settle": "805fa06847d651bd3cca3e60038a542119ca08a8",
         "skip_entries": "fbda471726e2d86f6dbb85cad9a97eed8b24002b",
         "sow_delete": "097a07c6c672d6a50b506ae18c2736e028d6e7aa",
         "stage_rows": "d622f7b4c77ba2a99aeb1c86e0245c9ad92f80d3",
         "subscribe": "05a5a3c052d17870ce612707a81b8b232e1ec355",
-        "sweep": "54b961f38795106b20afd8f3f630eb1051e795fb",
-        "take": "966a9fca1b34470629e636b5420937780af21833",
+        "sweep": "440ec1e56778781ffba4e9d9dcd1fe7d5615b435",
+        "take": "5f3081deb46e4160fc5bc664d8466652feac3d05",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "1e291746184669e0cf55d34f619858e9146ae6cc",
         "trim_log": "dc009b5bc7115ad5537f4b4d71c947cec5350915",
-        "unsubscribe": "211035e41f3cae92665aa60b261b127be88638c2",
+        "unsubscribe": "bbcdbb5bb0564a7f3a2a41088b246507285b6e84",
         "upgrade_queues": "4aff351c2f4c7e0547185301f2f90dd860794714",
         "verify": "8f8f15b14941a68b1633bfefec4f862319142560",
         "want_name": "c3b944ea76319e7b3131704afeab15c1f1d73d3b",

@@ -35,29 +35,29 @@ local function prune_inbox(queue, holder, held, ends, given_back)
   return kept, found > 0 and not lasts, first
 end
 
--- Looks through what is left of an inbox for messages of a queue until `look(token)` has enough.
-local function search_inbox(queue, holder, look)
-  local at = 0
-  repeat
-    local texts = call('LRANGE', K.inbox(holder), at, at + 2 * V.batch - 1)
-    for i = 1, #texts, 2 do
-      local name, token, delivery = string.match(texts[i], '^(%S+) (%d+) (%d+)')
-      if name == queue.name and delivery ~= '0' and look(token) then return end
-    end
-    at = at + #texts
-  until #texts == 0
-end
-
 -- Notes in `held.unseen` those of the tokens of a holder that are in what is left of its inbox. first: the first token of the queue there, if it is known.
 -- An inbox is read from its beginning, where the tokens of a queue rise, so that the first one tells: what has a lower one was picked up, or given
 -- at once when nothing was there; all others are still there. What was pushed again breaks that: up to which token, `again` tells, and until
 -- those have left, each is looked for. What is found is stale when its lease has ended, and leaves the inbox as such.
 local function find_in_inbox(queue, holder, held, first)
-  if not first then search_inbox(queue, holder, function(token) first = tonumber(token) return true end) end
+  -- Looks through what is left of an inbox for messages of a queue until `look(token)` has enough.
+  local function search_inbox(look)
+    local at = 0
+    repeat
+      local texts = call('LRANGE', K.inbox(holder), at, at + 2 * V.batch - 1)
+      for i = 1, #texts, 2 do
+        local name, token, delivery = string.match(texts[i], '^(%S+) (%d+) (%d+)')
+        if name == queue.name and delivery ~= '0' and look(token) then return end
+      end
+      at = at + #texts
+    until #texts == 0
+  end
+
+  if not first then search_inbox(function(token) first = tonumber(token) return true end) end
   local field = 'again ' .. queue.name
   local again = call('HGET', K.subscription(holder), field)
   if first and again and first <= tonumber(again) then
-    return search_inbox(queue, holder, function(token)
+    return search_inbox(function(token)
       if held.tokens[token] then held.unseen[token], held.number = true, held.number - 1 end
       return held.number == 0
     end)

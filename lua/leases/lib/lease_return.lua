@@ -50,10 +50,7 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   local _, cancels, told = read_attempts(known)
   if cause == V.cancelled then cancels = cancels + 1 end
   if counted then
-    local item = found.items[lease.holder]
-      or return_item(cause, lease.holder, client_label(lease.holder, found.clients), found.consumer_reason, now)
-    found.items[lease.holder] = item
-    told = add_return(told, item, found.consumer_reason)
+    told = add_return(told, cause, lease.holder, client_label(lease.holder, found.clients), found.consumer_reason, now, found.items)
   end
   local ends = earliest_end(queue, ref, lease, now)
   local reason = limits_reached(queue, lease, tonumber(cancels), counted, ends and ends <= now)

@@ -20,18 +20,17 @@ local function trim_returns(told)
   return table.concat(kept, ';')
 end
 
--- consumer_reason: nil, or why.
-local function return_item(cause, holder, client, consumer_reason, now)
-  local item = string.format('%.0f', now) .. ',' .. cause .. ',' .. holder .. ',' .. client
-  if consumer_reason then
-    local function escape(sign) return string.format('%%%02X', string.byte(sign)) end
-    item = item .. '!' .. string.gsub(consumer_reason, '[%c%%,;! ]', escape)
+-- One more at the end of those that are told; consumer_reason: nil, or why. items: holder -> what a return adds in this call.
+local function add_return(told, cause, holder, client, consumer_reason, now, items)
+  local item = items[holder]
+  if not item then
+    item = string.format('%.0f', now) .. ',' .. cause .. ',' .. holder .. ',' .. client
+    if consumer_reason then
+      local function escape(sign) return string.format('%%%02X', string.byte(sign)) end
+      item = item .. '!' .. string.gsub(consumer_reason, '[%c%%,;! ]', escape)
+    end
+    items[holder] = item
   end
-  return item
-end
-
--- One more at the end of those that are told.
-local function add_return(told, item, consumer_reason)
   if told == '' then return item end
   if consumer_reason or string.find(told, '!', 1, true) then return trim_returns(told .. ';' .. item) end
   local number = select(2, string.gsub(told, ';', ''))
