@@ -36,7 +36,7 @@ class Steps(Protocol):
 
 
 def kind_after(text: bytes, position: int) -> int:
-    """The kind of what is behind a place: a line feed that ends the text is a kind of its own."""
+    """The kind of the byte that follows a place; a line feed that ends the text is a kind of its own."""
     if position == len(text):
         return EDGE
     kind = KINDS[text[position]]
@@ -44,7 +44,7 @@ def kind_after(text: bytes, position: int) -> int:
 
 
 def kind_before(text: bytes, position: int) -> int:
-    """The kind of what is before a place: 0 nothing, 1 another byte, 2 a byte of a word, 3 a line feed."""
+    """The kind of the byte in front of a place: 0 none, 1 another byte, 2 a byte of a word, 3 a line feed."""
     return KINDS[text[position - 1]] if position else EDGE
 
 
@@ -114,8 +114,8 @@ class Subsets:
 
         Args:
             seeds: the instructions.
-            before: the kind of what is before the place in the text.
-            after: the kind of what is behind it.
+            before: the kind of the byte in front of the place in the text.
+            after: the kind of the byte that follows it.
             looks: the set of looks that hold there.
         """
         whole, ahead = seeds, seeds & self._leading

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "788c24fd0953ad31a23cc1ed970bde63a4760b638f65feb330b7c00669816fce"
+SOURCES: Final = "22cf60d6e761656f0b47dfcbf1ac908d9b867dff0cb3ee6dd2647301efa1151a"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {

@@ -101,7 +101,7 @@ def parse_moment(bookmark: object) -> LogMoment | Bookmark:
         ) from None
     if isinstance(bookmark, datetime) and at.tzinfo is None:
         raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
-    # Logs begin in 1970: what is before that is before all messages.
+    # No log has an entry from before 1970: an earlier time means the beginning of the log.
     ms = max(round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000), 0)
     return LogMoment((ms, _LAST_SEQUENCE), ms)
 

@@ -11,7 +11,7 @@ end
 
 -- Takes the tokens of a holder, `held`, out of the first part of its inbox, with all that is stale there; and what has ended there, too,
 -- as `ends(lease)` tells, goes to `given_back`. Notes in `held.unseen` those found, and in `held.number` how many were not. Returns heads and bodies that
--- stay, whether more may have ended behind them, since what is pushed first mostly ends first, and as `first_token` the first token there.
+-- stay, whether more may have ended behind them, since what is pushed first mostly ends first, and the first token of the queue there.
 local function prune_inbox(queue, holder, held, ends, given_back)
   local kept, left, found, lasts, first = {}, number_to_prune(holder, held.number), 0, false, nil
   while left > 0 do

@@ -20,7 +20,8 @@ local function trim_returns(told)
   return table.concat(kept, ';')
 end
 
--- One more at the end of those that are told; consumer_reason: nil, or why. items: holder -> what a return adds in this call.
+-- Adds a return to the text of those before, `told`. consumer_reason: nil, or why its consumer gave it back. items: holder -> the text that a return
+-- of its messages adds in this call, so that it is put together once.
 local function add_return(told, cause, holder, client, consumer_reason, now, items)
   local item = items[holder]
   if not item then

@@ -45,7 +45,7 @@ local function publish_single(topic, queue_name, body, now)
   local id = is_only_free and push_in_open_run(topic, queue_name, free[1], body, now)
   if id then return id end
   local function add(run, new) return run('XADD', log, new, F.body, body) end
-  -- Nobody is free, and it judges nothing: then nobody looks for what waits.
+  -- No subscription is free, and the queue has no filters, priority or ring: a dispatch would give nothing and place nothing.
   if not free[1] and call('EXISTS', K.filters(queue_name)) == 0 then return record_entries(log, now, 0, 0, add) end
   local queue, subscription, front = load_queue(queue_name), nil, nil
   if free[1] then subscription, front = next_receiver(queue, topic, free[1]) end
