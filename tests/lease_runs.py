@@ -67,7 +67,11 @@ def pushed(fields):
 
 
 def without_runs(state):
-    """The keys of an instance, by their suffixes, as if there were no runs."""
+    """The keys of an instance, by their suffixes, as if there were no runs, and no hints to open ones."""
+    if ":instance" in state:
+        state[":instance"] = {
+            field: each for field, each in state[":instance"].items() if not field.startswith("open ")
+        }
     for name, fields in list(state.items()):
         if name.startswith(":q:") and isinstance(fields, dict) and FIELDS["open_run"] in fields:
             leases = pushed(fields)

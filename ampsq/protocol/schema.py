@@ -140,9 +140,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "instance": Key(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter; `resting`; label; `defined_only`, "
-            "where a first publish makes no topic; group, if it is not its name; `former`: its former incarnations, "
-            "the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts; `partitions` of an "
-            "instance that has some and is nothing else; of a partition `partition`, `definitions` and `intent`",
+            "where a first publish makes no topic; `open <topic>`; group, if it is not its name; `former`: its former "
+            "incarnations, the last ID here and the origin of each; 0-0 for none; `upgrade` while one lasts; "
+            "`partitions` of an instance that has some and is nothing else; of a partition `partition`, `definitions` "
+            "and `intent`",
             "clients that open partitions, set_intent, open, begin_incarnation, begin_recovery, begin_upgrade and its "
             "steps, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
@@ -730,6 +731,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # while a coordinator waits for something to happen: 1, it is to be woken for what is due soon and for what it
         # must do at once; 2: for whatever actions and views read, too
         "resting": "resting",
+        # `open <topic>`: version of the catalog and name of the queue that alone read that topic and had an open run,
+        # a hint for who publishes there: lua/publishing/lib/open_run_pushes
         # how far an upgrade is, while it lasts: `<part> <cursor>`; the format is `<from>><to>` then
         "upgrade": "upgrade",
         # of an instance that has partitions, and no other keys: how many, and the version of the rule that names them;

@@ -7,13 +7,15 @@ A file ``lua/<room>/<verb>.lua`` is one atomic operation, known by its verb. Its
     --- FAIL UNKNOWN_SUBSCRIPTION
     --- GIVES {elements, refusals}
     --- FLAGS allow-oom
+    --- READS F.catalog, F.origin
     --- @include clock, fail, settlement
 
 Composing takes the includes (flat local functions from the ``lib`` of any room and from ``lua/lib``, known by their
 nouns, each once, only those that are reached), folds
 `K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.protocol.schema`, binds the ARGV names
 after the includes, so that no include can read them by accident, and puts the check of the instance's format in front
-(not of `open`, `read_news`, nor those that upgrade).
+(not of `open`, `read_news`, nor those that upgrade). Fields of the instance that a script `READS` are read with that,
+and stand in `stored`, from its third value on.
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
 
 An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
@@ -66,7 +68,7 @@ __all__ = [
     "sources_hash",
 ]
 
-_HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
+_HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|READS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
 _VARIABLE = re.compile(r"^local (\w+) = \{\}( -- kept over calls)?$")
 _HEADED = "--- "
@@ -97,6 +99,7 @@ _FORMAT_AND_REST_CHECK = (
     " fail(E.FORMAT_MISMATCH, {found = stored[1], expected = V.format}) end"
     " if stored[2] then resting.mode = stored[2] end"
 )
+_REST_FIELD = "F.resting"
 #: What that check needs of the include.
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
@@ -677,7 +680,12 @@ def _verb(main: _File) -> str:
 def _format_check(main: _File, defined: _Defined) -> list[_SourceLine]:
     if _verb(main) in _UNCHECKED or main.path.startswith(_UPGRADE):
         return []
-    return [_SourceLine(_FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK, _start(main))]
+    check = _FORMAT_AND_REST_CHECK if _REST in defined else _FORMAT_CHECK
+    if fields := main.head.get("READS"):
+        if check is _FORMAT_CHECK:
+            raise ComposeError(f"{_start(main)}: what it READS is read with the field `resting`: include timetable")
+        check = check.replace(_REST_FIELD, f"{_REST_FIELD}, {fields}", 1)
+    return [_SourceLine(check, _start(main))]
 
 
 def _rights_asked(main: _File, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:

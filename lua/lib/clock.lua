@@ -7,8 +7,9 @@ local function clock_ms(given)
     clock_read.us = clock_read.ms * 1000
   else
     local time = call('TIME')
-    clock_read.ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    clock_read.us = time[1] * 1000000 + time[2]
+    local seconds, microseconds = tonumber(time[1]), tonumber(time[2])
+    clock_read.ms = seconds * 1000 + math.floor(microseconds / 1000)
+    clock_read.us = seconds * 1000000 + microseconds
   end
   return clock_read.ms
 end

@@ -209,6 +209,11 @@ CALLS = {
         w.publish("orders", '{"p":1}'),
     ),
     "a second queue on the topic": lambda w: (w.queue("mail", "orders"), w.publish("orders", "four")),
+    "a second queue on the topic, where somebody waits": lambda w: (
+        w.queue("mail", "orders"),
+        w.subscribe("mail"),
+        w.publish("orders", "four"),
+    ),
     "removed": lambda w: w.run("remove_queue", w.version(), "work"),
     "watched": lambda w: (w.run("watch_queue", w.now, "work", 1_000), w.publish("orders", "four"))[1],
     "paused": lambda w: (w.queue("work", "orders", lease=5_000, backlog=-1), w.publish("orders", "four")),
@@ -264,6 +269,64 @@ def test_a_run_holds_so_many_messages_and_a_new_one_begins_behind_it(world):
 
     assert (leased, text.split(" ")[1:3], text.split(" ")[8]) == (OPEN_RUN, [str(OPEN_RUN), "100"], "1")
     assert len(world.holders("work")) == len(world.inbox(subscription)) == OPEN_RUN + 1
+
+
+def hint(world):
+    return world.store.redis.hget(world.key(":instance"), "open orders")
+
+
+def test_who_publishes_next_finds_the_queue_by_a_hint(scene):
+    assert hint(scene).decode() == f"{scene.version()} work"
+
+    scene.queue("mail", "orders")
+    other = scene.subscribe("mail", asked=50)
+    scene.publish("orders", "four")
+
+    # It is of another version of the catalog: the route is looked at, which has two queues. The new one begins.
+    assert [message.body for message in scene.inbox(other)] == ["zero"]
+    assert not is_open(scene)
+
+
+def test_a_run_that_begins_again_leaves_the_hint_as_it_is(scene):
+    scene.unsubscribe(scene.subscription, scene.pushed[1:])
+    scene.take(scene.subscribe("work", asked=6), 10)
+    scene.publish("orders", "four")
+    assert is_open(scene)
+    end_run(scene)
+
+    scene.publish("orders", "five")
+
+    # Begun again under the same version of the catalog: what is there already is not written.
+    assert is_open(scene)
+    assert hint(scene).decode() == f"{scene.version()} work"
+
+
+def test_a_hint_goes_when_nobody_is_free(scene):
+    scene.unsubscribe(scene.subscription, scene.pushed[1:])
+    assert hint(scene)
+
+    scene.publish("orders", "four")
+
+    assert hint(scene) is None
+
+
+def test_leases_without_an_end_are_in_a_run_without_an_entry_of_the_timetable(world):
+    world.queue("work", "orders", lease=0)
+    subscription = world.subscribe("work", asked=10)
+    world.publish("orders", "one")
+    world.now += 5
+    world.publish("orders", "two")
+
+    assert is_open(world)
+    one, two = world.inbox(subscription)
+    assert (one.deadline, two.deadline) == (0, 0)
+    assert ":due" not in world.state()
+    end_run(world)
+
+    assert world.state()[":q:work:leases"] == {
+        one.ref: f"{one.token} {subscription} 1 0 0", two.ref: f"{two.token} {subscription} 1 0 0",
+    }  # fmt: skip
+    assert ":due" not in world.state()
 
 
 def test_a_full_holder_is_free_no_more_and_again_when_it_has_room(world):

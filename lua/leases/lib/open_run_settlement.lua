@@ -1,5 +1,5 @@
 --- open_run_settlement: acknowledging what was pushed in a queue's open run, without writing leases that end at once; see open_run.
---- @include timetable
+--- @include timetable, open_run_room
 
 -- at: where a group stands in ARGV, as settlement_groups has it. False, and has written nothing, where not all of it is leased in an open run
 -- of `by`, or something may wait for the room that it frees.
@@ -19,14 +19,12 @@ local function acknowledge_in_open_run(at, by)
     messages = sub(messages, 1, first - 1) .. sub(messages, find(messages, ' ', last + 1, true) or #messages + 1)
   end
   local topic, leased = string.match(ARGV[at + 2], '/(.*)$'), others + count
-  local entry = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1]
-  if not entry or entry[1] ~= id or tonumber(call('HGET', K.subscription(by), F.leased) or nil) ~= leased then return false end
+  if call('XREAD', 'COUNT', 1, 'STREAMS', K.log(topic), id) or not change_leased(by, leased, -number) then return false end
   local refs = number == 1 and ARGV[at + 2] or table.concat(ARGV, ' ', at + 2, at + 1 + number)
   call('XADD', K.journal(name), '*', F.how, V.acknowledged, F.reason, '', F.refs, refs, F.by, by)
   wake_followers()
   call('HSET', K.queue(name), F.open_run, start .. ' ' .. string.format('%d', count - number) .. messages,
     F.acknowledged, string.format('%d', (fields[2] or 0) + number))
-  call('HSET', K.subscription(by), F.leased, leased - number)
   if leased == tonumber(max) then call('ZADD', K.free(name, V.none), ratio * (leased - number) / max, by) end
   return true
 end

@@ -19,7 +19,7 @@ local function next_receiver(queue, topic, id)
   return subscription, front
 end
 
--- What `dispatch_plain` does for a message that was recorded under this ID now, for whom `next_receiver` has found.
+-- What `dispatch_plain` does for a message that was recorded under this ID now, for whom `next_receiver` has found. Returns whether a run was begun.
 local function push_to_receiver(queue, subscription, front, id, body, now, is_only_free)
   front.id, front.count, front.read = id, front.count + 1, true
   save_cursor(queue, front)
@@ -28,7 +28,7 @@ local function push_to_receiver(queue, subscription, front, id, body, now, is_on
   if is_open then begin_open_run(queue, subscription, subscription.leased, front, ref, before + 1, deadline) end
   count_deliveries(queue, before, 1)
   if is_open then
-    add_due(deadline, 'leases ' .. queue.name, 'LT')
+    if queue.lease > 0 then add_due(deadline, 'leases ' .. queue.name, 'LT') end
   else
     local lease = {token = queue.token, holder = subscription.id, delivery = '1'}
     write_leases(queue, now, {ref, lease_value(lease, deadline, queue.lease)}, {ref})
@@ -36,24 +36,23 @@ local function push_to_receiver(queue, subscription, front, id, body, now, is_on
   subscription.leased = subscription.leased + 1
   save_subscription(subscription)
   call('RPUSH', K.inbox(subscription.id), pushed_element(queue, queue.token, '1', deadline, ref, {F.body, body}))
+  return is_open
 end
 
--- route: the topic's, of one queue without a mark. Returns the ID.
-local function publish_single(topic, queue_name, body, now)
+-- queue_name: of the topic's route, which is one queue without a mark. catalog, hint: as `push_by_hint` has them. Returns the ID.
+local function publish_single(topic, queue_name, catalog, hint, body, now)
   local free, log = call('ZRANGE', K.free(queue_name, V.none), 0, 1), K.log(topic)
-  local is_only_free = free[1] and not free[2]
-  local id = is_only_free and push_in_open_run(topic, queue_name, free[1], body, now)
-  if id then return id end
+  local is_only_free, begins = free[1] and not free[2], false
   local function add(run, new) return run('XADD', log, new, F.body, body) end
-  -- No subscription is free, and the queue has no filters, priority or ring: a dispatch would give nothing and place nothing.
-  if not free[1] and call('EXISTS', K.filters(queue_name)) == 0 then return record_entries(log, now, 0, 0, add) end
-  local queue, subscription, front = load_queue(queue_name), nil, nil
+  local queue, subscription, front = (free[1] or call('EXISTS', K.filters(queue_name)) == 1) and load_queue(queue_name), nil, nil
   if free[1] then subscription, front = next_receiver(queue, topic, free[1]) end
-  id = record_entries(log, now, 0, 0, add, front and front.count + 1)
+  local id = record_entries(log, now, 0, 0, add, front and front.count + 1)
   if subscription then
-    push_to_receiver(queue, subscription, front, id, body, now, is_only_free)
-  else
+    begins = push_to_receiver(queue, subscription, front, id, body, now, is_only_free)
+  elseif queue then
     dispatch_or_defer(queue_name, now, 1)
   end
+  -- Else no subscription is free, and the queue has no filters, priority or ring: a dispatch would give nothing and place nothing.
+  if begins or hint then keep_hint(topic, queue_name, catalog, hint, begins) end
   return id
 end

@@ -23,7 +23,8 @@ local function end_open_run(name, text)
   call('HDEL', K.queue(name), F.open_run)
   if leases[1] then
     call('HSET', K.leases(name), unpack(leases))
-    call('ZADD', K.due(), 'LT', string.match(leases[2], '(%d+) %d+$'), 'leases ' .. name)
+    local deadline = string.match(leases[2], '(%d+) %d+$')
+    if deadline ~= '0' then call('ZADD', K.due(), 'LT', deadline, 'leases ' .. name) end
   end
   local leased, max = unpack(call('HMGET', K.subscription(holder), F.leased, F.max))
   if max and tonumber(leased) < tonumber(max) then call('ZADD', K.free(name, V.none), 'XX', ratio * leased / max, holder) end
