@@ -392,6 +392,7 @@ TWINS = [
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
+            "each.admin.rebuild(",
             *("each.admin.explain(", "each.admin.readers(", "each.admin.actions(", "each.admin.failed_events("),
             *("each.admin.retry_action(", "each.admin.drop_failed("),
             *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
