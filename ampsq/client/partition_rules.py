@@ -59,8 +59,8 @@ ATTEMPTS: Final = 0.5
 #: Seconds between two looks for a partition that is away: at first, and doubled up to the last.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-#: Partitions of which a subscription waits for each by a connection of its own: a subscription to topics or records for
-#: no more, one to queues listens beyond that to a channel of each.
+#: Partitions of which a subscription waits for each by a connection of its own. Beyond that one to queues listens to a
+#: channel of each, and one to topics or records is told of news, both on one connection to each server.
 SEPARATELY: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
@@ -115,17 +115,17 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def check_readable(partitions: int) -> None:
-    """Refuse a subscription to topics or records of too many partitions.
+def check_readable(partitions: int, *, is_conflated: bool, is_fully_durable: bool = False) -> None:
+    """Refuse a subscription to topics or records that needs a connection for each of too many partitions.
 
     Raises:
         DefinitionError: it is so.
     """
-    if partitions > SEPARATELY:
+    if partitions > SEPARATELY and (is_conflated or is_fully_durable):
         raise DefinitionError(
-            f"a subscription to topics or records of an instance with {partitions} partitions: it reads at most "
-            f"{SEPARATELY} yet, with a connection for each; allowed: subscriptions of clients of single ones, "
-            "Client(address, instance=name) for each name of client.partitions"
+            f"{'conflation' if is_conflated else 'fully_durable'} over {partitions} partitions needs a connection for "
+            f"each, and is there for at most {SEPARATELY} yet; allowed: a subscription without it, or subscriptions of "
+            "clients of single ones, Client(address, instance=name) for each name of client.partitions"
         )
 
 
