@@ -14,13 +14,13 @@ from ampsq.base.waiting import STEP
 from ampsq.client.partition_rules import FIRST_PAUSE, PartitionFailures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["AsyncPartitionFeeds"]
+__all__ = ["LASTING", "AsyncFeed", "AsyncPartitionFeeds", "Taken"]
 
-_Taken = TypeVar("_Taken")
+Taken = TypeVar("Taken")
 #: Failures after which a subscription gives nothing more.
-_LASTING: Final = (NameInUse, SlowClient)
+LASTING: Final = (NameInUse, SlowClient)
 #: Seconds of the first wait for news of a partition; each further one is twice as long, up to a second, so that what is
 #: closed soon is closed at once.
 _FIRST: Final = 0.1
@@ -47,11 +47,12 @@ class AsyncPartitionFeeds:
     Args:
         feeds: one of each partition.
         name: of the tasks.
+        patience: seconds for which all partitions may be away at once, beside those of a call.
     """
 
-    def __init__(self, feeds: Sequence[AsyncFeed], name: str) -> None:
+    def __init__(self, feeds: Sequence[AsyncFeed], name: str, patience: float = 0.0) -> None:
         self._feeds, self._name = feeds, name
-        self._failures = PartitionFailures(len(feeds))
+        self._failures = PartitionFailures(len(feeds), patience)
         self._ended: BaseException | None = None
         # Whose feed was looked at last; whoever asks begins there.
         self._current = 0
@@ -71,7 +72,7 @@ class AsyncPartitionFeeds:
         if was_inherited(self._process):
             raise closed("this subscription", self._process)
 
-    async def get(self, take: Callable[[int], _Taken | None], until: float) -> _Taken | None:
+    async def get(self, take: Callable[[int], Taken | None], until: float) -> Taken | None:
         """Wait for what a partition has; see `PartitionFeeds.get`. Cancelling it loses nothing."""
         while True:
             self._news.clear()
@@ -85,11 +86,11 @@ class AsyncPartitionFeeds:
             # Each partition is looked at, also by who does not wait; one that is away holds nobody up for long.
             if self.completed or (now >= until and (not self._asked or now >= until + STEP)):
                 return None
-            for number in range(len(self._feeds)):
+            for number in self._askable():
                 self._ask(number)
             await self._wait(min(max(until - now, 0.0), STEP) or FIRST_PAUSE)
 
-    def take(self, take: Callable[[int], _Taken | None]) -> _Taken | None:
+    def take(self, take: Callable[[int], Taken | None]) -> Taken | None:
         """Take what is at hand, of one partition after the other; one that is empty is read meanwhile."""
         number = self._current
         for _ in self._feeds:
@@ -106,6 +107,13 @@ class AsyncPartitionFeeds:
         for number, feed in enumerate(self._feeds):
             if not feed.is_ready:
                 self._ask(number)
+
+    def _askable(self) -> Iterable[int]:
+        """Return those to be read, unless they are."""
+        return range(len(self._feeds))
+
+    def look_again(self) -> None:
+        """Have all partitions read, since what is at hand may be handed out now: here each is asked in any case."""
 
     @property
     def completed(self) -> bool:
@@ -156,12 +164,12 @@ class AsyncPartitionFeeds:
         is_news = number in self._asked or failure is not None or feed.is_ready or feed.is_over
         self._asked.discard(number)
         self._failures.note(number, failure)
-        if isinstance(failure, _LASTING):
+        if isinstance(failure, LASTING):
             self._ended = failure
         if is_news:
             self._news.set()
         if failure is not None:
-            await asyncio.sleep(STEP if isinstance(failure, _LASTING) else FIRST_PAUSE)
+            await asyncio.sleep(STEP if isinstance(failure, LASTING) else FIRST_PAUSE)
 
     async def close(self) -> None:
         """End reading; the feeds are closed after that."""

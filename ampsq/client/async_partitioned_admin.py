@@ -18,6 +18,7 @@ from ampsq.client.partition_merging import (
     events_of_each,
     merged_actions,
     merged_events,
+    merged_rebuilt,
     merged_redriven,
     merged_topics,
     merged_trimmed,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Definition, Queue
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
@@ -161,6 +163,11 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         for each in self._client.clients:
             reports += await each.admin.check(*queues, repair=repair)
         return reports
+
+    async def rebuild(self, queue: str) -> Rebuilt:
+        """Rebuild a queue's state in all partitions, one after the other; see `AsyncAdmin.rebuild`. Gives the sums."""
+        parts = [await each.admin.rebuild(queue) for each in self._client.clients]
+        return merged_rebuilt(parts)
 
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; see `AsyncAdmin.explain`. A bookmark says which partition has it.

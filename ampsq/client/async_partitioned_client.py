@@ -41,6 +41,7 @@ from ampsq.client.async_partitioned_record_subscription import AsyncPartitionedR
 from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
 from ampsq.client.async_partitioned_topic_subscription import AsyncPartitionedTopicSubscription
 from ampsq.client.partition_rules import (
+    SEPARATELY,
     by_each_partition,
     by_partition,
     check_backlog,
@@ -59,6 +60,7 @@ from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.async_subscription import Subscribing
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
+from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
 from ampsq.transport.async_server_pools import AsyncServerPools
@@ -482,7 +484,7 @@ class AsyncPartitionedClient(AsyncClient):
         them the changes of each partition, in their order. `bookmark` as of `sow`.
         """
         query, places = Query(filter, order_by, top_n, skip_n), by_each_partition(self._all, bookmark)
-        check_readable(len(self._all))
+        check_readable(len(self._all), is_conflated=conflation is not None)
         making = self._follow_records(topic, query, places, oof=oof, conflation=conflation)
         return Subscribing(making, f"the records of {shown(topic)}")
 
@@ -502,6 +504,7 @@ class AsyncPartitionedClient(AsyncClient):
                 core = session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=place)
                 found = await connection.find_records(core)
                 parts.append(found)
+                await self._share_connections(found[0])
         except BaseException:
             for managed, _ in parts:
                 with contextlib.suppress(AmpsqError):
@@ -510,6 +513,12 @@ class AsyncPartitionedClient(AsyncClient):
         made = AsyncPartitionedRecordSubscription(parts, query, self._subscriptions.remove)
         self._subscriptions.append(made)
         return made
+
+    async def _share_connections(self, managed: AsyncManagedRecordSubscription | AsyncManagedTopicSubscription) -> None:
+        """Have the part of a subscription to many partitions keep no connection of its own."""
+        if len(self._all) > SEPARATELY:
+            await managed.rest()
+            managed.share_connections()
 
     # -- topics
 
@@ -529,7 +538,6 @@ class AsyncPartitionedClient(AsyncClient):
         partitions have, as a time. With `sub_id` each partition has the place of its own.
         """
         check_handler(on_message, awaits=True)
-        check_readable(len(self._all))
         spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)
         is_bare = bookmark is None and not options
         making = self._begin_topics(spec, filter, on_message, is_bare=is_bare)
@@ -556,11 +564,15 @@ class AsyncPartitionedClient(AsyncClient):
         spec: TopicSubscriptionSpec,
         on_message: Callable[[AsyncTopicMessage], object] | None,
     ) -> AsyncTopicSubscription:
+        check_readable(
+            len(self._all), is_conflated=spec.conflation is not None, is_fully_durable=spec.fully_durable is not False
+        )
         parts: list[AsyncTopicSubscription] = []
         try:
             for client, waiting in await self._follow_known(spec, parts):
                 part = await client._connection.follow_topics(waiting, None)  # noqa: SLF001  (our own)
                 parts.append(part)
+                await self._share_connections(AsyncManagedTopicSubscription.of(part))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):
@@ -585,6 +597,7 @@ class AsyncPartitionedClient(AsyncClient):
             try:
                 part = await client._connection.follow_topics(of_one, None)  # noqa: SLF001  (our own)
                 parts.append(part)
+                await self._share_connections(AsyncManagedTopicSubscription.of(part))
             except UnknownTopic as refusal:
                 refusals.append(refusal)
                 if (waiting := waiting_for_topic(of_one)) is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Never
 
 from ampsq.base.errors import AmpsqError, Closed
 from ampsq.base.waiting import STEP, time_limit
-from ampsq.client.async_partition_feeds import AsyncPartitionFeeds
+from ampsq.client.async_tracked_feeds import feeds_of
 from ampsq.client.partition_rules import only_for_one
 from ampsq.queues.query import QueryResult
 from ampsq.records.async_subscription import AsyncManagedRecordSubscription, AsyncRecordSubscription
@@ -46,7 +46,7 @@ class AsyncPartitionedRecordSubscription(AsyncRecordSubscription):
         end: Callable[[AsyncPartitionedRecordSubscription], None],
     ) -> None:
         self._parts, self._end = [managed for managed, _ in parts], end
-        self._feeds = AsyncPartitionFeeds(self._parts, "records")
+        self._feeds = feeds_of(self._parts, "records", self._parts[0].patience)
         numbers = {id(message): number for number, (_, result) in enumerate(parts) for message in result.found}
         # Whose records come first, in the order over all partitions.
         chosen = QueryResult.merged(query, [result for _, result in parts]).messages()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Never
 
-from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownSubscription
 from ampsq.base.forks import was_inherited
 from ampsq.base.values import Interval
 from ampsq.client.partition_rules import (
@@ -18,8 +19,10 @@ from ampsq.client.partition_rules import (
     SEPARATELY,
     STEP,
     PartitionFailures,
-    not_merged,
+    check_backlog,
+    check_ended,
     only_for_one,
+    spec_after,
 )
 from ampsq.client.partition_turns import PartitionTurns
 from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
 __all__ = ["AsyncPartitionedSubscription"]
+
+_log = logging.getLogger("ampsq")
 
 
 class AsyncPartitionedSubscription(AsyncSubscription):
@@ -54,7 +59,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
             store.retry_timeout = min(store.retry_timeout, ATTEMPTS)
         self._failures = PartitionFailures(len(parts), self._parts[0].store.retry_timeout)
         cores = [each.core for each in self._parts]
-        self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
+        # The name, backlog and filter that are asked for. A partition that is away may ask for something else yet.
+        self._wanted = cores[0].registration.spec_with(None, None, ...)
+        self._turns = PartitionTurns([each.leases for each in cores], self._wanted[1])
         # Those that listen to bells, of which one is done once its partition is away; those that look for such ones.
         self._listening: dict[int, asyncio.Task[None]] = {}
         self._mending: dict[int, asyncio.Task[None]] = {}
@@ -222,6 +229,13 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     async def _visit(self, number: int) -> None:
         """Take messages of a partition, as many as there are credits for."""
         managed, store = self._parts[number], self._stores[number]
+        if managed.core.inbox.replacement.pending is not None:
+            try:
+                await self._replace_at(number)
+            except AmpsqError as error:
+                self._lose(number, error)
+                return
+            self._turns.resize(self._wanted[1])
         lent, visit = self._turns.begin(number)
         try:
             try:
@@ -307,15 +321,66 @@ class AsyncPartitionedSubscription(AsyncSubscription):
     async def replace(
         self,
         *,
-        name: str | None = None,  # noqa: ARG002
-        max_backlog: int | None = None,  # noqa: ARG002
-        filter: str | EllipsisType | None = ...,  # noqa: A002, ARG002
+        name: str | None = None,
+        max_backlog: int | None = None,
+        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
     ) -> None:
-        """Refuse to ask for something else: partitions would do so one after the other."""
-        raise not_merged("Subscription.replace")
+        """Ask for something else from now on, in all partitions; see `PartitionedSubscription.replace`."""
+        if max_backlog is not None:
+            check_backlog(max_backlog)
+        # Who waits for a bell lets the lock go.
+        self._rang.set()
+        async with self._lock:
+            if self._closed:
+                raise Closed("this subscription was closed")
+            former, wanted = self._wanted, spec_after(self._wanted, name, max_backlog, filter)
+            failures: list[AmpsqError] = []
+            for managed in self._parts:
+                # The first one finds out what is wrong with it. Where this ends early, the next visits ask for it.
+                managed.core.inbox.replacement.ask(*wanted)
+            self._wanted = wanted
+            try:
+                for number in range(len(self._parts)):
+                    try:
+                        await self._replace_at(number)
+                    except Unavailable as error:
+                        self._lose(number, error)
+                        failures.append(error)
+            except AmpsqError:
+                self._wanted = former
+                await self._replace_back(number)
+                raise
+            finally:
+                self._turns.resize(self._wanted[1])
+                # What is wanted now may have been there before.
+                for each in range(len(self._parts)):
+                    if each not in self._turns.away:
+                        self._ring(each)
+        if len(failures) == len(self._parts):
+            raise failures[0]
+
+    async def _replace_at(self, number: int) -> None:
+        """Ask a partition for what is asked for now."""
+        managed = self._parts[number]
+        former = managed.id
+        await self._stores[number].run(managed.core.replace_pending(managed.pipeline))
+        if managed.id != former:
+            # It had to be made anew, with another bell.
+            self._forget(number)
+
+    async def _replace_back(self, end: int) -> None:
+        """Ask for what was asked for before a partition refused something else; those before it at once."""
+        for number, managed in enumerate(self._parts):
+            managed.core.inbox.replacement.ask(*self._wanted)
+            try:
+                if number < end:
+                    await self._replace_at(number)
+            except AmpsqError as error:
+                _log.warning("partition %d does not ask yet for what it asked for before: %s", number, error)
+                self._lose(number, error)
 
     async def close(self) -> None:
-        """End the subscription at all partitions; see `Subscription.close`."""
+        """End the subscription at all partitions; see `PartitionedSubscription.close`."""
         if self._closed or was_inherited(self._parts[0].core.registration.process):
             return
         self._closed = True
@@ -338,6 +403,4 @@ class AsyncPartitionedSubscription(AsyncSubscription):
                 self._channels.close()
             self._pools.close()
             self._end(self)
-        for failure in ended:
-            if isinstance(failure, AmpsqError):
-                raise failure
+        check_ended([failure for failure in ended if isinstance(failure, AmpsqError)], len(self._parts))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Never, TypeAlias
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
 from ampsq.base.waiting import STEP, time_limit
-from ampsq.client.async_partition_feeds import AsyncPartitionFeeds
+from ampsq.client.async_tracked_feeds import feeds_of
 from ampsq.client.partition_rules import not_merged, only_for_one
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription, AsyncTopicMessage, AsyncTopicSubscription
 
@@ -54,7 +54,7 @@ class AsyncPartitionedTopicSubscription(AsyncTopicSubscription):
     ) -> None:
         self._parts = [AsyncManagedTopicSubscription.of(each) for each in parts]
         self._pace, self._end = pace, end
-        self._feeds = AsyncPartitionFeeds(self._parts, "topics")
+        self._feeds = feeds_of(self._parts, "topics", self._parts[0].patience)
         # Whose message a task was handed last: by asking for another one it says that it was handled.
         self._task: asyncio.Task[None] | None = None
         self._last: weakref.WeakKeyDictionary[object, AsyncManagedTopicSubscription] = weakref.WeakKeyDictionary()
@@ -108,6 +108,7 @@ class AsyncPartitionedTopicSubscription(AsyncTopicSubscription):
             self._pace.forget()
         for each in self._parts:
             each.core.resume()
+        self._feeds.look_again()
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncTopicMessage | None:  # noqa: ASYNC109
         """Wait for the next message, of whichever partition; see `AsyncTopicSubscription.get`.

@@ -13,13 +13,13 @@ from ampsq.base.waiting import STEP
 from ampsq.client.partition_rules import FIRST_PAUSE, PartitionFailures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["PartitionFeeds"]
+__all__ = ["LASTING", "Feed", "PartitionFeeds", "Taken"]
 
-_Taken = TypeVar("_Taken")
+Taken = TypeVar("Taken")
 #: Failures after which a subscription gives nothing more.
-_LASTING: Final = (NameInUse, SlowClient)
+LASTING: Final = (NameInUse, SlowClient)
 #: Seconds of the first wait for news of a partition; each further one is twice as long, up to a second, so that what is
 #: closed soon is closed at once.
 _FIRST: Final = 0.1
@@ -49,11 +49,12 @@ class PartitionFeeds:
     Args:
         feeds: one of each partition.
         name: of the threads.
+        patience: seconds for which all partitions may be away at once, beside those of a call.
     """
 
-    def __init__(self, feeds: Sequence[Feed], name: str) -> None:
+    def __init__(self, feeds: Sequence[Feed], name: str, patience: float = 0.0) -> None:
         self._feeds, self._name = feeds, name
-        self._failures = PartitionFailures(len(feeds))
+        self._failures = PartitionFailures(len(feeds), patience)
         self._ended: BaseException | None = None
         # Whose feed was looked at last; whoever asks begins there.
         self._current = 0
@@ -77,7 +78,7 @@ class PartitionFeeds:
         if was_inherited(self._process):
             raise closed("this subscription", self._process)
 
-    def get(self, take: Callable[[int], _Taken | None], until: float) -> _Taken | None:
+    def get(self, take: Callable[[int], Taken | None], until: float) -> Taken | None:
         """Wait for what a partition has; None when the time is over, or all of them have ended.
 
         Args:
@@ -99,11 +100,11 @@ class PartitionFeeds:
             # Each partition is looked at, also by who does not wait; one that is away holds nobody up for long.
             if self.completed or (now >= until and (not self._asked or now >= until + STEP)):
                 return None
-            for number in list(self._idle):
+            for number in self._askable():
                 self._ask(number)
             self._wait(change, min(max(until - now, 0.0), STEP) or FIRST_PAUSE)
 
-    def take(self, take: Callable[[int], _Taken | None]) -> _Taken | None:
+    def take(self, take: Callable[[int], Taken | None]) -> Taken | None:
         """Take what is at hand, of one partition after the other; one that is empty is read meanwhile."""
         number = self._current
         for _ in self._feeds:
@@ -121,6 +122,13 @@ class PartitionFeeds:
         for number, feed in enumerate(self._feeds):
             if number in self._idle and not feed.is_ready:
                 self._ask(number)
+
+    def _askable(self) -> Iterable[int]:
+        """Return those that are not being read."""
+        return list(self._idle)
+
+    def look_again(self) -> None:
+        """Have all partitions read, since what is at hand may be handed out now: here each is asked in any case."""
 
     @property
     def completed(self) -> bool:
@@ -184,13 +192,13 @@ class PartitionFeeds:
             self._asked.discard(number)
             if not self.closed:
                 self._failures.note(number, failure)
-            if isinstance(failure, _LASTING):
+            if isinstance(failure, LASTING):
                 self._ended = failure
             if is_news:
                 self._change += 1
                 self._news.notify_all()
         if failure is not None and not self.closed:
-            time.sleep(STEP if isinstance(failure, _LASTING) else FIRST_PAUSE)
+            time.sleep(STEP if isinstance(failure, LASTING) else FIRST_PAUSE)
 
     def close(self) -> None:
         """End reading; the feeds are closed after that. Threads that wait end within a second."""

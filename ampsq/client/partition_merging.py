@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.operations.actions import ActionState, FailedEvent
+    from ampsq.operations.rebuild import Rebuilt
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.topics.retention import Trimmed
@@ -24,6 +25,7 @@ __all__ = [
     "events_of_each",
     "merged_actions",
     "merged_events",
+    "merged_rebuilt",
     "merged_redriven",
     "merged_topics",
     "merged_trimmed",
@@ -39,6 +41,18 @@ def merged_redriven(parts: Sequence[Redriven]) -> Redriven:
         targets.update(part.targets)
     refusals = [each for part in parts for each in part.refusals]
     return Redriven.of(targets, sum(part.refused for part in parts), refusals[:1_000])
+
+
+def merged_rebuilt(parts: Sequence[Rebuilt]) -> Rebuilt:
+    """Put together what rebuilding a queue gave in several partitions, one after the other."""
+    return replace(
+        parts[0],
+        messages=sum(each.messages for each in parts),
+        settled=sum(each.settled for each in parts),
+        ready=sum(each.ready for each in parts),
+        noted=sum(each.noted for each in parts),
+        seconds=sum(each.seconds for each in parts),
+    )
 
 
 class RedriveSum:

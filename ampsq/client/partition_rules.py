@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
@@ -36,6 +37,7 @@ __all__ = [
     "by_each_partition",
     "by_partition",
     "check_backlog",
+    "check_ended",
     "check_readable",
     "managed_parts",
     "not_merged",
@@ -44,6 +46,7 @@ __all__ = [
     "part_of",
     "refuse_the_rest",
     "reporting",
+    "spec_after",
     "spec_of_each",
     "waiting_for_topic",
 ]
@@ -56,8 +59,8 @@ ATTEMPTS: Final = 0.5
 #: Seconds between two looks for a partition that is away: at first, and doubled up to the last.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-#: Partitions of which a subscription waits for each by a connection of its own: a subscription to topics or records for
-#: no more, one to queues listens beyond that to a channel of each.
+#: Partitions of which a subscription waits for each by a connection of its own. Beyond that one to queues listens to a
+#: channel of each, and one to topics or records is told of news, both on one connection to each server.
 SEPARATELY: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)
@@ -112,17 +115,17 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def check_readable(partitions: int) -> None:
-    """Refuse a subscription to topics or records of too many partitions.
+def check_readable(partitions: int, *, is_conflated: bool, is_fully_durable: bool = False) -> None:
+    """Refuse a subscription to topics or records that needs a connection for each of too many partitions.
 
     Raises:
         DefinitionError: it is so.
     """
-    if partitions > SEPARATELY:
+    if partitions > SEPARATELY and (is_conflated or is_fully_durable):
         raise DefinitionError(
-            f"a subscription to topics or records of an instance with {partitions} partitions: it reads at most "
-            f"{SEPARATELY} yet, with a connection for each; allowed: subscriptions of clients of single ones, "
-            "Client(address, instance=name) for each name of client.partitions"
+            f"{'conflation' if is_conflated else 'fully_durable'} over {partitions} partitions needs a connection for "
+            f"each, and is there for at most {SEPARATELY} yet; allowed: a subscription without it, or subscriptions of "
+            "clients of single ones, Client(address, instance=name) for each name of client.partitions"
         )
 
 
@@ -132,10 +135,21 @@ def check_backlog(max_backlog: object) -> None:
     Raises:
         DefinitionError: it is so.
     """
-    if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 1:
+    if not isinstance(max_backlog, int) or isinstance(max_backlog, bool) or max_backlog < 0:
         raise DefinitionError(
-            f"max_backlog={shown(max_backlog)}: allowed is a whole number from 1, for all partitions together"
+            f"max_backlog={shown(max_backlog)}: allowed is a whole number, 0 or more, for all partitions together"
         )
+
+
+def spec_after(
+    former: tuple[str, int, str | None], name: str | None, max_backlog: int | None, text: str | EllipsisType | None
+) -> tuple[str, int, str | None]:
+    """Return the name, backlog and filter that a subscription asks for when some of them are replaced."""
+    return (
+        former[0] if name is None else name,
+        former[1] if max_backlog is None else max_backlog,
+        former[2] if isinstance(text, EllipsisType) else text,
+    )
 
 
 def part_of(
@@ -257,6 +271,23 @@ def reporting(number: int, report: Callable[[_Event], object] | None, turn: Lock
             report(event._replace(partition=number))
 
     return told
+
+
+def check_ended(failures: Sequence[BaseException], partitions: int) -> None:
+    """Raise what failed when a subscription was ended in each partition, unless only some are away.
+
+    What was acknowledged at those and not sent is sent by their clients, if these are open when the partition is back;
+    else its messages come again, as after the death of a consumer.
+
+    Args:
+        failures: of those where it failed.
+        partitions: how many there are.
+    """
+    lasting = [each for each in failures if not _is_passing(each)]
+    if lasting or (failures and len(failures) == partitions):
+        raise [*lasting, *failures][0]
+    if failures:
+        _log.warning("ended with %d of %d partitions away: %s", len(failures), partitions, failures[0])
 
 
 class PartitionFailures:

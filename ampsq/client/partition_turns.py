@@ -48,15 +48,11 @@ class PartitionTurns:
     """
 
     def __init__(self, tables: Sequence[LeaseTable], asked: int) -> None:
+        self._tables = tables
         # What the queues allow one subscription holds in each partition.
-        self._tables, self._limits = tables, [each.registration.max_backlog for each in tables]
-        self.max_backlog = min(asked, sum(self._limits))
-        if self.max_backlog < asked:
-            _log.warning(
-                "max_backlog %d is cut to %d: max_per_subscription_backlog of its queues, in all partitions together",
-                asked,
-                self.max_backlog,
-            )
+        self._limits: list[int] = []
+        self.max_backlog = 0
+        self.resize(asked)
         self.current = 0
         self.away: dict[int, float] = {}
         # Those whose bells rang, in that order; each once.
@@ -70,6 +66,21 @@ class PartitionTurns:
         # Whether the bell of the partition that was visited last rang since that visit began.
         self._rang_meanwhile = False
         self._visits, self._until = 0, 0.0
+
+    def resize(self, asked: int) -> None:
+        """Take another backlog from now on. What is leased beyond it stays; no credit is lent until enough is settled.
+
+        Args:
+            asked: how many messages all may have leased together; 0: none, so that nothing comes.
+        """
+        self._limits = [each.registration.max_backlog for each in self._tables]
+        self.max_backlog = min(asked, sum(self._limits))
+        if self.max_backlog < asked:
+            _log.warning(
+                "max_backlog %d is cut to %d: max_per_subscription_backlog of its queues, in all partitions together",
+                asked,
+                self.max_backlog,
+            )
 
     def ring(self, number: int, at: int = 0) -> None:
         """Note that a partition is to be visited: its bell rang, or may have.
@@ -146,7 +157,7 @@ class PartitionTurns:
 
     def is_full(self, number: int) -> bool:
         """Return whether a visit of a partition makes a full call."""
-        return self._room_of(number) >= min(self.max_backlog, self._limits[number], BATCH)
+        return self._room_of(number) >= max(min(self.max_backlog, self._limits[number], BATCH), 1)
 
     def acknowledged(self, besides: int | None = None) -> Iterable[int]:
         """Return the partitions whose credits come back when their acknowledgements are sent, those away left out."""

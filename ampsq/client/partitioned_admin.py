@@ -16,6 +16,7 @@ from ampsq.client.partition_merging import (
     events_of_each,
     merged_actions,
     merged_events,
+    merged_rebuilt,
     merged_redriven,
     merged_topics,
     merged_trimmed,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Definition, Queue
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
+    from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
     from ampsq.queues.dead_letters import DeadLetter
@@ -158,6 +160,11 @@ class PartitionedAdmin(Admin):
         for each in self._client.clients:
             reports += each.admin.check(*queues, repair=repair)
         return reports
+
+    def rebuild(self, queue: str) -> Rebuilt:
+        """Rebuild a queue's state in all partitions, one after the other; see `Admin.rebuild`. Gives the sums."""
+        parts = [each.admin.rebuild(queue) for each in self._client.clients]
+        return merged_rebuilt(parts)
 
     def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; see `Admin.explain`. A bookmark says which partition has it.

@@ -32,6 +32,7 @@ from ampsq.client.admin import Admin
 from ampsq.client.client import Client
 from ampsq.client.partition_router import PartitionRouter
 from ampsq.client.partition_rules import (
+    SEPARATELY,
     by_each_partition,
     by_partition,
     check_backlog,
@@ -55,6 +56,7 @@ from ampsq.publishing.envelope import Envelope, refuse_publish_arguments
 from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query, QueryResult
+from ampsq.topics.subscription import ManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
 from ampsq.transport.server_pools import ServerPools
@@ -471,7 +473,7 @@ class PartitionedClient(Client):
         them the changes of each partition, in their order. `bookmark` as of `sow`.
         """
         query, places = Query(filter, order_by, top_n, skip_n), by_each_partition(self._all, bookmark)
-        check_readable(len(self._all))
+        check_readable(len(self._all), is_conflated=conflation is not None)
         return self._follow_records(topic, query, places, oof=oof, conflation=conflation)
 
     def _follow_records(
@@ -490,6 +492,7 @@ class PartitionedClient(Client):
                 core = session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=place)
                 found = connection.find_records(core)
                 parts.append(found)
+                self._share_connections(found[0])
         except BaseException:
             for managed, _ in parts:
                 with contextlib.suppress(AmpsqError):
@@ -498,6 +501,12 @@ class PartitionedClient(Client):
         made = PartitionedRecordSubscription(parts, query, self._subscriptions.remove)
         self._subscriptions.append(made)
         return made
+
+    def _share_connections(self, managed: ManagedRecordSubscription | ManagedTopicSubscription) -> None:
+        """Have the part of a subscription to many partitions keep no connection of its own."""
+        if len(self._all) > SEPARATELY:
+            managed.rest()
+            managed.share_connections()
 
     # -- topics
 
@@ -517,7 +526,6 @@ class PartitionedClient(Client):
         partitions have, as a time. With `sub_id` each partition has the place of its own.
         """
         check_handler(on_message, awaits=False)
-        check_readable(len(self._all))
         spec = TopicSubscriptionSpec.of(name, filter, bookmark, options)
         is_bare = bookmark is None and not options
         return self._begin_topics(spec, filter, on_message, is_bare=is_bare)
@@ -543,11 +551,15 @@ class PartitionedClient(Client):
         spec: TopicSubscriptionSpec,
         on_message: Callable[[TopicMessage], object] | None,
     ) -> TopicSubscription:
+        check_readable(
+            len(self._all), is_conflated=spec.conflation is not None, is_fully_durable=spec.fully_durable is not False
+        )
         parts: list[TopicSubscription] = []
         try:
             for client, waiting in self._follow_known(spec, parts):
                 part = client._connection.follow_topics(waiting, None)  # noqa: SLF001  (our own)
                 parts.append(part)
+                self._share_connections(ManagedTopicSubscription.of(part))
         except BaseException:
             for part in parts:
                 with contextlib.suppress(AmpsqError):
@@ -572,6 +584,7 @@ class PartitionedClient(Client):
             try:
                 part = client._connection.follow_topics(of_one, None)  # noqa: SLF001  (our own)
                 parts.append(part)
+                self._share_connections(ManagedTopicSubscription.of(part))
             except UnknownTopic as refusal:
                 refusals.append(refusal)
                 if (waiting := waiting_for_topic(of_one)) is not None:

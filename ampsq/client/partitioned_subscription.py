@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Never
 
-from ampsq.base.errors import AmpsqError, Closed, UnknownSubscription
+from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownSubscription
 from ampsq.base.forks import was_inherited
 from ampsq.base.values import Interval
 from ampsq.client.partition_rules import (
@@ -17,8 +19,10 @@ from ampsq.client.partition_rules import (
     SEPARATELY,
     STEP,
     PartitionFailures,
-    not_merged,
+    check_backlog,
+    check_ended,
     only_for_one,
+    spec_after,
 )
 from ampsq.client.partition_turns import PartitionTurns
 from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionedSubscription"]
 
+_log = logging.getLogger("ampsq")
+
 
 class PartitionedSubscription(Subscription):
     """Messages of all partitions: iterate over it, or call `get`. Made by `Client.subscribe`; threads may share it.
@@ -57,13 +63,16 @@ class PartitionedSubscription(Subscription):
             store.retry_timeout = min(store.retry_timeout, ATTEMPTS)
         self._failures = PartitionFailures(len(parts), self._parts[0].store.retry_timeout)
         cores = [each.core for each in self._parts]
-        self._turns = PartitionTurns([each.leases for each in cores], cores[0].registration.asked)
+        # The name, backlog and filter that are asked for. A partition that is away may ask for something else yet.
+        self._wanted = cores[0].registration.spec_with(None, None, ...)
+        self._turns = PartitionTurns([each.leases for each in cores], self._wanted[1])
         # Beyond some partitions a connection to each of their servers, not to each of them.
         self._bells = BlockingReads() if len(parts) <= SEPARATELY else ShardChannels()
         # Not those of calls: a connection on which somebody waits is ended with the wait.
         self._pools, self._next_look = ServerPools(), 0.0
-        # Held by who visits a partition or waits for a bell.
-        self._lock = threading.Lock()
+        # Held by who visits a partition or waits for a bell; and by who waits for the lock to change the subscription,
+        # so that readers, who take the lock again and again, let it in.
+        self._lock, self._turnstile = threading.Lock(), threading.Lock()
         self._closed = False
         self._mending: threading.Thread | None = None
         self._mended: list[int] = []
@@ -107,6 +116,11 @@ class PartitionedSubscription(Subscription):
             # Before the lock: a thread that is not in this process may have it.
             self._parts[0].core.registration.check_process()
             left = -1.0 if until is None else max(until - time.monotonic(), 0.0)
+            if self._turnstile.locked():
+                if not self._turnstile.acquire(timeout=left):
+                    return None
+                self._turnstile.release()
+                continue
             if not self._lock.acquire(timeout=left):
                 return None
             try:
@@ -223,6 +237,13 @@ class PartitionedSubscription(Subscription):
     def _visit(self, number: int) -> None:
         """Take messages of a partition, as many as there are credits for."""
         managed, store = self._parts[number], self._stores[number]
+        if managed.core.inbox.replacement.pending is not None:
+            try:
+                self._replace_at(number)
+            except AmpsqError as error:
+                self._lose(number, error)
+                return
+            self._turns.resize(self._wanted[1])
         lent, visit = self._turns.begin(number)
         try:
             try:
@@ -304,15 +325,84 @@ class PartitionedSubscription(Subscription):
     def replace(
         self,
         *,
-        name: str | None = None,  # noqa: ARG002
-        max_backlog: int | None = None,  # noqa: ARG002
-        filter: str | EllipsisType | None = ...,  # noqa: A002, ARG002
+        name: str | None = None,
+        max_backlog: int | None = None,
+        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
     ) -> None:
-        """Refuse to ask for something else: partitions would do so one after the other."""
-        raise not_merged("Subscription.replace")
+        """Ask for something else from now on, in all partitions; see `Subscription.replace`.
+
+        Partitions do it one after the other. Where one refuses it, those before ask for what they had before. One that
+        is away does it when it is back, before anything else.
+        """
+        if max_backlog is not None:
+            check_backlog(max_backlog)
+        with self._changing():
+            if self._closed:
+                raise Closed("this subscription was closed")
+            former, wanted = self._wanted, spec_after(self._wanted, name, max_backlog, filter)
+            failures: list[AmpsqError] = []
+            for managed in self._parts:
+                # The first one finds out what is wrong with it. Where this ends early, the next visits ask for it.
+                managed.core.inbox.replacement.ask(*wanted)
+            self._wanted = wanted
+            try:
+                for number in range(len(self._parts)):
+                    try:
+                        self._replace_at(number)
+                    except Unavailable as error:
+                        self._lose(number, error)
+                        failures.append(error)
+            except AmpsqError:
+                self._wanted = former
+                self._replace_back(number)
+                raise
+            finally:
+                self._turns.resize(self._wanted[1])
+                # What is wanted now may have been there before.
+                for each in range(len(self._parts)):
+                    if each not in self._turns.away:
+                        self._turns.ring(each)
+        if len(failures) == len(self._parts):
+            raise failures[0]
+
+    def _replace_at(self, number: int) -> None:
+        """Ask a partition for what is asked for now."""
+        managed = self._parts[number]
+        former = managed.id
+        self._stores[number].run(managed.core.replace_pending(managed.pipeline))
+        if managed.id != former:
+            # It had to be made anew, with another bell.
+            self._bells.end(number)
+
+    def _replace_back(self, end: int) -> None:
+        """Ask for what was asked for before a partition refused something else; those before it at once."""
+        for number, managed in enumerate(self._parts):
+            managed.core.inbox.replacement.ask(*self._wanted)
+            try:
+                if number < end:
+                    self._replace_at(number)
+            except AmpsqError as error:
+                _log.warning("partition %d does not ask yet for what it asked for before: %s", number, error)
+                self._lose(number, error)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock, to change the subscription; who waits for messages is asked to let it go."""
+        with self._turnstile:
+            seconds = 0.0
+            while not self._lock.acquire(timeout=seconds):
+                self._bells.wake()
+                seconds = FULL
+            try:
+                yield
+            finally:
+                self._lock.release()
 
     def close(self) -> None:
-        """End the subscription at all partitions; see `Subscription.close`."""
+        """End the subscription at all partitions; see `Subscription.close`.
+
+        Where some are away, that is logged, and they end it by themselves.
+        """
         if self._closed or was_inherited(self._parts[0].core.registration.process):
             return
         self._closed = True
@@ -331,5 +421,4 @@ class PartitionedSubscription(Subscription):
                 except AmpsqError as error:
                     failures.append(error)
         self._end(self)
-        if failures:
-            raise failures[0]
+        check_ended(failures, len(self._parts))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Never, TypeAlias
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
 from ampsq.base.waiting import STEP, time_limit
-from ampsq.client.partition_feeds import PartitionFeeds
 from ampsq.client.partition_rules import not_merged, only_for_one
+from ampsq.client.tracked_feeds import feeds_of
 from ampsq.topics.subscription import ManagedTopicSubscription, TopicMessage, TopicSubscription
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PartitionedTopicSubscription(TopicSubscription):
     ) -> None:
         self._parts = [ManagedTopicSubscription.of(each) for each in parts]
         self._pace, self._end = pace, end
-        self._feeds = PartitionFeeds(self._parts, "topics")
+        self._feeds = feeds_of(self._parts, "topics", self._parts[0].patience)
         # Whose message a thread was handed last: by asking for another one it says that it was handled.
         self._last: weakref.WeakKeyDictionary[object, ManagedTopicSubscription] = weakref.WeakKeyDictionary()
 
@@ -105,6 +105,7 @@ class PartitionedTopicSubscription(TopicSubscription):
             self._pace.forget()
         for each in self._parts:
             each.core.resume()
+        self._feeds.look_again()
 
     def get(self, timeout: timedelta | float | str | None = None) -> TopicMessage | None:
         """Wait for the next message, of whichever partition; see `TopicSubscription.get`.

@@ -186,6 +186,9 @@ class Inbox:
             if reply.leased > leases.number_held:
                 # What did not arrive here is pushed again, and the next visit picks it up.
                 await self._resume()
+            if unwanted := len(self.unwanted):
+                await self._leases.give_back(self.unwanted)
+                reply = reply._replace(leased=reply.leased - unwanted)
         except Unavailable as error:
             # The visit itself has run, whatever became of what follows.
             error.may_have_run = True

@@ -102,6 +102,10 @@ class SubscriptionCore:
     ) -> None:
         """Ask for something else from now on; see `Subscription.replace`."""
         self.inbox.replacement.ask(*self.registration.spec_with(name, asked, text))
+        await self.replace_pending(pipeline)
+
+    async def replace_pending(self, pipeline: Pipeline | AsyncPipeline) -> None:
+        """Ask for what `replace` has noted and the server has not confirmed."""
         try:
             await self.inbox.replace()
         except UnknownSubscription:

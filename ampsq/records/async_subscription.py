@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.async_store import AsyncStore
+    from ampsq.transport.tracked_keys import TrackedKeys
 
 __all__ = ["AsyncManagedRecordSubscription", "AsyncRecordSubscription"]
 
@@ -49,6 +50,8 @@ class AsyncManagedRecordSubscription:
         self, core: RecordSubscriptionCore, store: AsyncStore, end: Callable[[AsyncManagedRecordSubscription], None]
     ) -> None:
         self.core, self._store, self._end = core, store, end
+        # What `fill` reads with.
+        self._reading = store
         self.pipeline = store.pipeline()
         self.closed = False
         # Whoever reads has it.
@@ -111,7 +114,28 @@ class AsyncManagedRecordSubscription:
         """Read until something can be handed out, for so many seconds at most."""
         async with self._lock:
             if not self.closed:
-                await self._store.run(self.core.fetch(self.pipeline, seconds))
+                await self._reading.run(self.core.fetch(self.pipeline, seconds))
+
+    def share_connections(self) -> None:
+        """Read with `fill` alone, which keeps no connection after `rest` and fails at once where a server is away."""
+        self.core.reads_ahead = False
+        self._reading = self._store.of_instance(self._store.instance)
+        self._reading.retry_timeout = 0.0
+        self.pipeline = self._reading.pipeline()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which its client repeats a call."""
+        return self._store.retry_timeout
+
+    async def rest(self) -> None:
+        """Give back the connection that `fill` has used."""
+        async with self._lock:
+            await self.pipeline.close()
+
+    def track(self, tracked: TrackedKeys, number: int) -> None:
+        """Ask its server to tell when there is something new in its logs, under a number."""
+        tracked.ask(number, self._store.route, self.core.log_keys)
 
     async def changes(self) -> AsyncIterator[RecordChange]:
         """Hand out what comes, until the subscription is closed."""

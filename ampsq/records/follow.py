@@ -80,6 +80,7 @@ class RecordSubscriptionCore:
 
     Attributes:
         topic: the topic's name.
+        reads_ahead: whether the next page is asked for while one is handed out.
 
     Raises:
         DefinitionError: an argument is wrong.
@@ -107,6 +108,7 @@ class RecordSubscriptionCore:
         # What was read and may be handed out; of a conflated one only the records.
         self._changes: deque[RecordChange] = deque()
         self._view: _View | None = None
+        self.reads_ahead = True
         # The records in view and their last messages; without notices nobody asks for them.
         self._known: dict[bytes, Id] = {}
 
@@ -136,6 +138,21 @@ class RecordSubscriptionCore:
     def is_ready(self) -> bool:
         """Return whether something can be handed out."""
         return bool(self._changes) or (self._conflated is not None and self._conflated.wait(time.monotonic()) == 0)
+
+    @property
+    def log_keys(self) -> list[str]:
+        """The Redis key of the log that is read, if it is known."""
+        return self._view.reader.log_keys if self._view is not None else []
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether all that there was is read and handed out, so that only news lets something come."""
+        return not self._changes and self._view is not None and self._view.reader.is_at_end
+
+    @property
+    def may_learn_topics(self) -> bool:
+        """Return whether it reads topics that come, too: never."""
+        return False
 
     def take(self) -> RecordChange | None:
         """The next change that may be handed out now, unless a later one of its record may have come."""
@@ -186,7 +203,8 @@ class RecordSubscriptionCore:
             change = self._change_of(self._view, entry)
             if change is not None:
                 self._tell(self._view, change, entry)
-        await self._view.reader.read_ahead(pipeline)
+        if self.reads_ahead:
+            await self._view.reader.read_ahead(pipeline)
 
     async def close(self, pipeline: AnyPipeline) -> None:
         """End it: the log is let go."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ampsq.records.follow import RecordSubscriptionCore
     from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.store import Store
+    from ampsq.transport.tracked_keys import TrackedKeys
 
 __all__ = ["ManagedRecordSubscription", "RecordSubscription"]
 
@@ -47,6 +48,8 @@ class ManagedRecordSubscription:
         self, core: RecordSubscriptionCore, store: Store, end: Callable[[ManagedRecordSubscription], None]
     ) -> None:
         self.core, self._store, self._end = core, store, end
+        # What `fill` reads with.
+        self._reading = store
         self.pipeline = store.pipeline()
         self.closed = False
         # Whoever reads has it.
@@ -109,7 +112,28 @@ class ManagedRecordSubscription:
         """Read until something can be handed out, for so many seconds at most."""
         with self._lock:
             if not self.closed:
-                self._store.run(self.core.fetch(self.pipeline, seconds))
+                self._reading.run(self.core.fetch(self.pipeline, seconds))
+
+    def share_connections(self) -> None:
+        """Read with `fill` alone, which keeps no connection after `rest` and fails at once where a server is away."""
+        self.core.reads_ahead = False
+        self._reading = self._store.of_instance(self._store.instance)
+        self._reading.retry_timeout = 0.0
+        self.pipeline = self._reading.pipeline()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which its client repeats a call."""
+        return self._store.retry_timeout
+
+    def rest(self) -> None:
+        """Give back the connection that `fill` has used."""
+        with self._lock:
+            self.pipeline.close()
+
+    def track(self, tracked: TrackedKeys, number: int) -> None:
+        """Ask its server to tell when there is something new in its logs, under a number."""
+        tracked.ask(number, self._store.route, self.core.log_keys)
 
     def changes(self) -> Iterator[RecordChange]:
         """Hand out what comes, until the subscription is closed."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
     from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.async_store import AsyncStore
+    from ampsq.transport.tracked_keys import TrackedKeys
 
 __all__ = ["AsyncManagedTopicSubscription", "AsyncTopicMessage", "AsyncTopicSubscription"]
 
@@ -71,6 +72,8 @@ class AsyncManagedTopicSubscription:
         self, core: TopicSubscriptionCore, store: AsyncStore, end: Callable[[AsyncManagedTopicSubscription], None]
     ) -> None:
         self.core, self._store, self._end = core, store, end
+        # What `fill` reads with.
+        self._reading = store
         self.pipeline = store.pipeline(follows=not core.is_fully_durable)
         # Whoever reads has it.
         self._lock = asyncio.Lock()
@@ -114,7 +117,7 @@ class AsyncManagedTopicSubscription:
             if await acquire(self._lock, timeout=wait_of(until)):
                 try:
                     if core.is_due:
-                        await self._attend()
+                        await self._attend(self._store)
                     taken = core.take(owner) or await self._fetch(owner, until)
                 except Unavailable:
                     if not self._is_moving:
@@ -132,7 +135,7 @@ class AsyncManagedTopicSubscription:
     async def _fetch(self, owner: asyncio.Task[object] | None, until: float) -> Handed | None:
         if self.core.closed:
             raise closed("this subscription", self.core.process)
-        await self._save()
+        await self._save(self._store)
         await self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
 
@@ -150,15 +153,36 @@ class AsyncManagedTopicSubscription:
         """Do what is due, and read until something can be handed out, for so many seconds at most."""
         async with self._lock:
             if self.core.is_due:
-                await self._attend()
+                await self._attend(self._reading)
             if not self.core.closed:
-                await self._save()
-                await self._store.run(self.core.fetch(self.pipeline, seconds))
+                await self._save(self._reading)
+                await self._reading.run(self.core.fetch(self.pipeline, seconds))
 
-    async def _attend(self) -> None:
+    def share_connections(self) -> None:
+        """Read with `fill` alone, which keeps no connection after `rest` and fails at once where a server is away."""
+        self.core.reads_ahead = False
+        self._reading = self._store.of_instance(self._store.instance)
+        self._reading.retry_timeout = 0.0
+        self.pipeline = self._reading.pipeline()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which its client repeats a call."""
+        return self._store.retry_timeout
+
+    async def rest(self) -> None:
+        """Give back the connection that `fill` has used."""
+        async with self._lock:
+            await self.pipeline.close()
+
+    def track(self, tracked: TrackedKeys, number: int) -> None:
+        """Ask its server to tell when there is something new in its logs, under a number."""
+        tracked.ask(number, self._store.route, self.core.log_keys)
+
+    async def _attend(self, store: AsyncStore) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
-        await self._save()
-        await self._store.run(self.core.attend(self.pipeline))
+        await self._save(store)
+        await store.run(self.core.attend(self.pipeline))
 
     async def messages(self) -> AsyncIterator[AsyncTopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
@@ -192,7 +216,7 @@ class AsyncManagedTopicSubscription:
         """Do what is due, unless somebody else has the lock, who does it."""
         if await acquire(self._lock, timeout=0):
             try:
-                await self._attend()
+                await self._attend(self._store)
             except Unavailable:
                 if not self._is_moving:
                     raise
@@ -249,15 +273,15 @@ class AsyncManagedTopicSubscription:
         """Write down now what was handled."""
         while True:
             try:
-                return await self._save()
+                return await self._save(self._store)
             except Unavailable:
                 if not self._is_moving:
                     raise
             await asyncio.sleep(MOVING)
 
-    async def _save(self) -> None:
+    async def _save(self, store: AsyncStore) -> None:
         async with self._saving:
-            await self._store.run(self.core.save())
+            await store.run(self.core.save())
 
     # -- at another instance
 

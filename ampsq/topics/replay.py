@@ -136,6 +136,16 @@ class LogReader:
         return {topic: list(log.spans) for topic, log in self._merging.logs.items()}
 
     @property
+    def log_keys(self) -> list[str]:
+        """The Redis keys of the logs that are read."""
+        return [log.name.decode() for log in self._merging.logs.values()]
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether all that there was is read and handed on."""
+        return not (self._posted or self._merging.waits or self.is_behind)
+
+    @property
     def number(self) -> int:
         """Number of topics that are read."""
         return len(self._merging.logs)

@@ -165,6 +165,16 @@ class LimitedReader:
         return self._reader.settled
 
     @property
+    def log_keys(self) -> list[str]:
+        """See `LogReader.log_keys`."""
+        return self._reader.log_keys
+
+    @property
+    def is_at_end(self) -> bool:
+        """See `LogReader.is_at_end`."""
+        return self._reader.is_at_end and (self._spool is None or self._spool.is_empty)
+
+    @property
     def number(self) -> int:
         """See `LogReader`."""
         return self._reader.number

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
     from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.store import Store
+    from ampsq.transport.tracked_keys import TrackedKeys
 
 __all__ = ["ManagedTopicSubscription", "TopicMessage", "TopicSubscription"]
 
@@ -68,6 +69,8 @@ class ManagedTopicSubscription:
         self, core: TopicSubscriptionCore, store: Store, end: Callable[[ManagedTopicSubscription], None]
     ) -> None:
         self.core, self._store, self._end = core, store, end
+        # What `fill` reads with.
+        self._reading = store
         self.pipeline = store.pipeline(follows=not core.is_fully_durable)
         # Whoever reads has it.
         self._lock = threading.Lock()
@@ -110,7 +113,7 @@ class ManagedTopicSubscription:
             if self._lock.acquire(timeout=wait_of(until)):
                 try:
                     if core.is_due:
-                        self._attend()
+                        self._attend(self._store)
                     taken = core.take(owner) or self._fetch(owner, until)
                 except Unavailable:
                     if not self._is_moving:
@@ -128,7 +131,7 @@ class ManagedTopicSubscription:
     def _fetch(self, owner: threading.Thread | None, until: float) -> Handed | None:
         if self.core.closed:
             raise closed("this subscription", self.core.process)
-        self._save()
+        self._save(self._store)
         self._store.run(self.core.fetch(self.pipeline, wait_of(until)))
         return self.core.take(owner)
 
@@ -146,15 +149,36 @@ class ManagedTopicSubscription:
         """Do what is due, and read until something can be handed out, for so many seconds at most."""
         with self._lock:
             if self.core.is_due:
-                self._attend()
+                self._attend(self._reading)
             if not self.core.closed:
-                self._save()
-                self._store.run(self.core.fetch(self.pipeline, seconds))
+                self._save(self._reading)
+                self._reading.run(self.core.fetch(self.pipeline, seconds))
 
-    def _attend(self) -> None:
+    def share_connections(self) -> None:
+        """Read with `fill` alone, which keeps no connection after `rest` and fails at once where a server is away."""
+        self.core.reads_ahead = False
+        self._reading = self._store.of_instance(self._store.instance)
+        self._reading.retry_timeout = 0.0
+        self.pipeline = self._reading.pipeline()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which its client repeats a call."""
+        return self._store.retry_timeout
+
+    def rest(self) -> None:
+        """Give back the connection that `fill` has used."""
+        with self._lock:
+            self.pipeline.close()
+
+    def track(self, tracked: TrackedKeys, number: int) -> None:
+        """Ask its server to tell when there is something new in its logs, under a number."""
+        tracked.ask(number, self._store.route, self.core.log_keys)
+
+    def _attend(self, store: Store) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
-        self._save()
-        self._store.run(self.core.attend(self.pipeline))
+        self._save(store)
+        store.run(self.core.attend(self.pipeline))
 
     def messages(self) -> Iterator[TopicMessage]:
         """Hand out messages until the subscription is closed or completed; asking for one handles that before it."""
@@ -188,7 +212,7 @@ class ManagedTopicSubscription:
         """Do what is due, unless somebody else has the lock, who does it."""
         if self._lock.acquire(timeout=0):
             try:
-                self._attend()
+                self._attend(self._store)
             except Unavailable:
                 if not self._is_moving:
                     raise
@@ -245,15 +269,15 @@ class ManagedTopicSubscription:
         """Write down now what was handled."""
         while True:
             try:
-                return self._save()
+                return self._save(self._store)
             except Unavailable:
                 if not self._is_moving:
                     raise
             time.sleep(MOVING)
 
-    def _save(self) -> None:
+    def _save(self, store: Store) -> None:
         with self._saving:
-            self._store.run(self.core.save())
+            store.run(self.core.save())
 
     # -- at another instance
 

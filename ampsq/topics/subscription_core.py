@@ -80,6 +80,7 @@ class TopicSubscriptionCore:
         process: the ID of the process that subscribed.
         auto_ack: whether asking for the next message says that the one before it was handled.
         is_paused: whether it hands out nothing for a while.
+        reads_ahead: whether the next page is asked for while one is handed out.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class TopicSubscriptionCore:
         self.instance, self.origin = session.instance, session.origin
         self.id = spec.sub_id or session.request()
         self.closed = self.is_paused = False
+        self.reads_ahead = True
         self.process = os.getpid()
         self.buffer: deque[Handed] = deque()
         #: What was handed out last.
@@ -130,6 +132,21 @@ class TopicSubscriptionCore:
     def is_ready(self) -> bool:
         """Return whether something can be handed out."""
         return bool(self.buffer) and self._held_back() <= 0
+
+    @property
+    def log_keys(self) -> list[str]:
+        """The Redis keys of the logs that are read, as far as they are known."""
+        return self._reader.log_keys if self._reader is not None else []
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether all that there was is read and handed out, so that only news lets something come."""
+        return not self.buffer and self._page is None and self._reader is not None and self._reader.is_at_end
+
+    @property
+    def may_learn_topics(self) -> bool:
+        """Return whether it reads topics that come, too."""
+        return not is_name(self._spec.name)
 
     @property
     def next_recorded(self) -> int | None:
@@ -324,7 +341,8 @@ class TopicSubscriptionCore:
         page, self._page = self._page, None
         if page is not None:
             self._receive(page)
-        await reader.read_ahead(pipeline)
+        if self.reads_ahead:
+            await reader.read_ahead(pipeline)
 
     async def _learn_topics(self, reader: LogReader | LimitedReader) -> None:
         """Of topics that came, note where they begin so that it holds elsewhere."""

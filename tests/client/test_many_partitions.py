@@ -9,8 +9,8 @@ import pytest
 from observing import eventually
 from partitioned import WORK, key_of, messages_of
 
-from ampsq import AsyncClient, Client, Queue
-from ampsq.base.errors import DefinitionError, OtherIncarnation
+from ampsq import AsyncClient, Client, Queue, Topic
+from ampsq.base.errors import DefinitionError, NameInUse, OtherIncarnation
 from ampsq.base.partitions import MOST_PARTITIONS, partition_of_key
 from ampsq.client.partition_rules import SEPARATELY
 from ampsq.protocol.schema import key
@@ -168,12 +168,137 @@ def test_many_partitions_with_asyncio(server, instance):
     assert (figures.depth, figures.leased, figures.acknowledged) == (0, 0, MANY + 2 * KEYS)
 
 
-def test_a_subscription_to_topics_of_too_many_partitions_is_refused(connect_partitions):
-    client = connect_partitions(partitions=MANY)
-    with pytest.raises(DefinitionError, match=f"{MANY} partitions: it reads at most {SEPARATELY} yet"):
-        client.subscribe_topic("orders")
-    with pytest.raises(DefinitionError, match=f"it reads at most {SEPARATELY} yet"):
-        client.sow_and_subscribe("orders")
+def read(subscription, number):
+    """Read so many messages; gives the numbers of each key."""
+    found = {}
+    for _ in range(number):
+        message = subscription.get("20s")
+        assert message is not None, f"{sum(map(len, found.values()))} of {number} came"
+        found.setdefault(message.data["key"], []).append(message.data["number"])
+    return found
+
+
+def in_order(each):
+    return {f"k{key}": list(range(key, each * KEYS, KEYS)) for key in range(KEYS)}
+
+
+def test_topics_of_many_partitions_are_read_without_a_connection_for_each(connect_partitions, server):
+    client, reader = connect_partitions(partitions=MANY), connect_partitions(partitions=MANY)
+    client.apply(Topic(name="orders"))
+    client.publish_many("orders", messages_of(KEYS, 5), key=key_of)
+    before = connections(server)
+    with reader.subscribe_topic("orders", bookmark="epoch") as subscription:
+        assert read(subscription, 5 * KEYS) == in_order(5)
+        assert subscription.get("500ms") is None
+        assert connections(server) - before <= 12
+
+        # What comes one by one wakes it, in whichever partition
+        for number in range(MANY):
+            client.publish("orders", {"key": "k", "number": number}, key=f"k{number}")
+            began = time.monotonic()
+            assert subscription.get("20s").data["number"] == number
+            assert time.monotonic() - began < 0.8
+
+        # It goes on where connections are lost
+        for turn in range(3):
+            with server.client() as plain:
+                plain.client_kill_filter(_type="normal", skipme=True)
+            client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+            assert read(subscription, KEYS) == in_order(1), turn
+        assert subscription.get("300ms") is None
+        # Paused, nothing comes, until it is resumed
+        subscription.pause()
+        client.publish("orders", {"key": "k", "number": 1}, key="k1")
+        assert subscription.get("300ms") is None
+        subscription.resume()
+        assert subscription.get("20s").data["number"] == 1
+        place = subscription.position
+    client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+    with reader.subscribe_topic("orders", bookmark=place) as subscription:
+        assert read(subscription, KEYS) == in_order(1)
+        assert subscription.get("100ms") is None
+    with reader.subscribe_topic("orders", bookmark="epoch", rate="50") as paced:
+        began = time.monotonic()
+        assert sum(map(len, read(paced, 20).values())) == 20
+        assert time.monotonic() - began > 0.3
+    with pytest.raises(DefinitionError, match=f"conflation over {MANY} partitions needs a connection for each"):
+        reader.subscribe_topic("orders", conflation="100ms", conflation_key="/key")
+    with pytest.raises(DefinitionError, match="fully_durable over"):
+        reader.subscribe_topic("orders", fully_durable=True)
+
+
+def test_a_durable_subscription_and_topics_that_come_are_read_in_many_partitions(connect_partitions):
+    client, reader = connect_partitions(partitions=MANY), connect_partitions(partitions=MANY, ack_timeout="200ms")
+    with reader.subscribe_topic("^ord", bookmark="most_recent", sub_id="readers") as subscription:
+        assert subscription.get("100ms") is None
+        client.publish_many("orders", messages_of(KEYS, 2), key=key_of)
+        assert read(subscription, 2 * KEYS) == in_order(2)
+        # What was handled is written down while messages are asked for
+        assert subscription.get("2500ms") is None
+        with connect_partitions(partitions=MANY).subscribe_topic(
+            "^ord", bookmark="most_recent", sub_id="readers"
+        ) as next_one:
+            assert next_one.get("500ms") is None
+            client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+            assert read(next_one, KEYS) == in_order(1)
+            with pytest.raises(NameInUse):
+                read(subscription, KEYS)
+
+
+def test_records_of_many_partitions_are_followed(connect_partitions, server):
+    client, reader = connect_partitions(partitions=MANY), connect_partitions(partitions=MANY)
+    client.apply(Topic(name="rooms", key="/key"))
+    client.publish_many("rooms", [{"key": f"k{number}", "number": 0} for number in range(KEYS)])
+    before = connections(server)
+    with reader.sow_and_subscribe("rooms", "/number < 5", order_by="/key", oof=True) as changes:
+        found = [changes.get("20s") for _ in range(KEYS)]
+        assert [each.data["key"] for each in found] == sorted(f"k{number}" for number in range(KEYS))
+        assert changes.get("300ms") is None
+        assert connections(server) - before <= 12
+        for number in range(20):
+            client.publish("rooms", {"key": f"k{number}", "number": 1})
+            began = time.monotonic()
+            assert changes.get("20s").data == {"key": f"k{number}", "number": 1}
+            assert time.monotonic() - began < 0.8
+        client.publish_many("rooms", [{"key": f"k{number}", "number": 9} for number in range(KEYS)])
+        assert [changes.get("20s").command for _ in range(KEYS)] == ["oof"] * KEYS
+    with pytest.raises(DefinitionError, match="conflation over"):
+        reader.sow_and_subscribe("rooms", conflation="1s")
+
+
+def test_topics_and_records_of_many_partitions_with_asyncio(server, instance):
+    async def scene():
+        async with AsyncClient(server.url, instance=instance, partitions=MANY) as client:
+            await client.apply(Topic(name="rooms", key="/key"))
+            await client.publish_many("rooms", [{"key": f"k{number}", "number": 0} for number in range(KEYS)])
+            async with (
+                client.subscribe_topic("rooms", bookmark="epoch") as topics,
+                client.sow_and_subscribe("rooms") as changes,
+            ):
+                assert len({(await topics.get(20)).data["key"] for _ in range(KEYS)}) == KEYS
+                assert len({(await changes.get(20)).data["key"] for _ in range(KEYS)}) == KEYS
+                assert await topics.get(0.3) is None
+                assert await changes.get(0.3) is None
+                for number in range(MANY):
+                    await client.publish("rooms", {"key": f"k{number}", "number": 1})
+                    began = time.monotonic()
+                    assert (await topics.get(20)).data["key"] == f"k{number}"
+                    assert (await changes.get(20)).data["key"] == f"k{number}"
+                    assert time.monotonic() - began < 0.8
+                with server.client() as plain:
+                    plain.client_kill_filter(_type="normal", skipme=True)
+                await client.publish("rooms", {"key": "k1", "number": 2}, key="k1")
+                assert (await topics.get(20)).data["number"] == 2
+                assert (await changes.get(20)).data["number"] == 2
+                waiting = asyncio.create_task(topics.get(20))
+                await asyncio.sleep(0.1)  # it waits by then
+                waiting.cancel()
+                await client.publish("rooms", {"key": "k1", "number": 3})
+                assert (await topics.get(20)).data["number"] == 3
+            with pytest.raises(DefinitionError, match="conflation over"):
+                await client.sow_and_subscribe("rooms", conflation="1s")
+
+    asyncio.run(scene())
 
 
 @pytest.mark.slow

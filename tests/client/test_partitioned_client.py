@@ -467,6 +467,20 @@ def test_all_partitions_are_checked(client):
     assert client.admin.release_group("work", "none") is False
 
 
+def test_a_queue_is_rebuilt_in_all_partitions(client):
+    client.apply(WORK)
+    client.publish_many("orders", messages_of(20, 2), key=key_of)
+    with client.subscribe("work", max_backlog=9) as subscription:
+        subscription.get("5s").ack()
+
+    rebuilt = client.admin.rebuild("work")
+
+    assert (rebuilt.queue, rebuilt.messages, rebuilt.settled) == ("work", 40, 1)
+    assert client.admin.queue_stats("work").depth == 39
+    with pytest.raises(UnknownQueue):
+        client.admin.rebuild("works")
+
+
 def test_a_group_is_paused_resumed_and_dropped_in_all_partitions(client):
     client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g", max_per_subscription_backlog=9))
     client.publish_many("letters", [{"g": "a", "n": n} for n in range(20)], key=lambda message: str(message["n"]))
@@ -497,12 +511,6 @@ def test_each_call_is_merged_or_refused_with_what_helps(client):
         _ = client.queue_stats
     with pytest.raises(AttributeError):
         _ = client.nothing
-    client.apply(WORK)
-    with (
-        client.subscribe("work", max_backlog=4) as subscription,
-        pytest.raises(DefinitionError, match=r"replace is not"),
-    ):
-        subscription.replace(max_backlog=9)
 
 
 def test_topics_and_publishers_of_all_partitions_are_read(client):

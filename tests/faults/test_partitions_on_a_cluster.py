@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from cluster_harness import Cluster
 from observing import eventually
 
-from ampsq import Client, Queue, Topic
+from ampsq import AsyncClient, Client, Queue, Topic
 from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.operations.doctor.partitions import examine_partitions
 from ampsq.transport.discovery import slot_of
@@ -263,3 +264,71 @@ def test_records_whose_primary_is_away_do_not_hold_up_the_others_and_come_when_i
             ]
             assert changes.get("0.5s") is None
         assert client.sow("rooms") == []
+
+
+def consume_then(kill, url, instance, *, closes_each):
+    """Consume, read the topic and its records with a client; then kill, and close; gives the seconds of the latter."""
+    consumer = Client(url, instance=instance, retry_timeout="2s")
+    subscriptions = [
+        consumer.subscribe("work", max_backlog=60),
+        consumer.subscribe_topic("orders", bookmark="epoch", sub_id="reader"),
+        consumer.sow_and_subscribe("rooms"),
+    ]
+    held = [subscriptions[0].get("20s") for _ in range(KEYS)]
+    assert subscriptions[1].get("20s") is not None
+    for message in held:
+        message.ack()
+    kill()
+    began = time.monotonic()
+    if closes_each:
+        for each in subscriptions:
+            each.close()
+    consumer.close()
+    return time.monotonic() - began
+
+
+async def consume_with_asyncio_then(kill, url, instance):
+    async with AsyncClient(url, instance=instance, retry_timeout="2s") as consumer:
+        subscription = await consumer.subscribe("work", max_backlog=60)
+        following = await consumer.subscribe_topic("orders", bookmark="epoch")
+        for _ in range(KEYS):
+            await (await subscription.get(20)).ack()
+        assert await following.get(20) is not None
+        await asyncio.to_thread(kill)
+        began = time.monotonic()
+        await subscription.close()
+        await following.close()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("closes", ["subscriptions", "client", "asyncio"])
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_subscriptions_and_clients_close_while_a_primary_is_away(kind, closes, start_node, instance, caplog):
+    options = ["--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always"]
+    cluster = Cluster(lambda **more: start_node(kind=kind, **more), options=options)
+    url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes) + f"?partitions={TOTAL}"
+    with Client(url, instance=instance, retry_timeout="30s") as client:
+        client.apply(
+            Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=50, lease_period="5s"), RECORDS
+        )
+        owners = [cluster.owner(slot_of(name)) for name in client.partitions]
+        lost, there = owners[1], sum(owner is not owners[1] for owner in owners)
+        client.publish_many("orders", messages_of(0)[:KEYS], key=lambda message: message["key"])
+
+        # When they are closed while one primary is away, nothing is raised
+        if closes == "asyncio":
+            seconds = asyncio.run(consume_with_asyncio_then(lost.kill, url, instance))
+        else:
+            seconds = consume_then(lost.kill, url, instance, closes_each=closes == "subscriptions")
+        assert seconds < 20
+        assert f"ended with {TOTAL - there} of {TOTAL} partitions away" in caplog.text
+        # Then what was acknowledged at the others is done, and the rest comes again
+        lost.start()
+        with client.subscribe("work", max_backlog=60) as again:
+            deadline = time.monotonic() + 60
+            while client.admin.queue_stats("work").depth:
+                assert time.monotonic() < deadline
+                if (message := again.get("1s")) is not None:
+                    message.ack()
+                    assert owners[partition_of_key(message.data["key"], TOTAL)] is lost
+        assert all(report.clean for report in client.admin.check("work"))

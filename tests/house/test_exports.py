@@ -27,6 +27,7 @@ OPENERS = {
     "ampsq.transport.discovery",
     "ampsq.transport.shared_keepalive",
     "ampsq.transport.store",
+    "ampsq.transport.tracked_keys",
 }
 #: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
 REDIS = OPENERS | {

@@ -99,6 +99,7 @@ TWINS = [
             "PartitionedAdmin": "AsyncPartitionedAdmin",
             "PartitionedClient": "AsyncPartitionedClient",
             "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
+            "ManagedTopicSubscription": "AsyncManagedTopicSubscription",
             "PartitionedPublisher": "AsyncPartitionedPublisher",
             "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
             "PartitionedSubscription": "AsyncPartitionedSubscription",
@@ -124,7 +125,7 @@ TWINS = [
                 "part.close(",
             ),
             *("each.close(", "register.close(", "self.close(", "self.clients[number].ack(", "each.ack("),
-            "self._connections.close(",
+            *("self._connections.close(", "managed.rest(", "self._share_connections("),
         ),
         {
             "`ampsq.client.async_partitioned_client` is made from this file.": (
@@ -320,7 +321,6 @@ TWINS = [
             "Client": "AsyncClient",
             "Iterator": "AsyncIterator",
             "ManagedTopicSubscription": "AsyncManagedTopicSubscription",
-            "PartitionFeeds": "AsyncPartitionFeeds",
             "PartitionedTopicSubscription": "AsyncPartitionedTopicSubscription",
             "Threads may share it": "Tasks may share it",
             "TopicMessage": "AsyncTopicMessage",
@@ -344,7 +344,11 @@ TWINS = [
             "None) -> TopicMessage | None:": "None) -> TopicMessage | None:  # noqa: ASYNC109",
             "def __iter__": "def __aiter__",
             "for managed, handed in": "async for managed, handed in",
-            "ampsq.client.partition_feeds": "ampsq.client.async_partition_feeds",
+            "from ampsq.client.partition_rules import not_merged, only_for_one\n"
+            "from ampsq.client.tracked_feeds import feeds_of\n": (
+                "from ampsq.client.async_tracked_feeds import feeds_of\n"
+                "from ampsq.client.partition_rules import not_merged, only_for_one\n"
+            ),
             "ampsq.topics.subscription import": "ampsq.topics.async_subscription import",
             "        self._last: weakref": (
                 "        self._task: asyncio.Task[None] | None = None\n        self._last: weakref"
@@ -362,7 +366,6 @@ TWINS = [
             "Client": "AsyncClient",
             "Iterator": "AsyncIterator",
             "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
-            "PartitionFeeds": "AsyncPartitionFeeds",
             "PartitionedRecordSubscription": "AsyncPartitionedRecordSubscription",
             "RecordSubscription": "AsyncRecordSubscription",
             "for threads: one of each": "for asyncio: one of each",
@@ -374,7 +377,11 @@ TWINS = [
             ),
             "None) -> RecordChange | None:": "None) -> RecordChange | None:  # noqa: ASYNC109",
             "def __iter__": "def __aiter__",
-            "ampsq.client.partition_feeds": "ampsq.client.async_partition_feeds",
+            "from ampsq.client.partition_rules import only_for_one\n"
+            "from ampsq.client.tracked_feeds import feeds_of\n": (
+                "from ampsq.client.async_tracked_feeds import feeds_of\n"
+                "from ampsq.client.partition_rules import only_for_one\n"
+            ),
             "ampsq.records.subscription import": "ampsq.records.async_subscription import",
             "import Callable, Iterator, Sequence": "import AsyncIterator, Callable, Sequence",
         },
@@ -392,6 +399,7 @@ TWINS = [
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
+            "each.admin.rebuild(",
             *("each.admin.explain(", "each.admin.readers(", "each.admin.actions(", "each.admin.failed_events("),
             *("each.admin.retry_action(", "each.admin.drop_failed("),
             *("each.admin.check(", "self._set_paused(", "self._having(bookmark).explain("),
@@ -607,7 +615,7 @@ TWINS = [
         (
             *_AWAITED_OF_SUBSCRIPTIONS,
             *("self._attend(", "self._attend_aside(", "self._step(", "self._save(", "self.flush(", "self.call("),
-            *("self._managed.acknowledge(", "self._managed.flush("),
+            *("self._managed.acknowledge(", "self._managed.flush(", "self._reading.run("),
         ),
         {
             **_OF_SUBSCRIPTIONS,
@@ -752,7 +760,7 @@ TWINS = [
             "ManagedRecordSubscription": "AsyncManagedRecordSubscription",
             "RecordSubscription": "AsyncRecordSubscription",
         },
-        _AWAITED_OF_SUBSCRIPTIONS,
+        (*_AWAITED_OF_SUBSCRIPTIONS, "self._reading.run("),
         {
             **_OF_SUBSCRIPTIONS,
             **_WITH_PIPELINE,
