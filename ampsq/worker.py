@@ -122,6 +122,8 @@ class Worker:
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = self._rules.stop_timeout
         self._stopping = StopRequest()
+        # That `run` has something to do: the worker is stopped, or what it runs has ended.
+        self._noticed = StopRequest()
         self._subscription: Subscription | None = None
         # What waits in lanes is given back with what nobody has picked up.
         self._lanes: HandlerLanes[Message] = HandlerLanes()
@@ -155,6 +157,7 @@ class Worker:
     def stop(self) -> None:
         """Ask the worker to stop, from a signal's handler too; `run` returns when it has."""
         self._stopping.set()
+        self._noticed.set()
 
     def run(self, *, signals: bool = False) -> None:
         """Handle messages until stopped.
@@ -190,7 +193,7 @@ class Worker:
 
     def _serve(self, client: Client, runner: HandlerSlots) -> None:
         failures: list[BaseException] = []
-        self._subscription = None
+        self._subscription, self._noticed = None, StopRequest()
 
         def loop() -> None:
             try:
@@ -201,16 +204,24 @@ class Worker:
                 self._loop(self._subscription, runner)
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
+            finally:
+                self._noticed.set()
 
         # In a thread of its own, so that neither a handler nor a wait keeps `run` from stopping in time.
         thread = threading.Thread(target=loop, name="ampsq-worker-loop", daemon=True)
         thread.start()
-        # Not a wait for the event: a signal's handler sets it in this very thread.
-        while thread.is_alive() and not self._stopping.is_set():
-            thread.join(_NOTICED)
+        self._wait_until_noticed()
+        # Where it has ended by itself, it is not to be waited for as one that runs.
+        thread.join(0.0 if self._stopping.is_set() else None)
         failures += self._end(client, runner, thread, has_failed=bool(failures))
         if failures:
             raise failures[0]
+
+    def _wait_until_noticed(self) -> None:
+        """Wait until the worker is stopped, or what it runs has ended; nothing else wakes this thread."""
+        # Whoever stopped it before did not know of what is waited for now.
+        if not self._stopping.is_set():
+            self._noticed.wait()
 
     def _end(
         self, client: Client, runner: HandlerSlots, loop: threading.Thread, *, has_failed: bool
@@ -292,6 +303,7 @@ class Worker:
 
         from ampsq.client.handler_tasks import HandlerTasks  # noqa: PLC0415
 
+        self._noticed = StopRequest()
         worker = HandlerTasks(self._rules, None, self._async_client)
         failures: list[BaseException] = []
         loop = asyncio.new_event_loop()
@@ -302,16 +314,17 @@ class Worker:
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
             finally:
-                # Not what waits in threads: they may never end.
-                loop.close()
+                try:
+                    # Not what waits in threads: they may never end.
+                    loop.close()
+                finally:
+                    self._noticed.set()
 
         if signals:
             self._stop_on_signals()
         thread = threading.Thread(target=run, name="ampsq-worker-tasks", daemon=True)
         thread.start()
-        # Not a wait for the event: a signal's handler sets it in this very thread.
-        while thread.is_alive() and not self._stopping.is_set():
-            thread.join(_NOTICED)
+        self._wait_until_noticed()
         worker.stop()
         until = time.monotonic() + self._stop_timeout + 3 * _ENDS_WITHIN
         while thread.is_alive() and time.monotonic() < until:

@@ -12,7 +12,7 @@ from ampsq.base.formatting import span_text
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import note, table
 from ampsq.protocol.reads.clock import server_time
-from ampsq.protocol.reads.coordinators import STALE, CoordinatorEntry, owners_of_instance, read_coordinators
+from ampsq.protocol.reads.coordinators import CoordinatorEntry, owners_of_instance, read_coordinators
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.transport.store import Store
 
@@ -37,7 +37,7 @@ def coordinators(settings: CommandSettings) -> None:
     """
     with settings.address(merged=True) as url, contextlib.closing(Store(url, "")) as store:
         now = store.call(server_time())
-        found = [each for each in store.call(read_coordinators()) if now - each.seen < STALE]
+        found = [each for each in store.call(read_coordinators()) if each.is_alive(now)]
         names = store.run(read_instances())
     shares: dict[str, list[str]] = {each.id: [] for each in found}
     for name in names:

@@ -7,6 +7,8 @@ import logging
 import math
 import os
 import queue
+import signal
+import socket
 import threading
 import time
 from typing import Final
@@ -16,7 +18,8 @@ __all__ = ["ENDS_WITHIN", "StopRequest", "end_process_within"]
 _log = logging.getLogger("ampsq")
 #: Seconds from SIGTERM until a process ends, whatever it still waits for.
 ENDS_WITHIN: Final = 3.5
-#: Seconds of one wait for a request to stop.
+#: Seconds of one wait for a request to stop, and where signals cannot end it.
+_LONGEST: Final = 3_600.0
 _LOOK: Final = 1.0
 #: Seconds in which that is logged: whoever reads standard error may be gone, too.
 _TELLING: Final = 0.3
@@ -24,7 +27,7 @@ _begun = threading.Lock()
 
 
 class StopRequest:
-    """A request to stop, which a signal handler may make.
+    """A request to stop, which a signal handler may make. Who waits for it has nothing to do meanwhile.
 
     `threading.Event` does not fit: the thread that the handler interrupts may hold the event's lock.
     """
@@ -32,11 +35,17 @@ class StopRequest:
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_set = False
+        # What wakes the main thread, while it waits.
+        self._waker: socket.socket | None = None
 
     def set(self) -> None:
         """Make the request."""
         self._is_set = True
         self._asked.put(None)
+        if (waker := self._waker) is not None:
+            # Full, it wakes as well; and closed, nobody waits.
+            with contextlib.suppress(OSError):
+                waker.send(b"\0")
 
     def is_set(self) -> bool:
         """Return whether `set` was called."""
@@ -45,14 +54,38 @@ class StopRequest:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until `set` is called, at most so many seconds; return whether it was."""
         until = math.inf if seconds is None else time.monotonic() + seconds
+        if threading.current_thread() is threading.main_thread():
+            self._wait_for_signals(until)
         while not self._is_set and (left := until - time.monotonic()) > 0:
-            # A signal that comes just before a thread begins to wait does not end the wait, and its handler runs only
-            # when the thread comes back.
             with contextlib.suppress(queue.Empty):
-                self._asked.get(timeout=min(left, _LOOK))
+                self._asked.get(timeout=min(left, threading.TIMEOUT_MAX))
                 # For whoever else waits.
                 self._asked.put(None)
         return self._is_set
+
+    def _wait_for_signals(self, until: float) -> None:
+        """Wait in the main thread, where signal handlers run.
+
+        A signal that comes just before a thread begins to wait does not end the wait, and its handler runs only when
+        the thread comes back. What a signal writes where the thread waits is there, whenever it came.
+        """
+        ours, waker = socket.socketpair()
+        with ours, waker:
+            waker.setblocking(False)
+            others = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+            if others != -1:
+                # Somebody else is to learn of signals.
+                signal.set_wakeup_fd(others)
+            self._waker = waker
+            try:
+                while not self._is_set and (left := until - time.monotonic()) > 0:
+                    ours.settimeout(min(left, _LONGEST if others == -1 else _LOOK))
+                    with contextlib.suppress(TimeoutError):
+                        ours.recv(4096)
+            finally:
+                self._waker = None
+                if others == -1:
+                    signal.set_wakeup_fd(-1)
 
 
 def end_process_within(seconds: float, code: int) -> None:

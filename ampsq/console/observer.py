@@ -19,7 +19,7 @@ from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
 from ampsq.operations.group_counting import GroupCounter
 from ampsq.protocol.reads.clock import server_time
-from ampsq.protocol.reads.coordinators import STALE, read_coordinators
+from ampsq.protocol.reads.coordinators import read_coordinators
 from ampsq.protocol.reads.instance import instance_state, is_opened
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.server import ping
@@ -269,7 +269,7 @@ class Observer:
     def coordinators(self) -> list[CoordinatorEntry]:
         """The coordinators of the server that gave a sign of life lately; raises `Unavailable`."""
         now = self._finder.call(server_time())
-        return [each for each in self._finder.call(read_coordinators()) if now - each.seen < STALE]
+        return [each for each in self._finder.call(read_coordinators()) if each.is_alive(now)]
 
     def reading(self, instance: str) -> Reading:
         """The figures of an instance, read now if those that are there are old; raises `AmpsqError`."""

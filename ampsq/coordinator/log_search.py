@@ -40,9 +40,18 @@ class LogSearch:
         # Since the search began that is under way, or was the last one.
         self._looks = self._steps = 0
 
-    def begin(self) -> list[Call[AllLogsScan]]:
-        """Return what a look asks; empty where it leaves the keys alone. The reply is for `go_on`."""
-        self._looks += 1
+    @property
+    def is_done(self) -> bool:
+        """Return whether the search has come to its end, for the keys that were counted last."""
+        return self._cursor == "0" and self._keys == self._keys_searched >= 0
+
+    def begin(self, looks: int = 1) -> list[Call[AllLogsScan]]:
+        """Return what a look asks; empty where it leaves the keys alone. The reply is for `go_on`.
+
+        Args:
+            looks: as which it counts: those that had nothing to look at were left out.
+        """
+        self._looks += looks
         is_soon = self._looks < max(_LOOKS, _LOOKS_A_STEP * self._steps)
         if self._cursor == "0" and self._keys == self._keys_searched >= 0 and is_soon:
             return []

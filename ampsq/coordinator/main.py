@@ -22,7 +22,7 @@ from ampsq.replication.link_rounds import LinkRounds
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ampsq.transport.store import Store
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("ampsq.coordinator")
 #: Seconds without a sign of life after which one is given though no watch asks anything.
 _UNMET: Final = 1.0
 #: Seconds until the thread that follows the instances looks by itself, while a watch says what changes.
-_RESTS: Final = 3.0
+_RESTS: Final = 30.0
 #: Seconds between two counts of what is late.
 _COUNT_EVERY: Final = 2.5
 #: Seconds for which a call is repeated while the server cannot be reached.
@@ -70,15 +70,15 @@ class Coordinator:
         # All instances of a server have one; in a cluster each has its own, since it may be moved.
         self._watches: dict[str, ServerWatch] = {}
         self._is_cluster: bool | None = None
-        self._membership = Membership(self._named, self._powers.words)
+        self._membership = Membership(self._named, self._powers.words, self._work)
         self._counted_at = -math.inf
+        self._late: dict[str, float] = {}
         self._others: dict[str, set[str]] = {}
 
     @property
     def rounds(self) -> dict[tuple[str, str], float]:
         """Instance and duty -> seconds by which it is late: since it has something to do, or could not be looked at."""
-        with self._changing:
-            watches = list(set(self._watches.values()))
+        watches = self._all_watches()
         return {which: late for watch in watches for which, late in watch.lateness().items()}
 
     def stop(self) -> None:
@@ -149,20 +149,25 @@ class Coordinator:
 
     def _meet(self, finder: Store) -> None:
         """Share the instances with the other coordinators of the server, where no watch gives the signs of life."""
+        # Whoever gives no sign of life leaves its instances to others.
+        is_met = time.monotonic() < self._membership.met_at + _UNMET and not self._membership.owes_sign
+        if not is_met and not any(watch.is_stuck for watch in self._all_watches()):
+            self._membership.meet(finder)
+
+    def _all_watches(self) -> set[ServerWatch]:
         with self._changing:
-            watches, number = set(self._watches.values()), len(self._watches)
+            return set(self._watches.values())
+
+    def _work(self) -> tuple[int, Mapping[str, float]]:
+        """Return how many instances are cared for, and what is late, as it was counted last; for signs of life."""
         if time.monotonic() >= self._counted_at + _COUNT_EVERY:
             self._counted_at = time.monotonic()
             late: dict[str, float] = {}
-            for watch in watches:
+            for watch in self._all_watches():
                 for duty, seconds in watch.late_duties().items():
                     late[duty] = max(round(seconds, 1), late.get(duty, 0.0))
-            self._membership.late = late
-        self._membership.cares_for = number
-        # Whoever gives no sign of life leaves its instances to others.
-        is_met = time.monotonic() < self._membership.met_at + _UNMET
-        if not is_met and not any(watch.is_stuck for watch in watches):
-            self._membership.meet(finder)
+            self._late = late
+        return len(self._watches), self._late
 
     def _take_up(self, finder: Store, instances: Sequence[str]) -> None:
         """Begin with those that are new, and let go of those that are not there any more."""

@@ -16,25 +16,31 @@ import contextlib
 import heapq
 import logging
 import math
+import socket
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
 from ampsq.coordinator.listener_counts import ListenerCounts
 from ampsq.coordinator.log_search import LogSearch
+from ampsq.coordinator.membership import MembershipQuestion
 from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.functions import are_used
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.server import ON_REWRITE, configuration, count_keys
+from ampsq.protocol.reads.subscribers import count_channel_listeners
 from ampsq.publishing.server_clock import Moment, clock_of
 from ampsq.transport.kept_pipeline import KeptPipeline
+from ampsq.transport.repeated_question import RepeatedQuestion
 from ampsq.transport.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.coordinator.instance_duties import InstanceDuties, RoundFailure
     from ampsq.coordinator.membership import Membership
@@ -53,10 +59,18 @@ _LOOK: Final = 0.8
 _LOOK_UNWOKEN: Final = 0.1
 #: Looks after which also what is no matter of a second is looked at.
 _RARE: Final = 3
+#: Looks of which one looks at the server all the same though all is as it was, and looks for which that is not asked
+#: after something was otherwise.
+_SURE: Final = 8
+_UNSURE: Final = 3
+#: Channels of clients up to which that is asked: of many the server's answer is long.
+_CHANNELS: Final = 100
 #: Seconds without a look from which on all duties are as late as that.
 _UNSEEN: Final = 2.0
-#: Seconds between two questions how the server flushes.
+#: Seconds between two questions how the server flushes, and after which all of it is asked: between, a look asks for
+#: what may be set while it runs.
 _FLUSHING: Final = 3.0
+_FLUSHING_WHOLE: Final = 30.0
 #: Seconds between two looks whether the server still has its functions.
 _FUNCTIONS: Final = 30.0
 #: Seconds without a look after which the server, or this loop, is taken to be stuck.
@@ -118,6 +132,60 @@ class _Watched:
             self.duties.watched.rests_long = False
 
 
+class _Rest(NamedTuple):
+    """A state in which nothing is to be done at a server, as a look has found it.
+
+    Attributes:
+        channels: the channels that clients have to listen to, and whose they are.
+        covered: the instances in whose logs entries are waited for.
+        turns: the looks that some instance has though it rests.
+        until: the number of the look up to which that is enough.
+    """
+
+    channels: list[tuple[str, _Watched]]
+    covered: frozenset[str]
+    turns: frozenset[int]
+    until: int
+
+
+class _Alarm:
+    """Wakes the one thread that waits on it, for half of what a condition costs it, which makes a lock for each wait.
+
+    Who rings holds the lock under which the thread has seen that there is nothing to do, and called `arm`: so nothing
+    is missed. It may wake for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._waits, self._rings = socket.socketpair()
+        self._rings.setblocking(False)
+        self._is_armed = False
+
+    def arm(self) -> None:
+        """Let who rings from now on end the next wait."""
+        self._is_armed = True
+
+    def ring(self) -> None:
+        """Wake the thread, if it waits or is about to."""
+        if self._is_armed:
+            self._is_armed = False
+            # Closed, nobody waits any more.
+            with contextlib.suppress(OSError):
+                self._rings.send(b"\0")
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it rings, at most so many seconds."""
+        if seconds > 0:
+            self._waits.settimeout(seconds)
+            with contextlib.suppress(TimeoutError):
+                self._waits.recv(64)
+        self._is_armed = False
+
+    def close(self) -> None:
+        """Let go of it; the thread waits no more."""
+        self._waits.close()
+        self._rings.close()
+
+
 class ServerWatch:
     """Cares for the instances of one server, in threads of its own, until it is closed.
 
@@ -140,8 +208,8 @@ class ServerWatch:
     ) -> None:
         self.store, self._servers, self._run, self._membership = store, servers, run, membership
         self._instances: dict[str, _Watched] = {}
-        # Guards what follows and all of `_Watched`; the loop waits for it to change.
-        self._changed = threading.Condition()
+        # Guards what follows and all of `_Watched`; who changes what the loop waits for rings the alarm.
+        self._changed, self._alarm = threading.Condition(), _Alarm()
         self._timers: list[tuple[float, str]] = []
         # Those that are to be looked at beside the looks at everything.
         self._looked_at_soon: set[_Watched] = set()
@@ -160,10 +228,19 @@ class ServerWatch:
         self._wakeups = Wakeups(store, self._woken, self._connection_lost)
         waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
         self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
-        self._look_number = 0
+        self._look_number = self._searched_at = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
         self._flushing_at = self._functions_at = 0.0
+        self._flushing_known_until = -math.inf
+        # While nothing happens anywhere: what is found by one question. None: something may have happened.
+        self._rest: _Rest | None = None
+        self._stirred = 0
+        self._question = RepeatedQuestion()
+        self._asked_about: list[tuple[str, _Watched]] | None = None
+        self._rests_from = 0
+        # This user may count the server's keys.
+        self._may_count_keys = True
         self._search = LogSearch(store, self._logs_found)
         # Of the loop's thread alone, and for which store it asked last.
         self._asking = KeptPipeline()
@@ -185,7 +262,8 @@ class ServerWatch:
         with self._changed:
             self._instances[name] = _Watched(duties)
             self._is_lost = True
-            self._changed.notify()
+            self._end_rest()
+            self._alarm.ring()
 
     def remove(self, name: str) -> None:
         """Let go of an instance; a round of it that is under way ends."""
@@ -194,7 +272,8 @@ class ServerWatch:
             if watched is not None:
                 self._looked_at_soon.discard(watched)
             self._channels_known = None
-            self._changed.notify()
+            self._end_rest()
+            self._alarm.ring()
         if watched is not None:
             watched.duties.leaving.set()
             self._run(watched.duties.close)
@@ -237,7 +316,7 @@ class ServerWatch:
         with self._changed:
             for watched in self._instances.values():
                 watched.duties.stop()
-            self._changed.notify()
+            self._alarm.ring()
         self._wakeups.end()
         self._entries.close()
 
@@ -260,9 +339,18 @@ class ServerWatch:
             watched = self._instances.get(instance)
             if watched is None:
                 return
-            watched.stir()
+            self._stir(watched)
             watched.duties.wake([what])  # type: ignore[list-item]  # what a script says
             self._want_round(watched)
+
+    def _stir(self, watched: _Watched, until: float = 0.0) -> None:
+        """Look at an instance each time from now on; see `_Watched.stir`. The lock is held."""
+        watched.stir(until)
+        self._end_rest()
+
+    def _end_rest(self) -> None:
+        """Look at all that is to be looked at from now on, until a look finds nothing to do; the lock is held."""
+        self._rest, self._stirred = None, self._stirred + 1
 
     def _entries_found(self, instances: set[str]) -> None:
         """Look at instances in whose logs something was written."""
@@ -270,10 +358,10 @@ class ServerWatch:
         with self._changed:
             for name in instances:
                 if (watched := self._instances.get(name)) is not None:
-                    watched.stir()
+                    self._stir(watched)
                     watched.look_at = min(watched.look_at, now)
                     self._looked_at_soon.add(watched)
-            self._changed.notify()
+            self._alarm.ring()
 
     def _quiet_logs(self) -> dict[str, dict[str, str]]:
         """The logs of instances that rest long, or could: of each the last ID that was seen in each log."""
@@ -286,7 +374,7 @@ class ServerWatch:
     def _connection_lost(self) -> None:
         with self._changed:
             self._is_lost = True
-            self._changed.notify()
+            self._alarm.ring()
 
     def _want_round(self, watched: _Watched) -> None:
         """Let an instance have a round as soon as a thread is free; the lock is held."""
@@ -335,7 +423,7 @@ class ServerWatch:
                     # Where more is to be done, the look lets it have its round.
                     is_looked_at = at <= time.monotonic() and watched.duties.watched.catalog != ""
                     self._set_timer(watched, math.inf if is_looked_at else at)
-                    self._changed.notify()
+                    self._alarm.ring()
 
     def _set_timer(self, watched: _Watched, at: float) -> None:
         watched.timer_at = at
@@ -370,6 +458,9 @@ class ServerWatch:
                 self._give_no_sign()
                 self._closed.wait(_AFTER_FAILURE)
         self._asking.close()
+        self._question.close()
+        with self._changed:
+            self._alarm.close()
 
     def _wait(self, until: float) -> None:
         """Wait for a moment, begin rounds whose time comes, and look at who has had one so that it can rest."""
@@ -390,8 +481,12 @@ class ServerWatch:
                     seconds = min(wanted) - now
                     if until <= now:
                         return
-                    self._changed.wait(max(seconds, 0.0))
-                    continue
+                    if self._closed.is_set() or self._is_lost or self._failures:
+                        return
+                    self._alarm.arm()
+            if not due:
+                self._alarm.wait(seconds)
+                continue
             # Messages that others own wait as long as they like: each second is often enough to ask for them.
             self._look(due, rare=True, remote=False)
 
@@ -399,7 +494,10 @@ class ServerWatch:
         """Listen on a new connection if the last one was lost; instances that are new have a round."""
         with self._changed:
             self._is_lost = False
+            self._end_rest()
             names = list(self._instances)
+        # It may be another run of the server.
+        self._flushing_known_until = -math.inf
         if self._wakeups.is_open:
             self._wakeups.listen(names)
         elif not self._wakeups.is_refused:
@@ -415,12 +513,13 @@ class ServerWatch:
         with self._changed:
             for name in names:
                 if (watched := self._instances.get(name)) is not None:
-                    watched.stir()
+                    self._stir(watched)
                     watched.duties.wake_all()
                     self._want_round(watched)
 
     def _wait_for_server(self) -> None:
         """Wait until the server answers; then everything may have changed."""
+        self._give_no_sign()
         if self._servers.wait(self.store, self._closed):
             self._go_on()
         else:
@@ -451,22 +550,77 @@ class ServerWatch:
 
     def _look_at_everything(self) -> None:
         self._look_number += 1
+        if self._still_rests():
+            return
         if not self._wakeups.check():
             # It is half open, or the server hangs: a new one shows which.
             self._wakeups.close()
             self._connection_lost()
         with self._changed:
+            self._end_rest()
+            stirred = self._stirred
             idle = [each for each in self._instances.values() if not each.is_running]
             watched = self._whose_turn_it_is(idle)
-        self._look(watched, rare=self._look_number % _RARE == 1, remote=True)
+        if watched or not self._instances:
+            self._look(watched, rare=self._look_number % _RARE == 1, remote=True)
+        else:
+            rest = self._coming_rest()
+            is_quiet = self._look_at_server()
+            with self._changed:
+                # What happened meanwhile, the look may not have seen.
+                self._rest = rest if is_quiet and self._stirred == stirred else None
         self._looked_at = time.monotonic()
         if self._looked_at >= self._flushing_at:
             self._flushing_at = self._looked_at + _FLUSHING
+            self._flushing_known_until = self._looked_at + _FLUSHING_WHOLE
             self._ask_how_it_flushes()
         if self._looked_at >= self._functions_at:
             self._functions_at = self._looked_at + _FUNCTIONS
             if are_used():
                 self.store.run(keep_functions())
+
+    # -- rest: nothing is done but asking whether all is as it was
+
+    def _still_rests(self) -> bool:
+        """Return whether all is as the last look found it, so that there is nothing to look at; asks the server."""
+        rest, number = self._rest, self._look_number
+        if rest is None or number > rest.until or number % _TURNS in rest.turns:
+            return False
+        if self._channels_known is not rest.channels or self._entries.covered is not rest.covered:
+            return False
+        shown = self._question.ask(self._asked_by)
+        now = time.monotonic()
+        if shown is None or abs(shown - now - self._ahead) > _MOVED:
+            self._rests_from = number + _UNSURE
+            self._flushing_at = min(self._flushing_at, now)
+            return False
+        self._looked_at = now
+        if self._membership is not None:
+            self._membership.met_at = now
+        return True
+
+    def _coming_rest(self) -> _Rest | None:
+        """Return what is found if the look that comes now finds nothing to do; None: then the server is not at rest.
+
+        The question is asked before that look: what changes later is answered otherwise.
+        """
+        channels, covered = self._channels(), self._entries.covered
+        is_alone = self._membership is None or not self._membership.is_among_others
+        if len(channels) > _CHANNELS or not is_alone or self._look_number < self._rests_from:
+            return None
+        if channels != self._asked_about or not self._question.is_open:
+            calls: list[Call[object]] = (
+                [count_channel_listeners([channel for channel, _ in channels])] if channels else []
+            )
+            calls += self._membership.reads() if self._membership is not None else []
+            calls += [count_keys()] if self._may_count_keys else []
+            calls += [configuration()] if self._flushing is not None else []
+            self._question.put(self._asked_by, calls)
+            self._asked_about = channels
+        self._question.ask(self._asked_by)
+        with self._changed:
+            turns = frozenset(each.turn for each in self._instances.values())
+        return _Rest(channels, covered, turns, self._look_number + _SURE)
 
     def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
         """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
@@ -485,22 +639,16 @@ class ServerWatch:
             chosen.append(each)
         if is_uncovered:
             self._entries.want()
-        # Where few rest long, most looks are nobody's turn. A sign of life takes the server's clock from a look.
-        if not chosen and self._membership is not None and self._membership.is_sign_due():
-            return list(idle[:1])
         return chosen
 
     def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
-        if remote and not instances:
-            self._look_for_listeners()
-            return
         with self._changed:
             # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
             is_sure = not rare and self._is_answered
             unsure = self._looked_at_soon.intersection(instances) if is_sure else set(instances)
             unsure.update([each for each in instances if each.rests_long])
-            self._is_answered = self._is_answered and not remote
+            was_answered, self._is_answered = self._is_answered, self._is_answered and not remote
             if self._looked_at_soon:
                 self._looked_at_soon.difference_update(instances)
             now = time.monotonic()
@@ -518,16 +666,18 @@ class ServerWatch:
             for part in parts
         ]
         calls += self._listeners.begin(self._channels()) if remote else []
-        signs: list[Call[object]] = []
+        signs = MembershipQuestion([])
         steps: list[Call[AllLogsScan]] = []
-        if remote:
+        # Behind a script that the server does not know these would have run out of turn, and the whole look fails: so
+        # they are left out after a failure.
+        if remote and was_answered:
             steps = self._search.begin()
             # Behind all else: what of it is refused takes nothing away.
-            signs = self._membership.calls() if self._membership is not None else []
+            signs = self._membership.question() if self._membership is not None else signs
         asked = time.monotonic()
         # A script names an instance whose keys this user may use.
         self._asked_by = parts[0][0].duties.store
-        with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *steps, *signs])) as replies:
+        with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *steps, *signs.calls])) as replies:
             is_moved = False
             for part in parts:
                 reply: NewsReply = next(replies)  # type: ignore[assignment]  # what was asked
@@ -538,20 +688,58 @@ class ServerWatch:
                 self._tell_clock(set(self._instances.values()).difference(instances), reply.now)
             absent, is_doubtful = self._listeners.take_in(replies) if remote else (set(), False)
             found = [next(replies) for _ in steps]
-            if signs and self._membership is not None:
-                self._membership.take_in(replies, reply.now * 1000)
+            if self._membership is not None:
+                self._membership.keep_time(reply.now * 1000)
+                self._membership.take_in(signs, replies, reply.now * 1000)
             if remote:
-                self._search.go_on(found[0] if found else None, reply.keys)  # type: ignore[arg-type]  # see above
                 self._is_answered = True
+                self._search.go_on(found[0] if found else None, reply.keys)  # type: ignore[arg-type]  # see above
         self._look_for_lost_clients(self._count_listeners() if is_doubtful else absent)
 
-    def _look_for_listeners(self) -> None:
-        """Look for lost clients alone, where it is the turn of no instance: those are to be noticed by each look."""
-        absent, is_doubtful = set[_Watched](), False
-        if calls := self._listeners.begin(self._channels()):
-            with contextlib.closing(self._asking.ask(self._asked_by, calls)) as replies:
+    def _look_at_server(self) -> bool:
+        """Look where it is the turn of no instance; gives whether nothing was found that asks for anything."""
+        listeners = self._listeners.begin(self._channels())
+        keys: list[Call[object]] = [count_keys()] if self._may_count_keys else []
+        steps = self._search.begin(self._look_number - self._searched_at)
+        self._searched_at, now = self._look_number, time.monotonic()
+        is_flushing_due = self._flushing is not None and self._flushing_at <= now < self._flushing_known_until
+        flushing: list[Call[object]] = [configuration()] if is_flushing_due else []
+        signs = self._membership.question() if self._membership is not None else MembershipQuestion([])
+        calls = [*listeners, server_time(), *keys, *steps, *flushing, *signs.calls]
+        absent, is_doubtful, number, found = set[_Watched](), False, -1, list[object]()
+        with contextlib.closing(self._asking.ask(self._asked_by, calls)) as replies:
+            if listeners:
                 absent, is_doubtful = self._listeners.take_in(replies)
+            self._take_clock(cast("int", next(replies)) / 1000, Moment(now, time.monotonic()))
+            try:
+                number = cast("int", next(replies)) if keys else number
+            except NotPermitted:
+                # What else was asked is not answered this time.
+                self._may_count_keys = False
+            else:
+                found = [next(replies) for _ in steps]
+                self._take_flush_settings([next(replies) for _ in flushing])
+                if self._membership is not None:
+                    self._membership.take_in(signs, replies, self._membership.now())
+        self._search.go_on(cast("AllLogsScan", found[0]) if found else None, number)
         self._look_for_lost_clients(self._count_listeners() if is_doubtful else absent)
+        is_alone = self._membership is None or not self._membership.is_among_others
+        return not absent and not is_doubtful and number >= 0 and self._search.is_done and is_alone
+
+    def _take_clock(self, shown: float, moment: Moment) -> None:
+        """Take in the server's clock, in seconds, where no instance is looked at."""
+        if self._membership is not None:
+            self._membership.keep_time(shown * 1000)
+        self._keep_clock(shown, moment)
+        if self._has_moved(shown):
+            self._tell_clock(list(self._instances.values()), shown)
+
+    def _take_flush_settings(self, found: Sequence[object]) -> None:
+        """See whether what may be set while a server runs is as before; else all of it is asked for."""
+        for settings in cast("Sequence[Mapping[str, str]]", found):
+            known = self._flushing
+            is_same = known is not None and _flush_settings(known) == (settings["appendfsync"], settings[ON_REWRITE])
+            self._flushing_at = time.monotonic() + _FLUSHING if is_same else 0.0
 
     def _count_listeners(self) -> set[_Watched]:
         with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
@@ -599,7 +787,7 @@ class ServerWatch:
                 if news.what or news.streams or is_due:
                     # Nobody told of that, or the coordinator was woken meanwhile.
                     is_untold = each.rests_long and bool(is_due or news.what & _TOLD)
-                    each.stir(now + _UNTOLD if is_untold else 0.0)
+                    self._stir(each, now + _UNTOLD if is_untold else 0.0)
                 if news.again is not None:
                     self._look_again(each, now + news.again)
                 if news.what & {"lost", "refused"}:
@@ -633,6 +821,7 @@ class ServerWatch:
             state = read_flush_state(self._asking.pipeline(self._asked_by))
         except NotPermitted:
             # Each instance says so, once.
+            self._flushing_known_until = -math.inf
             return
         if state != self._flushing:
             is_first, self._flushing = self._flushing is None, state
@@ -654,3 +843,7 @@ class ServerWatch:
                 watched = self._instances.get(instance)
                 if watched is not None and watched.duties.find_log(topic):
                     self._want_round(watched)
+
+
+def _flush_settings(state: FlushState) -> tuple[str, str]:
+    return state.appendfsync, state.on_rewrite

@@ -25,8 +25,10 @@ _log = logging.getLogger("ampsq")
 #: Channels of one command.
 _TOGETHER: Final = 200
 #: Seconds between two questions whether the server is there, and after which one that was not answered means it is not.
-_ASK_EVERY: Final = 5.0
+_ASK_EVERY: Final = 10.0
 _ANSWER_WITHIN: Final = 5.0
+#: Seconds of one wait for what comes; who closes the connection ends it.
+_WAIT: Final = 60.0
 
 
 class Wakeups:
@@ -126,7 +128,7 @@ class Wakeups:
         """Read until the connection is lost, or left."""
         try:
             while self._connection is connection:
-                if connection.is_readable(_ASK_EVERY):
+                if connection.is_readable(_WAIT):
                     self._take_in(connection.read())
         except (AmpsqError, redis.RedisError, OSError) as error:
             if self._connection is connection:

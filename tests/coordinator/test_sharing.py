@@ -25,7 +25,7 @@ from ampsq.protocol.reads.coordinators import (
 )
 from ampsq.transport.store import Store
 
-NAMES = [f"i{number}" for number in range(12)]
+NAMES = [f"i{number}" for number in range(24)]
 
 
 @pytest.fixture

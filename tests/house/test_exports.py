@@ -40,6 +40,7 @@ REDIS = OPENERS | {
     "ampsq.transport.calls_in_flight",
     "ampsq.transport.errors",
     "ampsq.transport.pipeline",
+    "ampsq.transport.repeated_question",
     "ampsq.transport.route",
     "ampsq.transport.server_pools",
     "ampsq.transport.shard_channels",

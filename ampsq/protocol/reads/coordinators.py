@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.replies import texts
+from ampsq.protocol.replies import names, texts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import COORDINATORS
 
@@ -26,6 +26,7 @@ __all__ = [
     "STALE",
     "CoordinatorEntry",
     "list_coordinator",
+    "list_ids",
     "owners_of_instance",
     "read_coordinators",
     "unlist_coordinators",
@@ -51,6 +52,8 @@ class CoordinatorEntry:
         powers: what its actions may do outside of an instance, a word each.
         cares_for: how many it cares for.
         late: duty -> seconds by which it is late at most, of those that are.
+        quiet: ms for which it may be without a sign of life beyond `STALE`: it knew of no other one. It gives one as
+            soon as another one comes.
     """
 
     id: str
@@ -62,6 +65,11 @@ class CoordinatorEntry:
     powers: list[str] = field(default_factory=list)
     cares_for: int = 0
     late: dict[str, float] = field(default_factory=dict)
+    quiet: int = 0
+
+    def is_alive(self, now: int) -> bool:
+        """Return whether it counts as alive, as far as its entry says it; `now`: the server's clock, ms."""
+        return now - self.seen < STALE + self.quiet
 
     def may_care_for(self, instance: str) -> bool:
         """Return whether it would care for an instance at all."""
@@ -109,6 +117,11 @@ def read_coordinators(but: str = "") -> Call[list[CoordinatorEntry]]:
         return [entry for name, text in others if (entry := _parse(name, text)) is not None]
 
     return command(["HGETALL", COORDINATORS], read)
+
+
+def list_ids() -> Call[list[str]]:
+    """Read the IDs of those that are in the list."""
+    return command(["HKEYS", COORDINATORS], names)
 
 
 def _parse(name: str, text: str) -> CoordinatorEntry | None:

@@ -28,6 +28,7 @@ __all__ = [
     "configuration",
     "connected_replicas",
     "count_ended_connections",
+    "count_keys",
     "examine",
     "examine_flushing",
     "flush_facts",
@@ -151,6 +152,11 @@ def is_cluster_node() -> Call[bool]:
 def server_run() -> Call[ServerRun]:
     """Read since when the server runs."""
     return command(["INFO", "server"], _read_run)
+
+
+def count_keys() -> Call[int]:
+    """Count the keys of a server. Refused with `NotPermitted` where this user may not."""
+    return command(["DBSIZE"], int)
 
 
 def count_ended_connections() -> Call[int]:
