@@ -227,3 +227,17 @@ def test_nothing_but_what_failed_goes_of_a_held_group_that_has_room(world):
     world.settle("cancelled", held)
     assert numbers(world.take(subscription, 5)) == [2]
     check_groups(world, concurrency=3, choice="round_robin")
+
+
+@pytest.mark.parametrize("choice", ["round_robin", "fair"])
+def test_a_call_gives_places_to_a_bounded_number_of_messages_however_many_groups_there_are(world, choice):
+    taking_turns(world, choice, asked=0)
+    put(world, *[(f"g{number}", number) for number in range(1_500)])
+    placed, more = [0], 1
+    while more:
+        more, _ = world.sweep()
+        placed.append(len(world.state().get(":q:work:grouped", {})))
+    steps = [after - before for before, after in zip(placed, placed[1:], strict=False)]
+    assert sum(steps) == 1_500
+    # A message of a group of its own is 12 to 15 us of the server.
+    assert max(steps) <= 400
