@@ -183,7 +183,8 @@ def _print_groups(figures: _Figures) -> None:
     for groups, row in figures.group("memory").groups():
         console.print(
             f"{int(groups):,} groups: bytes of a message beyond the log: unread {row['bytes_per_unread']}, "
-            f"with its place {row['bytes_per_placed']}; longest call {row['longest_call_ms']} ms"
+            f"with its place {row['bytes_per_placed']}; longest call {row['longest_call_ms']} ms, "
+            f"longest work of a call that places messages {row['longest_work_ms']} ms"
         )
     console.print(
         f"From publish to delivery of a quiet group: {beside_busy['alone_p50_us']} us alone, "

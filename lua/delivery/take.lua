@@ -27,7 +27,11 @@ local function acknowledge_all()
   while at < #ARGV do
     local queue, refs, tokens, after, run = read_group(at)
     at = after
-    if queue and not runs[queue] then queues[#queues + 1], runs[queue] = queue, {} end
+    if queue and not runs[queue] then
+      queues[#queues + 1], runs[queue] = queue, {}
+      -- Only one message of each group may go then.
+      queue.keeps_freed = queue.concurrency and (queue.choice or queue.concurrency == 1) and not queue.batch and not queue.affinity and not queue.group_rate
+    end
     if queue and run then
       runs[queue][#runs[queue] + 1] = run
     elseif queue then
@@ -77,6 +81,7 @@ for _, queue in ipairs(queues) do
   -- What it held of a queue that it has left.
   local mine = queue == alone or string.find(' ' .. subscription.queues .. ' ', ' ' .. queue.name .. ' ', 1, true)
   if not mine then dispatch_or_defer(queue.name, ms, V.batch) end
+  if queue.freed then group_state().save_freed(queue) end
   save_queue(queue)
 end
 local reply = {elements, refused, unfinished and #elements == 0 and 1 or 0}

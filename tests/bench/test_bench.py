@@ -284,6 +284,7 @@ def test_groups_are_measured_beside_plain_and_priority_queues():
     assert names["groups.costs.100.first.messages_per_call"] > 90
     assert names["groups.costs.1.first_with_affinity.messages_per_call"] == 1.0
     assert "100 groups with affinity, take + ack of one subscription" in shown.getvalue()
+    assert names["groups.memory.100.longest_work_ms"] > 0
     assert names["groups.memory.100.bytes_per_unread"] < 1 < names["groups.memory.100.bytes_per_placed"]
     assert "messages a call" in shown.getvalue()
 

@@ -69,6 +69,7 @@ def test_every_figure_that_the_benchmark_printed_has_a_direction():
         ("groups.costs.100.fair.messages_per_call", Better.MORE),
         ("groups.memory.1.bytes_per_placed", Better.LESS),
         ("groups.memory.1.longest_call_ms", Better.LESS),
+        ("groups.memory.1.longest_work_ms", Better.LESS),
         ("groups.takers.sixteen_us", Better.LESS),
         ("something.new", None),
     ],

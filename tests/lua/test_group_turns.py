@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from grouped import ANCHOR, check_groups, grouping, groups_of, line, numbers, put
 
@@ -227,3 +229,51 @@ def test_nothing_but_what_failed_goes_of_a_held_group_that_has_room(world):
     world.settle("cancelled", held)
     assert numbers(world.take(subscription, 5)) == [2]
     check_groups(world, concurrency=3, choice="round_robin")
+
+
+@pytest.mark.parametrize("choice", ["round_robin", "fair"])
+def test_a_call_gives_places_to_a_bounded_number_of_messages_however_many_groups_there_are(world, choice):
+    taking_turns(world, choice, asked=0)
+    put(world, *[(f"g{number}", number) for number in range(1_500)])
+    placed, more = [0], 1
+    while more:
+        more, _ = world.sweep()
+        placed.append(len(world.state().get(":q:work:grouped", {})))
+    steps = [after - before for before, after in itertools.pairwise(placed)]
+    assert sum(steps) == 1_500
+    # A message of a group of its own is 12 to 15 us of the server.
+    assert max(steps) <= 400
+
+
+@pytest.mark.parametrize("choice", ["first", "round_robin", "fair"])
+def test_what_is_next_of_groups_that_a_call_frees_is_given_by_it_without_standing_among_what_may_go(world, choice):
+    subscription = taking_turns(world, choice, asked=5)
+    put(world, *[(f"g{number // 8}", number) for number in range(40)])
+    done = world.take(subscription, 5)
+    for _ in range(2):
+        done = world.take(subscription, 5, done)
+    world.store.redis.config_resetstat()
+    done = world.take(subscription, 5, done)
+    calls = {name: row["calls"] for name, row in world.store.redis.info("commandstats").items()}
+    assert len(done) == 5
+    # From their groups and their places; what may go was not written.
+    assert calls["cmdstat_zrem"] == 2
+    check_groups(world, choice=choice)
+
+
+@pytest.mark.parametrize("choice", ["first", "round_robin", "fair"])
+def test_what_is_next_of_freed_groups_and_is_not_given_stands_among_what_may_go(world, choice):
+    subscription = taking_turns(world, choice, asked=5)
+    put(world, *[(f"g{number // 8}", number) for number in range(40)])
+    done = world.take(subscription, 5)
+    done = world.take(subscription, 5, done)
+    world.replace(subscription, "work", asked=2)
+    taken = world.take(subscription, 2, done)
+    assert len(taken) == 2
+    check_groups(world, choice=choice)
+    assert len(line(world)) == 3
+    # Nobody has room, and nothing is given.
+    world.replace(subscription, "work", asked=0)
+    assert world.take(subscription, 0, taken) == []
+    check_groups(world, choice=choice)
+    assert len(line(world)) == 5

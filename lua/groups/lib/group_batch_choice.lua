@@ -12,7 +12,7 @@ end
 local function choose_batch(queue, room, chosen, subscription, name, entries, begins)
   local number, count = #chosen.refs, #entries
   if count == 0 then return end
-  local first = string.format('%.0f', chosen.before + number + 1)
+  local first = string.format('%d', chosen.before + number + 1)
   local refs = {}
   for i, entry in ipairs(entries) do
     chosen.refs[number + i], chosen.ends[number + i], chosen.names[number + i] = entry[1], entry[3] or false, name
@@ -22,7 +22,7 @@ local function choose_batch(queue, room, chosen, subscription, name, entries, be
   end
   if begins then chosen.begins[number + 1] = true end
   if count > 1 then
-    local last = string.format('%.0f', chosen.before + number + count)
+    local last = string.format('%d', chosen.before + number + count)
     chosen.batches[#chosen.batches + 1], chosen.batches[#chosen.batches + 2] = name, first .. ' ' .. last .. ' ' .. table.concat(refs, ' ')
   end
   give_to_best(room, queue, subscription, count, chosen.before + number + count)

@@ -37,6 +37,31 @@ local function group_name(plan, ref, fields, now, root)
   return name
 end
 
+-- The same of messages that were read at once: most are told by what their bodies hold alone, and what they cost is counted together. roots: of
+-- each what its body holds, where that is known.
+local function group_names(plan, refs, all_fields, roots, now)
+  local tree, names, number, size = plan.trees.group and refs[1] and compiled_tree(plan, 'group'), {}, 0, 0
+  local quick, longest = tree and tree.quick, V.longest_group
+  for i = 1, #refs do
+    local fields, root, name = all_fields[i], roots[i], nil
+    if quick and root and not fields[3] then
+      local value = quick(root)
+      if value == nil then
+        name = ''
+      elseif type(value) == 'string' and #value <= longest and not string.find(value, '%z') then
+        name = value
+      end
+      if name then number, size = number + 1, size + #fields[2] end
+    end
+    names[i] = name or group_name(plan, refs[i], fields, now, root)
+  end
+  if number > 0 then
+    charge_quick_work(plan, number, size, 1, tree.cost)
+    plan.spent.work = plan.spent.work + 0.3 * number
+  end
+  return names
+end
+
 -- A whole number from 1 to V.most_weight; 1 of a message that says none.
 local function group_weight(plan, ref, fields, now)
   local document = document_of(plan, ref, fields, 0, now)

@@ -34,10 +34,10 @@ local function read_grouped(queue, plan, wanted, from_log, now)
   plan.spent.work = plan.spent.work + messages.number * 0.2
   if plan.trees.entry then refuse_filtered(queue, plan, messages, now) end
   if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
-  messages.ends, messages.names = messages.ends or {}, {}
+  messages.ends = messages.ends or {}
   -- What is read from one log is behind all that was read of it before, but for what was scheduled and came due meanwhile.
   messages.are_last = queue.topic ~= '' and not messages.has_others
   local roots = plan.trees.group and roots_of(plan, messages.fields) or {}
-  for i, ref in ipairs(messages.refs) do messages.names[i] = group_name(plan, ref, messages.fields[i], now, roots[i]) end
+  messages.names = group_names(plan, messages.refs, messages.fields, roots, now)
   return messages
 end

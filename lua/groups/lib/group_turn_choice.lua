@@ -1,5 +1,5 @@
 --- group_turn_choice: the messages that go next where groups take turns: the first one of the group that is first in line, again and again.
---- @include group_placing, group_turns, group_state, index_places, choice
+--- @include group_placing, freed_groups, group_turns, group_state, index_places, choice
 
 -- The line of what may go, at most so many; whether that is all of it.
 local function first_in_line(queue, count)
@@ -31,7 +31,7 @@ end
 
 -- What follows an item in its group and may go as well.
 local function following_item(queue, state, item, count, read)
-  if room_of_group(queue, state) <= 0 then return nil end
+  if state.leased >= queue.concurrency or room_of_group(queue, state) <= 0 then return nil end
   if not state.following or not state.following[state.followed] then
     state.following, state.followed = {}, 1
     local number = math.min(count, room_of_group(queue, state))
@@ -66,7 +66,8 @@ end
 
 -- Of those that leave the queue's lists one that stands in the line.
 local function leave_with(found, item)
-  found.refs[#found.refs + 1], found.names[#found.names + 1] = item.ref, item.name
+  local refs, number = found.refs, #found.refs + 1
+  refs[number], found.names[number], item.is_freed = item.ref, item.name, nil
   if item.stands then found.going[#found.going + 1] = item.stands end
 end
 
@@ -135,22 +136,50 @@ local function mend_line(queue, line, states)
   return is_mended
 end
 
+-- Groups that were freed in this call stand in the line where they belong, as far as all of it is known up to there. Gives their items.
+local function join_freed(queue, line, is_whole, states)
+  local last, joined, left = is_whole and math.huge or line[#line].score, {}, {}
+  for _, item in ipairs(take_freed(queue)) do
+    if item.score <= last then
+      stand_in_line(line, 1, item)
+      joined[#joined + 1], states[item.name] = item, item.state
+    else
+      left[#left + 1] = item
+    end
+  end
+  if left[1] then save_standing(queue, left) end
+  return joined
+end
+
+-- Of what joined the line the groups that were not given stand in it, as they would have before.
+local function keep_joined(queue, joined, found)
+  local left = {}
+  for _, item in ipairs(joined) do
+    if item.is_freed then left[#left + 1] = item end
+  end
+  if left[1] then stand_freed(queue, left, found.changed) end
+end
+
 -- Takes what may go, each time of the group that is first in line. Whether there is no more of it.
 local function choose_in_turns(queue, chosen, wanted, now)
   local looked = 0
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local line, is_whole = first_in_line(queue, wanted - #chosen.refs)
-    if not line[1] then return true end
+    if not line[1] and not queue.freed then return true end
     local names, refs = {}, {}
-    for i, item in ipairs(line) do names[i], refs[i] = item.name, item.ref end
+    for i, item in ipairs(line) do names[i] = item.name end
     local states = load_groups(queue, names)
     local is_mended = mend_line(queue, line, states)
     local found = empty_findings(states)
     if not is_mended then
+      local joined = join_freed(queue, line, is_whole, states)
+      if not line[1] then return true end
+      for i, item in ipairs(line) do refs[i] = item.ref end
       note_placed(queue, line)
       read_neighbours(queue, refs, found.read)
       take_from_line(queue, line, is_whole, chosen, wanted, found, now)
+      keep_joined(queue, joined, found)
       leave_line(queue, found)
     end
     looked = looked + math.max(#found.refs, 1)

@@ -1,19 +1,45 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
+--- @include group_placing, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
--- The oldest that may go: refs and their groups.
+-- Of what was freed in this call, where the oldest goes first, what is among them joins the first ones, the rest stands among what may go.
+local function join_oldest(queue, refs, names, count)
+  local joined, left = {}, {}
+  for _, item in ipairs(take_freed(queue)) do
+    local i = #refs
+    while i > 0 and refs[i] > item.ref do
+      refs[i + 1], names[i + 1] = refs[i], names[i]
+      i = i - 1
+    end
+    refs[i + 1], names[i + 1], joined[item.ref] = item.ref, item.name, item
+  end
+  for i = #refs, count + 1, -1 do
+    left[#left + 1], joined[refs[i]], refs[i], names[i] = joined[refs[i]], nil, nil, nil
+  end
+  if left[1] then save_standing(queue, left) end
+  return joined
+end
+
+-- The oldest that may go: refs and their groups; whether these are all; items of those that stand nowhere yet, by their refs.
 local function first_going(queue, count)
   local refs, names = call('ZRANGE', K.going(queue.name), 0, count - 1), {}
   if refs[#refs] == V.anchor then refs[#refs] = nil end
   for i, member in ipairs(refs) do refs[i], names[i] = string.match(member, '^(%S+) (.*)$') end
-  return refs, names
+  local are_all = #refs < count
+  return refs, names, are_all, queue.freed and join_oldest(queue, refs, names, count) or {}
+end
+
+-- Of what joined those that are not given stand among what may go, as they would have before.
+local function keep_oldest(queue, joined, states)
+  local left = {}
+  for _, item in pairs(joined) do left[#left + 1] = item end
+  if left[1] then stand_freed(queue, left, states) end
 end
 
 -- Of what may go that which may not: it left the queue, is missing from its log, its life is over, or by another definition its
 -- group has no room. It makes room for others, which may be older than the rest. entries: the fields of the others.
-local function drop_unfit(queue, states, refs, names, now)
+local function drop_unfit(queue, states, refs, names, joined, now)
   local placed = call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))
   local found = {entries = {}, ends = {}, refs = {}, names = {}, missing = {}, over = {}, is_crowded = false}
   local taken, read = {}, read_neighbours(queue, refs, {})
@@ -32,7 +58,8 @@ local function drop_unfit(queue, states, refs, names, now)
     end
   end
   if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
-  leave_groups(queue, states, found.refs, found.names)
+  leave_groups(queue, states, found.refs, found.names, joined)
+  keep_oldest(queue, joined, states)
   save_groups(queue, states)
   if found.refs[1] then leave_places(queue, found.refs) end
   settle_missing(queue, found.missing)
@@ -46,12 +73,11 @@ local function choose_going(queue, chosen, wanted, now)
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local count = wanted - #chosen.refs
-    local refs, names = first_going(queue, count)
+    local refs, names, are_all, joined = first_going(queue, count)
     if not refs[1] then return true end
-    local are_all = #refs < count
     looked = looked + #refs
     local states = load_groups(queue, names)
-    local entries, ends = drop_unfit(queue, states, refs, names, now)
+    local entries, ends = drop_unfit(queue, states, refs, names, joined, now)
     local taken = {}
     for i = 1, entries and #refs or 0 do
       if chosen.bytes >= V.bytes then
@@ -64,7 +90,8 @@ local function choose_going(queue, chosen, wanted, now)
       if state then take_room(queue, state) end
     end
     if entries then
-      leave_groups(queue, states, refs, names)
+      leave_groups(queue, states, refs, names, joined)
+      keep_oldest(queue, joined, states)
       local may_more_go = save_groups(queue, states)
       leave_places(queue, refs)
       if are_all and not may_more_go and refs ~= taken then return true end
@@ -146,7 +173,8 @@ end
 -- those that are free are looked at.
 local function number_of_places(queue, room, most, are_placed)
   if are_placed and not queue.affinity and room.more and room.total < most then
-    most = math.min(most, (call('ZCARD', K.going(queue.name)) - 1) * (queue.batch or queue.concurrency))
+    local number = call('ZCARD', K.going(queue.name)) - 1 + (queue.freed and #queue.freed.list or 0)
+    most = math.min(most, number * (queue.batch or queue.concurrency))
   end
   while room.more and room.total < most do load_next_free(room) end
   return math.min(room.total, most)
@@ -159,7 +187,10 @@ local function dispatch_in_turns(queue, room, now, limit, own, duty)
   local chosen = begin_choice(queue, now)
   if not place_all(queue, now) then return {}, true end
   wanted = number_of_places(queue, room, wanted, true)
-  if wanted <= 0 then return {}, end_round(queue) end
+  if wanted <= 0 then
+    save_freed(queue)
+    return {}, end_round(queue)
+  end
   local is_over
   if queue.affinity then
     is_over = choose_bound(queue, room, chosen, wanted, now, own) and choose_of_full(queue, room, chosen, wanted, now)
@@ -210,6 +241,7 @@ end
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, 1, own)
   local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+  save_freed(queue)
   ring_for_rest(queue, room, now, may_go)
   return given, more
 end

@@ -12,7 +12,8 @@ local known_digits = {} -- kept over calls
 local function digits_of(number)
   local digits = known_digits[number]
   if digits then return digits end
-  digits = string.format('%.0f', number)
+  -- A whole number of 53 bits: as a float it would take five times as long.
+  digits = string.format('%d', number)
   if number < 1000 then known_digits[number], known_numbers[digits] = digits, number end
   return digits
 end
@@ -23,14 +24,13 @@ local function state_of(name, value)
   if not value then
     return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
   end
-  local leased, going, waiting, held, stopped, rest = string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+  local leased, going, waiting, held, stopped, turn, weight, rest =
+    string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
   local numbers = known_numbers
   local state = {name = name, leased = numbers[leased] or tonumber(leased), going = numbers[going] or tonumber(going),
     waiting = numbers[waiting] or tonumber(waiting), held = numbers[held] or tonumber(held), stopped = numbers[stopped] or tonumber(stopped),
-    turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
+    turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
   if rest ~= '' then
-    local turn, weight = string.match(rest, '^ (%d+) (%d+)')
-    if turn then state.turn, state.weight = tonumber(turn), numbers[weight] or tonumber(weight) end
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
     read_binding(state, rest)
@@ -141,7 +141,8 @@ local function refs_in_group(queue, name, from, count, failed)
   if count <= 0 then return {} end
   local last = '(' .. name .. (failed and '\0001' or '\001')
   local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', digits_of(from), digits_of(count))
-  for i, member in ipairs(refs) do refs[i] = string.sub(member, #name + 3) end
+  local begin, sub = #name + 3, string.sub
+  for i = 1, #refs do refs[i] = sub(refs[i], begin) end
   return refs
 end
 
@@ -152,7 +153,14 @@ end
 
 -- How many of those that wait may go.
 local function number_allowed(queue, state)
-  if state.waiting == 0 then return 0 end
+  local waiting = state.waiting
+  if waiting == 0 then return 0 end
+  if not queue.group_rate and not queue.batch and state.held + state.stopped == 0 and not state.paused then
+    local places = queue.concurrency - state.leased
+    if places <= 0 then return 0 end
+    if queue.choice or queue.affinity then return 1 end
+    return places < waiting and places or waiting
+  end
   local places = room_of_group(queue, state)
   if stands_for_its_group(queue) then places = math.min(places, 1) end
   if stands_still(state) or places <= 0 then return 0 end
@@ -210,7 +218,8 @@ end
 
 local function enter_line(queue, changes, ref, state)
   local score, list = score_of(queue, state), changes_of_line(changes, state).enters
-  list[#list + 1], list[#list + 2] = queue.choice and string.format('%.0f', score) or '0', ref .. ' ' .. state.name
+  local number = #list
+  list[number + 1], list[number + 2] = queue.choice and string.format('%d', score) or '0', ref .. ' ' .. state.name
   state.score = score
 end
 
@@ -224,7 +233,7 @@ local function change_line(queue, changes, state)
   if state.is_unbound then changes.unbound[#changes.unbound + 1], state.is_unbound = state.name, nil end
   if state.is_bound_anew then
     local bound = changes.bound
-    bound[#bound + 1], bound[#bound + 2], state.is_bound_anew = string.format('%.0f', state.bound_until), state.name, nil
+    bound[#bound + 1], bound[#bound + 2], state.is_bound_anew = string.format('%d', state.bound_until), state.name, nil
   end
   local line = line_of(state)
   if line == state.line then return end
@@ -264,11 +273,18 @@ local function change_going(queue, changes, state, allowed, is_anew)
 end
 
 local function stored_text(queue, state)
-  local text = digits_of(state.leased) .. ' ' .. digits_of(state.going) .. ' ' .. digits_of(state.waiting) .. ' ' .. digits_of(state.held) .. ' '
-    .. digits_of(state.stopped)
-  if queue.choice then text = text .. ' ' .. digits_of(state.turn) .. ' ' .. digits_of(state.weight) end
-  if state.paused then text = string.format('%s\np%.0f %s', text, state.paused, state.paused_by) end
-  if state.bound_to then text = string.format('%s\ns%s %.0f', text, state.bound_to, state.bound_until) end
+  local leased, going, waiting, held, stopped = state.leased, state.going, state.waiting, state.held, state.stopped
+  local digits, text = known_digits, nil
+  leased, going, waiting = digits[leased] or digits_of(leased), digits[going] or digits_of(going), digits[waiting] or digits_of(waiting)
+  held = held + stopped == 0 and '0 0' or digits_of(held) .. ' ' .. digits_of(stopped)
+  if queue.choice then
+    local weight = state.weight
+    text = leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held .. ' ' .. string.format('%d', state.turn) .. ' ' .. (digits[weight] or digits_of(weight))
+  else
+    text = leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held
+  end
+  if state.paused then text = string.format('%s\np%d %s', text, state.paused, state.paused_by) end
+  if state.bound_to then text = string.format('%s\ns%s %d', text, state.bound_to, state.bound_until) end
   return text
 end
 
@@ -279,18 +295,25 @@ local function save_groups(queue, states, is_anew)
   if queue.choice then give_missing_turns(queue, states) end
   local changes, known = empty_changes(), queue.group_states
   local kept, over, turns, later, buckets = changes.kept, changes.over, changes.turns, changes.later, changes.buckets
+  local affinity, choice, rate, number = queue.affinity, queue.choice, queue.group_rate, 0
+  local freed = queue.freed and queue.freed.states or {}
   for name, state in pairs(states) do
-    if queue.affinity or state.line or state.is_unbound then change_line(queue, changes, state) end
+    freed[name] = nil
+    if affinity or state.line or state.is_unbound then change_line(queue, changes, state) end
     local allowed = number_allowed(queue, state)
-    local at = queue.group_rate and time_of_rate(queue, state, allowed)
-    if at then later[#later + 1], later[#later + 2] = end_text(at), name end
-    if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2], state.is_paid = end_text(state.full), name, false end
-    change_going(queue, changes, state, allowed, is_anew)
-    if is_over(state) then
+    if rate then
+      local at = time_of_rate(queue, state, allowed)
+      if at then later[#later + 1], later[#later + 2] = end_text(at), name end
+      if state.is_paid then buckets[#buckets + 1], buckets[#buckets + 2], state.is_paid = end_text(state.full), name, false end
+    end
+    -- Nothing to do where none may go, and none could.
+    if allowed > 0 or state.going > 0 or state.before then change_going(queue, changes, state, allowed, is_anew) end
+    if state.leased + state.waiting == 0 and is_over(state) then
       over[#over + 1], known[name] = name, false
-      if queue.choice and state.turn then turns[#turns + 1], turns[#turns + 2] = string.format('%.0f', state.turn), name end
+      if choice and state.turn then turns[#turns + 1], turns[#turns + 2] = string.format('%d', state.turn), name end
     else
-      kept[#kept + 1], kept[#kept + 2] = name, stored_text(queue, state)
+      kept[number + 1], kept[number + 2] = name, stored_text(queue, state)
+      number = number + 2
     end
   end
   call_in_batches('ZREM', K.going(queue.name), changes.leaves)
@@ -377,12 +400,13 @@ local function enter_groups(queue, states, refs, names, are_last)
   for i, ref in ipairs(refs) do
     local name = names[i]
     if name == '' then
-      free[#free + 1], free[#free + 2] = turns and string.format('%.0f', turns[ref].turn) or 0, ref .. ' '
+      free[#free + 1], free[#free + 2] = turns and string.format('%d', turns[ref].turn) or 0, ref .. ' '
     else
-      if failed[i] or not are_last then remember_going(queue, states[name]) end
+      local state, has_failed = states[name], failed[i]
+      if has_failed or not are_last then remember_going(queue, state) end
       number = number + 1
-      members[2 * number - 1], members[2 * number] = '0', name .. (failed[i] and '\0000' or '\0001') .. ref
-      states[name].waiting = states[name].waiting + 1
+      members[2 * number - 1], members[2 * number] = '0', name .. (has_failed and '\0000' or '\0001') .. ref
+      state.waiting = state.waiting + 1
     end
   end
   local before = call('ZCARD', K.grouped(queue.name))
@@ -407,7 +431,7 @@ local function place_groupless(queue, refs, turns)
   end
   local begun = queue.choice and begin_turns(queue, {}, without, names)
   for _, ref in ipairs(without) do
-    places[#places + 1], places[#places + 2] = begun and string.format('%.0f', begun[ref].turn) or 0, ref .. ' '
+    places[#places + 1], places[#places + 2] = begun and string.format('%d', begun[ref].turn) or 0, ref .. ' '
   end
   call_in_batches('ZADD', K.going(queue.name), places)
 end
@@ -428,12 +452,12 @@ local function leave_lists(queue, refs, names)
   if left < #members then call_in_batches('ZREM', K.grouped(queue.name), members_of('\0000')) end
 end
 
--- Messages that could go leave their groups; the caller saves them.
-local function leave_groups(queue, states, refs, names)
+-- Messages that could go leave their groups; the caller saves them. joined: items of those that stand nowhere yet, see freed_groups.lua.
+local function leave_groups(queue, states, refs, names, joined)
   local going = {}
   for i, ref in ipairs(refs) do
     local name = names[i]
-    going[i] = ref .. ' ' .. name
+    if joined[ref] then joined[ref] = nil else going[#going + 1] = ref .. ' ' .. name end
     if name ~= '' then states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1 end
   end
   call_in_batches('ZREM', K.going(queue.name), going)
@@ -471,6 +495,28 @@ local function forget_batches(queue, states)
   call_in_batches('HDEL', K.batches(queue.name), over)
 end
 
+-- Groups of which leases ended in a call that gives messages, too: mostly the next one of each is given by it, and never stands among what may
+-- go. Those of which something waits and may go are kept for that in `queue.freed`, in the order of what ended; the others stay in `states`.
+-- Whoever gives takes them out of it (freed_groups.lua), and so does who saves one of them.
+local function keep_freed(queue, states, names)
+  local freed = queue.freed or {list = {}, states = {}}
+  queue.freed = freed
+  for _, name in ipairs(names) do
+    local state = states[name]
+    if state and state.going == 0 and not state.before and (state.turn or not queue.choice) and number_allowed(queue, state) > 0 then
+      if not freed.states[name] then freed.list[#freed.list + 1], freed.states[name] = name, state end
+      states[name] = nil
+    end
+  end
+end
+
+-- Those that were kept and nobody took.
+local function save_freed(queue)
+  local freed = queue.freed
+  queue.freed = nil
+  if freed then save_groups(queue, freed.states) end
+end
+
 -- Messages are leased no more: their groups have room for others. Before the leases are removed. values: of these, where the caller has them.
 local function end_group_leases(queue, refs, values)
   local names, pinned = {}, drop_pins(queue, refs)
@@ -485,10 +531,14 @@ local function end_group_leases(queue, refs, values)
   end
   local states = load_groups(queue, names)
   for i, name in ipairs(names) do
-    if name ~= '' then states[name].leased = math.max(states[name].leased - 1, 0) end
-    if name ~= '' and pinned[i] == name then states[name].held = math.max(states[name].held - 1, 0) end
+    local state = states[name]
+    if state then
+      if state.leased > 0 then state.leased = state.leased - 1 end
+      if pinned[i] == name and state.held > 0 then state.held = state.held - 1 end
+    end
   end
   forget_batches(queue, states)
+  if queue.keeps_freed then keep_freed(queue, states, names) end
   save_groups(queue, states)
 end
 

@@ -13,7 +13,7 @@ local function load_round(queue)
 end
 
 local function save_round(queue, round)
-  call('HSET', K.queue(queue.name), F.round, string.format('%.0f %.0f %.0f', round.last, round.joined, round.reached))
+  call('HSET', K.queue(queue.name), F.round, string.format('%d %d %d', round.last, round.joined, round.reached))
 end
 
 local function next_joining_turn(round)
@@ -69,7 +69,7 @@ local function end_round(queue)
     round.reached = round.last
     save_round(queue, round)
   end
-  local over = call('ZRANGE', K.turns(queue.name), '-inf', string.format('%.0f', round.reached), 'BYSCORE', 'LIMIT', 0, V.batch)
+  local over = call('ZRANGE', K.turns(queue.name), '-inf', string.format('%d', round.reached), 'BYSCORE', 'LIMIT', 0, V.batch)
   call_in_batches('ZREM', K.turns(queue.name), over)
   return #over == V.batch
 end
