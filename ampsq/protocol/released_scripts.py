@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "2b9161633676fe7b3f94457c43203fc720aca55990078de683fbeb1e7a69bc4c"
+SOURCES: Final = "2473d9f818dc73d66213401fc282eb38246d1e7e0c24ef6cba1d042b2aea2fc0"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -146,7 +146,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "remove_transport": "57f051ea6f718a6d79bd2523b19fef5203df2d9f",
         "remove_view": "5b59f9efb4f4bfb245ed7e606acc29b462304734",
         "repair": "d09b6684c06281284f4241c1dab995c43be2dee2",
-        "replace_subscription": "1413bbf5f74b4e468297494ef6eb46bbdce15c18",
+        "replace_subscription": "c047b6af6722e1a7963c5414cce90aa612001140",
         "report_reader": "fcd6bc5e9bba852b72b83ec5d4b54298140a2985",
         "report_sent": "d8586f98f9e88d9e129ad813763b7600a1773f1d",
         "request_messages": "066f8714df9b1d5c998e215dfa0e45be4677f4f0",
@@ -164,11 +164,11 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "stage_rows": "79d5635a0f35015381bc93973510e8dd8a79bd71",
         "subscribe": "18c8c1e8180102a48de121de3e70d8f00e454d9a",
         "sweep": "457c55af26db6d6f21e458ece98a3eaa854a1e0a",
-        "take": "50c2a35cf6b8ad7b6c2adc361da43ffb58419e42",
+        "take": "5c7356ff5292c125d25e0bffbe0e094a950f7246",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "a46554d7ca709aa3f224c7f602a072931b8b4334",
         "trim_log": "e8b4187502b357ae6ad1829cd4e4e88dbf1b7ac3",
-        "unsubscribe": "e8847206a6e2b4bfca2653a09df1f8d73035a314",
+        "unsubscribe": "46345ef5cdcafc5ca29fdfbc379f09a60ee7df97",
         "upgrade_queues": "ae541bb376adacdc08a7c2bc09f676e8d0ad9045",
         "verify": "6f67020f16c82f9b1e25f6f27912d28ee17c4970",
         "want_name": "368188f5826d61dd21ed214b0c01f6b1d0fa4efc",

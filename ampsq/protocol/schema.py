@@ -403,6 +403,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "subscription": Key(
             ":s:<subscription>", "hash",
             "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases; "
+            "`unseen`: elements of its inbox to be looked at while it is replaced; "
             "`again <queue>`: the queue's last token when messages were pushed again; "
             "of one with a bell `bell` and `visit`",
             "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
@@ -773,6 +774,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
         "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
+        # while a wish is carried out in several calls: how many elements of its inbox are still to be looked at
+        "unseen": "unseen",
         # of one with a bell, which has no room but while its client takes: 1 while the bell waits for messages, else
         # 0; the number of its client's last visit, so that a late one lends it nothing
         "bell": "bell", "visit": "visit",

@@ -63,14 +63,29 @@ local function release_lines()
   end
 end
 
-local latest = tonumber(call('HGET', K.subscription(subscription_id), F.wish) or 0)
+-- Looks at a part of what was in the inbox when the wish came, and at each element once, whatever stays. Returns 1 while there is more, else 0.
+local function give_back_part(unseen)
+  local _, seen = inbox_part.give_back_inbox(subscription_id, ms, freed, unseen, still_wanted)
+  -- Less than was there: somebody has picked it up meanwhile.
+  local left = seen == V.returned and unseen - seen or 0
+  if left > 0 then
+    call('HSET', K.subscription(subscription_id), F.unseen, string.format('%d', left))
+  else
+    call('HDEL', K.subscription(subscription_id), F.unseen)
+  end
+  return left > 0 and 1 or 0
+end
+
+local latest, unseen = unpack(call('HMGET', K.subscription(subscription_id), F.wish, F.unseen))
+latest, unseen = tonumber(latest or 0), tonumber(unseen or 0)
 if tonumber(number) < latest then return {subscription.max, 0} end
 if tonumber(number) > latest then
   save_wish()
   keep_barriers()
   release_lines()
+  unseen = call('LLEN', K.inbox(subscription_id)) / 2
 end
-local _, left = inbox_part.give_back_inbox(subscription_id, ms, freed, still_wanted)
+local left = give_back_part(unseen)
 subscription.leased = subscription.leased - (freed[subscription_id] or 0)
 save_leased(subscription)
 if subscription.leased > 0 then

@@ -28,7 +28,7 @@ if subscription then
     if group.queue then settle_messages(group.queue, ms, V.given_back, 0, group.refs, group.tokens, subscription_id, freed) end
   end
 end
-local queues = give_back_inbox(subscription_id, ms, freed)
+local queues = give_back_inbox(subscription_id, ms, freed, V.returned)
 if subscription and subscription.leased > (freed[subscription_id] or 0) then
   -- What comes back from it is told of with its client's name.
   call('HSET', K.departed(), subscription_id, client or '')

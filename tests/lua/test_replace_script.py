@@ -7,7 +7,7 @@ from judged import message, numbers, put
 from world import wished
 
 from ampsq.base.errors import AmpsqError, TooManyFilters
-from ampsq.protocol.limits import BATCH, KEEP_FILTER, MAX_FILTERS
+from ampsq.protocol.limits import BATCH, KEEP_FILTER, MAX_FILTERS, RETURNED
 
 END = '{"end":1}'
 
@@ -18,6 +18,8 @@ def replace_all(world, subscription, *queues, **wish):
         maximum, more = world.replace(subscription, *queues, **wish)
         if not more:
             return maximum
+        # It is the same wish, which is carried out in several calls.
+        world.requests -= 1
     raise AssertionError("replace never ends")
 
 
@@ -243,6 +245,72 @@ def test_a_barrier_of_a_queue_that_is_left_goes(world):
     replace_all(world, subscription, "other", asked=2)
     assert world.take(subscription, 9) == []
     assert world.holders("work") == {}
+
+
+def ends(world, *numbers):
+    put(world, *[f'{{"end":1,"n":{number}}}' for number in numbers])
+
+
+@pytest.mark.parametrize("number", [2, RETURNED - 1, RETURNED, RETURNED + 1, 3 * RETURNED + 7])
+def test_replacing_ends_however_many_barriers_are_in_the_inbox(world, number):
+    world.queue("work", "orders", room=5_000, barrier="/end = 1")
+    subscription = world.subscribe("work", asked=5_000)
+    for first in range(0, number, 20):
+        ends(world, *range(first, min(first + 20, number)))
+    world.sweep_all()
+    assert len(world.inbox(subscription)) == number
+
+    replace_all(world, subscription, "work", asked=5_000)
+
+    assert numbers(world.inbox(subscription)) == list(range(number))
+
+
+def test_messages_and_barriers_of_a_long_inbox_stay_in_their_order(world):
+    # Given an inbox in which barriers stand before, between and behind more messages than one call gives back
+    world.queue("work", "orders", room=5_000)
+    world.queue("ends", "ends", room=5_000, barrier="/end = 1")
+    subscription = world.subscribe("work", "ends", asked=5_000)
+    number = RETURNED + 50
+    put(world, '{"end":1,"n":1}', topic="ends")
+    put(world, *map(message, range(number)))
+    put(world, '{"end":1,"n":2}', topic="ends")
+    assert [m.queue for m in world.inbox(subscription)] == ["ends", *["work"] * number, "ends"]
+    # When the same is wished once more, and more is published before its second call
+    assert world.replace(subscription, "work", "ends", asked=5_000)[1] == 1
+    world.requests -= 1
+    put(world, message(number))
+    assert world.replace(subscription, "work", "ends", asked=5_000)[1] == 0
+    world.sweep_all()
+    # Then barriers stand in their order, and tokens of messages rise, which tells sweeps what was picked up
+    found = world.inbox(subscription)
+    assert numbers(m for m in found if m.queue == "ends") == [1, 2]
+    assert numbers(m for m in found if m.queue == "work") == list(range(number + 1))
+    tokens = [int(m.token) for m in found if m.queue == "work"]
+    assert tokens == sorted(tokens)
+
+
+@pytest.mark.parametrize("picked", [0, 30])
+def test_what_lapses_while_a_long_inbox_is_replaced_counts_only_where_it_was_picked_up(world, picked):
+    # Given an inbox of more messages than one call gives back, of which some were picked up, behind a barrier
+    world.queue("work", "orders", room=5_000, lease=5_000)
+    world.queue("ends", "ends", room=5_000, barrier="/end = 1")
+    subscription = world.subscribe("work", "ends", asked=5_000)
+    put(world, '{"end":1,"n":1}', topic="ends")
+    number = RETURNED + 100
+    put(world, *map(message, range(number)))
+    held = world.inbox(subscription)[: picked + 1]
+    world.store.redis.lpop(world.key(f":s:{subscription}:inbox"), 2 * len(held))
+    # When the leases end between two calls of a replacement
+    assert world.replace(subscription, "work", "ends", asked=5_000)[1] == 1
+    world.requests -= 1
+    world.now += 6_000
+    world.sweep_all()
+    world.replace(subscription, "work", "ends", asked=5_000)
+    world.sweep_all()
+    # Then all come again, and count as delivered before where they were picked up
+    other = world.take(subscription, 500)
+    assert {m.body for m in other} == {message(n) for n in range(number)}
+    assert {n for n, m in zip(numbers(other), other, strict=True) if m.delivery == 2} == set(range(picked))
 
 
 # -- refused, late, twice

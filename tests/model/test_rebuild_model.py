@@ -6,6 +6,8 @@ unread is the rebuild's choice, which the model takes over. Leases, delays and a
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -16,8 +18,13 @@ from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.scripts import compose
 
 
-class RebuildMachine(QueueMachine):
-    """Subclassed with the server's `url`."""
+class Rebuilding:
+    """A machine whose queues lose state besides."""
+
+    definitions: ClassVar = {
+        "work": '{"name":"work","underlying_topic":"^[ab]$","default_publish_target":"a"}',
+        "mail": '{"name":"mail","underlying_topic":"b"}',
+    }
 
     @rule(
         name=st.sampled_from(["work", "mail"]), lost=st.sampled_from([(), ("cursors",), ("cursors", "ahead", "ready")])
@@ -35,11 +42,7 @@ class RebuildMachine(QueueMachine):
         queue.waiting, queue.ready = found.waiting, set(found.ready)
 
     def run_flow(self, name):
-        definition = {
-            "work": '{"name":"work","underlying_topic":"^[ab]$","default_publish_target":"a"}',
-            "mail": '{"name":"mail","underlying_topic":"b"}',
-        }[name]
-        self.store.redis.hset(self.real.tag + ":queues", name, definition)
+        self.store.redis.hset(self.real.tag + ":queues", name, self.definitions[name])
         place = InstanceContext(self.store.instance, "i.one")
         self.drive(rebuild_queue(place, name))
         (found,) = self.drive(check(place, [name]))
@@ -56,6 +59,10 @@ class RebuildMachine(QueueMachine):
             if step.script is not None and compose(step.script.name).arguments[:1] == ("now",):
                 step.arguments = [self.model.now, *step.arguments[1:]]
             answer = self.store.call(step)
+
+
+class RebuildMachine(Rebuilding, QueueMachine):
+    """Subclassed with the server's `url`."""
 
 
 @pytest.mark.timeout(600)

@@ -68,12 +68,12 @@ local function take_inbox(id, wanted, freed)
   return out, bytes >= V.bytes
 end
 
--- What nobody picked up counts as never delivered; a bounded part of it a call. Returns the queues that got something, and
--- 1 while there is more, else 0.
--- keep: tells of an element that it stays in the inbox; nil: none does.
-local function give_back_inbox(id, now, freed, keep)
+-- What nobody picked up counts as never delivered; a bounded part of it a call, of `number` elements at most. Returns the queues that got
+-- something, and how many elements were looked at.
+-- keep: tells of an element that it stays, at the inbox's end, behind those that stayed before; nil: none does.
+local function give_back_inbox(id, now, freed, number, keep)
   local groups, queues, kept = {}, {}, {}
-  local texts = call('LPOP', K.inbox(id), 2 * V.returned) or {}
+  local texts = number > 0 and call('LPOP', K.inbox(id), 2 * math.min(number, V.returned)) or {}
   for i = 1, #texts, 2 do
     local element = parse_element_head(texts[i])
     if keep and keep(element) then
@@ -85,7 +85,6 @@ local function give_back_inbox(id, now, freed, keep)
       group.tokens[#group.tokens + 1] = element.token
     end
   end
-  local left = call('EXISTS', K.inbox(id))
   if #kept > 0 then call('RPUSH', K.inbox(id), unpack(kept)) end
   for name, group in pairs(groups) do
     local queue = load_queue(name)
@@ -94,5 +93,5 @@ local function give_back_inbox(id, now, freed, keep)
       queues[#queues + 1] = name
     end
   end
-  return queues, left
+  return queues, #texts / 2
 end
