@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "22cf60d6e761656f0b47dfcbf1ac908d9b867dff0cb3ee6dd2647301efa1151a"
+SOURCES: Final = "c7e0fa21f43a4197ecc6eeef1d2c7560aa6e19a701a13b928135773196a4329b"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -96,7 +96,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "end_recovery": "46ffbf8036abac6d3eb53567c3ba1ded24b3e46c",
         "end_upgrade": "997c9aed8e3321af47c359a831ced742459a8515",
         "end_wait": "fa1702f258bce653d846895b457546cd0cd8072a",
-        "explain": "2709c80e2688adf216d88fbe686d90c53799eb13",
+        "explain": "6581dbd97dea6b71db522b05ef753686cf23ef1c",
         "find_bookmarks": "4e2f69e16a03a544495df5a225b4cacf71b5d69e",
         "find_index_point": "56301876b655bc0039bd631f14050138d610d383",
         "find_lacking_destinations": "e731318af86f090338fb6985424d38f3251822f2",
