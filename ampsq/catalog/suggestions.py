@@ -49,6 +49,8 @@ def with_suggestions(
                 if not isinstance(name, str) or error.explanation:
                     raise
                 catalog = await catalog_calls.catalog()
+                if isinstance(error, NoRecords) and name in catalog.queues:
+                    raise error.with_explanation(_explain_queue_without_records(catalog, name)) from None
                 if isinstance(error, NoRecords) and name in catalog.topics:
                     raise
                 text = explain(catalog, name) if explain is not None else explain_missing_name(catalog, name, *kinds)
@@ -57,6 +59,13 @@ def with_suggestions(
         return flow
 
     return decorate
+
+
+def _explain_queue_without_records(catalog: Catalog, name: str) -> str:
+    """Say which calls look at a queue's messages and settle them: a topic of its name could have no key."""
+    topics = _queue(catalog, name).underlying_topic
+    what = "a queue, which keeps no records" if topics == name else f"a queue, not a topic; its topics are {topics!r}"
+    return f"{name!r} is {what}: sow({name!r}) looks at its messages, ack({name!r}, filter=...) settles them"
 
 
 def closest_name(catalog: Catalog, name: str, *kinds: Kind) -> str | None:

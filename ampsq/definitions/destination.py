@@ -131,8 +131,8 @@ class ReplicatedTopic(CheckedModel):
         name: of a topic or a queue, or a regular expression, searched for anywhere in their names; as everywhere, a
             text with no other characters than a name has is a name.
         message_type: only topics and queues of this type. Default: of any.
-        filter: an expression over the body; only messages that match it are sent. What decides it must not change:
-            functions of the moment are refused. Default: all are sent.
+        filter: an expression over the body; only messages that match it are sent, and each deletion of a record, by
+            its key. What decides it must not change: functions of the moment are refused. Default: all are sent.
         exclude_validation: checks that the link leaves out for them, a list or a text with commas: ``txlog``,
             ``replicate``, ``sow``, ``cascade``, ``keys``, ``replicate_filter``, ``queue_passthrough``. Default: none.
     """

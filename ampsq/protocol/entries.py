@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.schema import FIELDS, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ __all__ = [
     "body_in",
     "body_of",
     "bookmark_of",
+    "deletes_record",
     "ended_record_in",
     "group_in",
     "headers_in",
@@ -44,7 +45,8 @@ _BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _ADDRESSED, _EXPIRATION, _DUE = (FIELDS[name].encode() for name in ("addressed", "expiration", "due"))
 _GROUP = FIELDS["in_group"].encode()
-_HERE, _RECORD = FIELDS["here"].encode(), FIELDS["record"].encode()
+_HERE, _RECORD, _ENDED = (FIELDS[name].encode() for name in ("here", "record", "ended"))
+_NOWHERE, _DELETED = str(VALUES["nowhere"]).encode(), str(VALUES["deleted"]).encode()
 _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
 #: Fields, names and values in turn, of an entry that says where it was published, and of its message only the body.
 _BARE: Final = 6
@@ -101,6 +103,11 @@ def publisher_in(fields: Mapping[bytes, bytes]) -> bytes:
 def ended_record_in(fields: Mapping[bytes, bytes]) -> bytes:
     """The key of the record that ended, of an entry that tells of such an end."""
     return fields[_RECORD]
+
+
+def deletes_record(fields: Mapping[bytes, bytes]) -> bool:
+    """Return True of an entry that tells that a record was deleted, not of one whose time was over."""
+    return fields.get(_ADDRESSED) == _NOWHERE and fields.get(_ENDED) == _DELETED and _RECORD in fields
 
 
 def headers_in(fields: Mapping[bytes, bytes]) -> bytes:

@@ -11,7 +11,7 @@ from ampsq.base.log_positions import parse_id
 from ampsq.catalog.sent_streams import sent_queue, sent_topic
 from ampsq.definitions.queue import GroupLocalQueue, Queue
 from ampsq.protocol.calls.replication import EntryRun
-from ampsq.protocol.entries import read_same_entry, source_in
+from ampsq.protocol.entries import deletes_record, read_same_entry, source_in
 from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.message import document_of
 
@@ -205,11 +205,14 @@ class EntrySelector:
         return was_there or self.passes_group(hops[0][2])
 
     def passes(self, entry: SourceEntryCopy) -> bool:
-        """Return whether its content passes the topic's filter."""
+        """Return whether its content passes the topic's filter.
+
+        A deletion of a record has no content and always does: else a record that was sent would stay there for good.
+        """
         if not entry.names:
             return False
         expression = self.filters.get(entry.topic)
-        if expression is None:
+        if expression is None or deletes_record(dict(zip(entry.names, entry.values, strict=True))):
             return True
         flat = [text for pair in zip(entry.names, entry.values, strict=True) for text in pair]
         row = (entry.topic, entry.id, flat)

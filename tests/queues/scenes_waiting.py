@@ -580,6 +580,23 @@ def for_the_rate_of_the_queue(stage):
     )
 
 
+@scene("backlogs_full", "ready")
+def beyond_the_burst_of_its_group(stage):
+    stage.queue(
+        group_by="/g", group_concurrency=3, group_rate="10/s", group_rate_burst=1, max_per_subscription_backlog=10
+    )
+    subscription = stage.client.subscribe("work", max_backlog=10)
+    *_, last = stage.publish({"g": "a"}, {"g": "a"}, {"g": "a"})
+    pick_up(subscription, 1)
+    subscription.replace(max_backlog=1)
+    # Its bucket is full again, and more tokens than the burst never come: it waits for the one before it alone.
+    eventually(lambda: stage.explain(last).reason != "group_rated")
+    return stage.explain(last), (
+        f"The message, of group 'a', waits because the backlogs of all subscriptions are full: {subscription.id} of "
+        f"{stage.me} (1 of 1); 1 message comes before it."
+    )
+
+
 @scene("group_rated", "ready")
 def for_the_rate_of_its_group(stage):
     subscription, first, bookmarks = grouped(stage, {"g": "a"}, {"g": "a"}, group_rate="6/min")

@@ -125,6 +125,15 @@ def test_other_topics_cannot_be_queried_and_say_how_they_could(client):
         client.sow("plain", sow_keys=["1"])
 
 
+def test_a_queue_over_the_topic_of_its_own_name_says_what_settles_its_messages(client):
+    # A topic with a key shares its name with no queue, so that giving it one is no advice.
+    client.apply(Queue(name="jobs"))
+
+    for call in (lambda: client.sow_delete("jobs", filter="/id = 1"), lambda: client.sow_and_subscribe("jobs")):
+        with pytest.raises(NoRecords, match=r"'jobs' is a queue, which keeps no records: sow\('jobs'\) looks .* ack\("):
+            call()
+
+
 def test_a_name_stands_for_one_thing_that_can_be_queried(client):
     client.apply(Queue(name="work"))
 

@@ -6,7 +6,7 @@ import pytest
 from observing import eventually
 from sites import to
 
-from ampsq import Action, LocalQueue, Queue, Topic
+from ampsq import Action, LocalQueue, Queue, ReplicatedTopic, Topic
 from ampsq.protocol.calls.publish import publish
 from ampsq.protocol.schema import key
 
@@ -42,6 +42,24 @@ def test_the_state_of_the_world_is_the_same_after_changes_and_deletions(pair):
 
     assert rows(a) == [(1, 5, 1), (2, 2, None)]
     eventually(lambda: rows(b) == rows(a), 30)
+
+
+def test_a_deleted_record_is_deleted_behind_a_filter_too(world):
+    keyed = Topic(name="prices", key="/id")
+    sent = [ReplicatedTopic(name="prices", filter="/region = 'EU'")]
+    a = world.site("a", keyed, to(world, "b", topics=sent, pass_through=[".*"]))
+    b = world.site("b", keyed, to(world, "a", topics=sent, pass_through=[".*"]))
+    for number in (1, 2, 3):
+        a.publish("prices", {"id": number, "region": "EU"})
+    a.publish("prices", {"id": 4, "region": "US"})
+    eventually(lambda: len(b.sow("prices")) == 3, 30)
+
+    # The last message of 2 was kept back by the filter, and all of 4.
+    a.publish("prices", {"id": 2, "region": "US"})
+    assert a.sow_delete("prices", keys=[1, 2, 4]) == 3
+
+    eventually(lambda: [row.data["id"] for row in b.sow("prices")] == [3], 30)
+    assert [row.data["id"] for row in a.sow("prices")] == [3]
 
 
 def test_entries_that_somebody_else_wrote_and_headers_and_large_bodies_come_as_they_are(pair):

@@ -28,7 +28,8 @@ end
 -- ms until the rate of its group lets one more go, where nothing else keeps the message from being that one.
 local function time_until_rate(queue, state, ref, where)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
-  if not rate or tokens >= places_of_group(queue, state) then return nil end
+  -- A full bucket gets no more tokens by waiting: the message waits for those before it.
+  if not rate or tokens >= math.min(places_of_group(queue, state), rate.burst) then return nil end
   local has_token = where == 'sorted' and call('ZSCORE', going_key(queue, state), ref .. ' ' .. state.name)
     or where ~= 'sorted' and state.waiting < tokens
   if has_token or tokens > 0 and stands_for_its_group(queue) then return nil end
@@ -59,7 +60,9 @@ local function add_group_facts(look, ref, fields, where)
   local places = places_of_group(queue, state)
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
     or where == 'ready' or call('ZSCORE', going_key(queue, state), ref .. ' ' .. name)
-  if stands_for_its_group(queue) then has_place = places > 0 end
+  -- A full bucket that lets fewer go than have a place keeps the next ones behind those that may go, and they wait for nothing else.
+  local is_full = queue.group_rate and tokens_of_group(queue, state) >= queue.group_rate.burst
+  if is_full or stands_for_its_group(queue) then has_place = places > 0 end
   if queue.choice and where == 'sorted' then add_line_facts(look, ref, state) end
   add_fact(look, 'group_has_place', has_place and 1 or 0)
   add_fact(look, 'group_rate_wait', time_until_rate(queue, state, ref, where))
