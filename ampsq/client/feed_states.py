@@ -34,6 +34,10 @@ class TrackedCore(Protocol):
     def may_learn_topics(self) -> bool:
         """Return whether it reads topics that come, too."""
 
+    @property
+    def has_end(self) -> bool:
+        """Return whether it ends at some time."""
+
 
 class FeedStates:
     """The partitions that may have something for a subscription, where servers tell of news. One at a time uses it.
@@ -93,8 +97,8 @@ class FeedStates:
             return
         self._may_have.discard(number)
         pause = _LOOKS_FOR_TOPICS if core.may_learn_topics or not core.log_keys else _LOOKS_AT_ALL
-        if is_refused or number in self._touched or not self.is_tracked(number):
-            # What was handled is written down soon; and where a server was asked to tell, it confirms that soon.
+        if is_refused or core.has_end or number in self._touched or not self.is_tracked(number):
+            # An end is noticed, and what was handled written down; a server that was asked to tell confirms that.
             pause = STEP
         self._touched.discard(number)
         self._next[number] = time.monotonic() + pause

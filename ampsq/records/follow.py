@@ -154,6 +154,11 @@ class RecordSubscriptionCore:
         """Return whether it reads topics that come, too: never."""
         return False
 
+    @property
+    def has_end(self) -> bool:
+        """Return whether it ends at some time: never."""
+        return False
+
     def take(self) -> RecordChange | None:
         """The next change that may be handed out now, unless a later one of its record may have come."""
         if self._changes:

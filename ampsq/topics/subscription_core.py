@@ -149,6 +149,11 @@ class TopicSubscriptionCore:
         return not is_name(self._spec.name)
 
     @property
+    def has_end(self) -> bool:
+        """Return whether it ends at some time: it is of ranges."""
+        return bool(self._spec.asked.ranges)
+
+    @property
     def next_recorded(self) -> int | None:
         """Time when the message was recorded that is handed out next, ms; None where none is at hand."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from observing import eventually
@@ -266,12 +267,46 @@ def test_records_of_many_partitions_are_followed(connect_partitions, server):
         reader.sow_and_subscribe("rooms", conflation="1s")
 
 
+def test_the_end_of_a_range_of_many_partitions_is_noticed(connect_partitions):
+    client = connect_partitions(partitions=MANY)
+    client.apply(Topic(name="orders"))
+    client.publish_many("orders", messages_of(KEYS, 1), key=key_of)
+    end = datetime.now(UTC) + timedelta(seconds=2)
+    began = time.monotonic()
+    with client.subscribe_topic("orders", bookmark=f"[epoch:{end.isoformat()}]") as subscription:
+        found = [message.data["number"] for message in subscription]
+        assert subscription.completed
+    assert sorted(found) == list(range(KEYS))
+    assert 1.0 < time.monotonic() - began < 10.0
+
+
+def test_where_servers_may_not_tell_of_news_each_partition_is_looked_at(connect_partitions, server, caplog):
+    client = connect_partitions(partitions=MANY)
+    client.apply(Topic(name="orders"))
+    with server.client() as plain:
+        plain.execute_command("ACL SETUSER former on nopass ~* &* +@all -client|tracking")
+    path = server.url.removeprefix("unix://")
+    address = (
+        f"unix://former:any@{path}" if server.url.startswith("unix://") else server.url.replace("://", "://former:any@")
+    )
+    with (
+        Client(address, instance=client.instance, partitions=MANY) as reader,
+        reader.subscribe_topic("orders", bookmark="now") as subscription,
+    ):
+        assert subscription.get("300ms") is None
+        client.publish("orders", {"key": "k", "number": 1}, key="k1")
+        assert subscription.get("20s").data["number"] == 1
+    assert "the rules of its user are those of an older release" in caplog.text
+
+
 def test_topics_and_records_of_many_partitions_with_asyncio(server, instance):
     async def scene():
         async with AsyncClient(server.url, instance=instance, partitions=MANY) as client:
             await client.apply(Topic(name="rooms", key="/key"))
             await client.publish_many("rooms", [{"key": f"k{number}", "number": 0} for number in range(KEYS)])
             async with (
+                # A name lets it publish again what was on its way on a connection that is killed
+                client.publisher("till") as till,
                 client.subscribe_topic("rooms", bookmark="epoch") as topics,
                 client.sow_and_subscribe("rooms") as changes,
             ):
@@ -287,7 +322,7 @@ def test_topics_and_records_of_many_partitions_with_asyncio(server, instance):
                     assert time.monotonic() - began < 0.8
                 with server.client() as plain:
                     plain.client_kill_filter(_type="normal", skipme=True)
-                await client.publish("rooms", {"key": "k1", "number": 2}, key="k1")
+                await till.publish("rooms", {"key": "k1", "number": 2})
                 assert (await topics.get(20)).data["number"] == 2
                 assert (await changes.get(20)).data["number"] == 2
                 waiting = asyncio.create_task(topics.get(20))

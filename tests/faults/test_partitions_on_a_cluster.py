@@ -23,6 +23,13 @@ RECORDS = Topic(name="rooms", key="/key")
 TOTAL, KEYS, ROUNDS, MANY = 6, 40, 20, 200
 
 
+@pytest.fixture(params=[64, 4], ids=["a connection each", "told of news"])
+def reading(request, monkeypatch):
+    """The number of partitions up to which topics and records are read by a connection each."""
+    monkeypatch.setattr("ampsq.client.tracked_feeds.SEPARATELY", request.param)
+    monkeypatch.setattr("ampsq.client.partitioned_client.SEPARATELY", request.param)
+
+
 def numbers_by_key(bodies):
     found = {}
     for body in bodies:
@@ -52,6 +59,7 @@ def move_every_other(cluster, client, moved):
         moved.append(name)
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind, start_node, instance):
     cluster = Cluster(lambda **options: start_node(kind=kind, **options))
@@ -94,6 +102,7 @@ def test_nothing_is_lost_and_keys_stay_in_order_while_partitions_are_moved(kind,
         assert all(report.clean for report in client.admin.check("work"))
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_partitions_whose_primary_is_away_do_not_hold_up_the_others_and_come_back(kind, start_node, instance, caplog):
     # Given partitions on three primaries, and a consumer that waits
@@ -163,6 +172,7 @@ def changes_of(changes, number):
     return found
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_changes_of_records_come_once_and_in_order_while_partitions_are_moved(kind, start_node, instance):
     # Given records in all partitions, and subscriptions to what changes them

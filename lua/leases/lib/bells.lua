@@ -28,20 +28,21 @@ local function ring_for_rest(queue, room, now, is_left)
 end
 
 -- Lends a subscription with a bell room for `credits` messages, what it has leased among them, but for no more than `most` more; and for no
--- more than its queues allow. False where it has none, or the visit is late: a later one was here.
+-- more than its queues allow. False where it has none, or the visit is late: a later one was here. Nothing of it is written before it ends.
 local function begin_visit(subscription, number, credits, most)
-  if not subscription.bell then return false end
-  if tonumber(number) < tonumber(call('HGET', K.subscription(subscription.id), F.visit) or 0) then return false end
-  call('HSET', K.subscription(subscription.id), F.visit, number)
+  if not subscription.bell or tonumber(number) < tonumber(subscription.visit or 0) then return false end
   local max = math.min(tonumber(credits), subscription.leased + most)
   for name in string.gmatch(subscription.queues, '%S+') do max = math.min(max, load_queue(name).room) end
-  subscription.max, subscription.bell = max, '0'
+  subscription.max, subscription.bell, subscription.visit, subscription.is_visited = max, '0', number, subscription.bell
   return true
 end
 
--- Nothing of the room is left. is_done: all that was there was found, if there was room for it.
+-- Nothing of the room is left. is_done: all that was there was found, if there was room for it. In `free` it stands while its bell waits.
 local function end_visit(subscription, is_done)
+  local former = subscription.is_visited
   subscription.bell = is_done and subscription.leased < subscription.max and '1' or '0'
-  subscription.max, subscription.unsaved = 0, true
-  call('HSET', K.subscription(subscription.id), F.bell, subscription.bell)
+  subscription.max, subscription.is_visited, subscription.unsaved = 0, nil, false
+  subscription.stored_leased = subscription.leased
+  call('HSET', K.subscription(subscription.id), F.visit, subscription.visit, F.bell, subscription.bell, F.leased, subscription.leased)
+  if subscription.bell ~= former then update_free_everywhere(subscription, nil) end
 end

@@ -104,12 +104,16 @@ local function close_room(room, queue)
     local leased = subscription.leased
     if queue.turn > 0 then
       call('HSET', K.subscription(id), F.leased, leased, 'turn ' .. queue.name, subscription.turn)
+    elseif subscription.is_visited then
+      -- `end_visit` writes it.
     elseif leased ~= subscription.stored_leased then
       call('HSET', K.subscription(id), F.leased, leased)
     end
     subscription.unsaved, subscription.stored_leased = false, leased
     local known = room.scores[id]
-    if leased >= subscription.max then
+    if subscription.is_visited then
+      -- It has no place here but that of its bell.
+    elseif leased >= subscription.max then
       if known or not is_whole then call('ZREM', room.key, id) end
     else
       local score = subscription.set_back and fairness_score(queue, subscription, subscription.turn) or subscription.score

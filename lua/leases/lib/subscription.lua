@@ -17,7 +17,7 @@ local function load_subscription(id)
     unsaved = false, score = false, stored_leased = false,
   }
   subscription.stored_leased = subscription.leased
-  if subscription.max == 0 then subscription.bell = call('HGET', K.subscription(id), F.bell) end
+  if subscription.max == 0 then subscription.bell, subscription.visit = unpack(call('HMGET', K.subscription(id), F.bell, F.visit)) end
   loaded_subscriptions[id] = subscription
   return subscription
 end
@@ -46,6 +46,8 @@ local function current_score(queue, subscription)
 end
 
 local function update_free(queue, subscription)
+  -- While its client visits, nobody else takes of its room; `end_visit` says what stays.
+  if subscription.is_visited then return end
   local free = K.free(queue.name, subscription.filter)
   if subscription.leased < subscription.max then
     call('ZADD', free, current_score(queue, subscription), subscription.id)
