@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -35,11 +37,23 @@ class _KnownConnection:
 
     Attributes:
         functions: what it knows of the server's functions; None: this process uses none.
+        poller: tells whether anything has come; None: redis-py does. Its look is a read that fails, which takes 7 us.
         greeted: the servers of routes as which it was greeted: one of each route.
     """
 
     functions: KnownFunctions | None
+    poller: select.poll | None
     greeted: set[ServerAddress] = field(default_factory=set)
+
+
+def _poller_of(connection: RawConnection) -> select.poll | None:
+    link: object = connection._sock  # noqa: SLF001  (redis-py has no other name for it)
+    if type(link) is not socket.socket:
+        # What comes by TLS need not be a reply.
+        return None
+    poller = select.poll()
+    poller.register(link, select.POLLIN)
+    return poller
 
 
 class ServerPool(redis.ConnectionPool):
@@ -71,7 +85,7 @@ class ServerPool(redis.ConnectionPool):
         return made
 
     def _begin(self, connection: RawConnection) -> None:
-        self.known[connection] = _KnownConnection(known_functions(self._server))
+        self.known[connection] = _KnownConnection(known_functions(self._server), _poller_of(connection))
         try:
             connection.on_connect()
         except BaseException:
@@ -83,7 +97,9 @@ class ServerPool(redis.ConnectionPool):
         connection, is_ready = self._pop() if _TELL_THEIR_STATE else None, False
         if connection is not None:
             try:
-                is_ready = connection.is_connected and not connection.can_read()
+                poller = self.known[connection].poller
+                has_come = (poller is None or poller.poll(0)) and connection.can_read()
+                is_ready = connection.is_connected and not has_come
             except (redis.RedisError, OSError):
                 # It was closed.
                 is_ready = False

@@ -438,7 +438,27 @@ TWINS = [
                 "connection = await self.get_connection()  # type: ignore[no-untyped-call]  # redis-py's own\n"
             ),
             # One event loop uses it, in one process.
-            "import os\n": "",
+            "import os\nimport select\nimport socket\n": "",
+            "def _poller_of(connection: RawConnection) -> select.poll | None:\n"
+            "    link: object = connection._sock  # noqa: SLF001  (redis-py has no other name for it)\n"
+            "    if type(link) is not socket.socket:\n"
+            "        # What comes by TLS need not be a reply.\n"
+            "        return None\n"
+            "    poller = select.poll()\n"
+            "    poller.register(link, select.POLLIN)\n"
+            "    return poller\n"
+            "\n"
+            "\n": "",
+            # What has come, the event loop knows.
+            "        poller: tells whether anything has come; None: redis-py does. Its look is a read that fails, "
+            "which takes 7 us.\n": "",
+            "    poller: select.poll | None\n": "",
+            ", _poller_of(connection))": ")",
+            "                poller = self.known[connection].poller\n"
+            "                has_come = (poller is None or poller.poll(0)) and await connection.can_read()\n"
+            "                is_ready = connection.is_connected and not has_come\n": (
+                "                is_ready = connection.is_connected and not await connection.can_read()\n"
+            ),
             "        if self.pid != os.getpid():\n            return None\n": "",
             "        with self._lock:\n            if not self._available_connections:\n                return None\n"
             "            connection: RawConnection = self._available_connections.pop()\n"

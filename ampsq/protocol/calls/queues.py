@@ -70,14 +70,14 @@ class LeaseRun:
         """Name some of them, as the scripts take them to be acknowledged; those that follow each other in one go."""
         if len(messages) == self.count:
             return self.name
-        places = sorted(int(parts[1]) - self.first + 1 for parts in messages)
-        texts, first, last = [self.name], places[0], places[0]
-        for place in places[1:]:
-            if place > last + 1:
-                texts.append(b"%d %d" % (first, last))
-                first = place
-            last = place
-        texts.append(b"%d %d" % (first, last))
+        tokens = sorted([int(parts[1]) for parts in messages])
+        texts, first, last, before = [self.name], tokens[0], tokens[0], self.first - 1
+        for token in tokens:
+            if token > last + 1:
+                texts.append(b"%d %d" % (first - before, last - before))
+                first = token
+            last = token
+        texts.append(b"%d %d" % (first - before, last - before))
         return b" ".join(texts)
 
 
@@ -205,15 +205,14 @@ def acknowledgement_groups(acks: MessagesByQueue, in_runs: Mapping[bytes, LeaseR
     groups: list[list[EncodableT]] = []
     for queue, some in acks.items():
         of_runs: dict[LeaseRun, list[Parts]] = {}
-        others = []
+        others: list[Parts] = []
+        last, group = None, others
         for parts in some:
             run = in_runs.get(parts[1])
-            if run is None or run.queue != queue:
-                others.append(parts)
-            elif run in of_runs:
-                of_runs[run].append(parts)
-            else:
-                of_runs[run] = [parts]
+            # Mostly the same as of the message before.
+            if run is not last:
+                last, group = run, others if run is None or run.queue != queue else of_runs.setdefault(run, [])
+            group.append(parts)
         groups += [[queue, "run", run.part_of(messages)] for run, messages in of_runs.items()]
         if others:
             groups.append([queue, len(others), *[parts[5] for parts in others], *[parts[1] for parts in others]])
