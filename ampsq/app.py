@@ -6,13 +6,12 @@ A thin layer: each handler is run by a `Worker`, each queue is a definition as a
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ampsq.base.errors import DefinitionError, NotPermitted
-from ampsq.base.shutdown import StopRequest
+from ampsq.base.shutdown import StopRequest, stop_on_signals
 from ampsq.base.values import is_name, shown
 from ampsq.client.client import Client
 from ampsq.client.handler_rules import as_hooks
@@ -226,14 +225,8 @@ class App:
         apply_definitions(client, self)
         workers = AppWorkers(self, client, stop_timeout, stopping=self._stopping)
         if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._signalled)
+            stop_on_signals(self.stop)
         workers.run()
-
-    def _signalled(self, number: int, _frame: object) -> None:
-        # A second one ends the process in the usual way; its messages come back by themselves.
-        signal.signal(number, signal.SIG_DFL)
-        self.stop()
 
 
 class AppWorkers:

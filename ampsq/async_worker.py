@@ -10,6 +10,7 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING, Any
 
+from ampsq.base.shutdown import RepeatedSignals
 from ampsq.client.async_client import AsyncClient
 from ampsq.client.handler_rules import HandlerRules
 from ampsq.client.handler_tasks import HandlerTasks
@@ -118,12 +119,14 @@ class AsyncWorker:
             AmpsqError: the queue is unknown, or the server could not be reached for longer than a client waits.
         """
         if signals:
-            loop = asyncio.get_running_loop()
+            loop, came = asyncio.get_running_loop(), RepeatedSignals()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._signalled, loop, number)
+                loop.add_signal_handler(number, self._signalled, loop, number, came)
         await self._tasks.run()
 
-    def _signalled(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
-        # A second one ends the process in the usual way; its messages come back by themselves.
-        loop.remove_signal_handler(number)
+    def _signalled(self, loop: asyncio.AbstractEventLoop, number: int, came: RepeatedSignals) -> None:
+        if came.is_again(number):
+            # It ends the process in the usual way; its messages come back by themselves.
+            loop.remove_signal_handler(number)
+            signal.raise_signal(number)
         self.stop()

@@ -13,13 +13,12 @@ nothing, and a barrier does not come again, not even to a worker that stopped be
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, StaleLease, Unavailable
-from ampsq.base.shutdown import StopRequest
+from ampsq.base.shutdown import StopRequest, stop_on_signals
 from ampsq.client.client import Client
 from ampsq.client.handler_lanes import HandlerLanes
 from ampsq.client.handler_rules import HandlerRules
@@ -173,23 +172,14 @@ class Worker:
             return
         client = self._client or Client(self._address[0], instance=self._address[1], failover=self._failover)
         if signals:
-            self._stop_on_signals()
+            # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
+            stop_on_signals(self.stop)
         runner = HandlerSlots(self._rules, self._settle)
         self._lanes = runner.lanes
         try:
             self._serve(client, runner)
         finally:
             runner.close()
-
-    def _stop_on_signals(self) -> None:
-        # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
-
-    def _signalled(self, number: int, _frame: object) -> None:
-        # A second one ends the process in the usual way; its messages come back by themselves.
-        signal.signal(number, signal.SIG_DFL)
-        self.stop()
 
     def _serve(self, client: Client, runner: HandlerSlots) -> None:
         failures: list[BaseException] = []
@@ -321,7 +311,7 @@ class Worker:
                     self._noticed.set()
 
         if signals:
-            self._stop_on_signals()
+            stop_on_signals(self.stop)
         thread = threading.Thread(target=run, name="ampsq-worker-tasks", daemon=True)
         thread.start()
         self._wait_until_noticed()

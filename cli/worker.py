@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +15,7 @@ from click.core import ParameterSource
 
 import ampsq
 from ampsq.base.name_patterns import matches_name
-from ampsq.base.shutdown import end_process_within
+from ampsq.base.shutdown import end_process_within, stop_on_signals
 from ampsq.base.values import Interval, is_name
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
@@ -263,10 +262,10 @@ def _run(
         if stop_with_parent(made.stop):
             for each in workers:
                 each._rules.on_overrun = replace  # noqa: SLF001  (its other half)
-        is_told = _stop_on_signals(made)
+        came = stop_on_signals(made.stop)
         made.run()
         code = REPLACE_ME if is_replaced.is_set() else 0
-        if is_told() or code:
+        if came or code:
             # Handlers have ended, or never do; nothing else is worth a wait for a server that does not answer.
             end_process_within(_CLOSES_WITHIN, code)
     counts = {name: getattr(made, name) for name in ("processed", "failed", "rejected", "invalid")}
@@ -285,20 +284,6 @@ def _prepare(client: Client, app: ampsq.App, name: str, *, is_advised: bool = Fa
         apply_definitions(client, app, name)
     for queue in app.queues:
         _refuse_unknown(client, queue)
-
-
-def _stop_on_signals(made: ampsq.Worker | AppWorkers) -> Callable[[], bool]:
-    """Let SIGTERM and SIGINT stop a worker, and a second one end the process; gives whether one came."""
-    told: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        told.append(number)
-        made.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    return lambda: bool(told)
 
 
 def _refuse_unknown(client: Client, queue: str) -> None:

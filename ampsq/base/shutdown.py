@@ -11,9 +11,12 @@ import signal
 import socket
 import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["ENDS_WITHIN", "StopRequest", "end_process_within"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ENDS_WITHIN", "RepeatedSignals", "StopRequest", "end_process_within", "stop_on_signals"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds from SIGTERM until a process ends, whatever it still waits for.
@@ -23,6 +26,8 @@ _LONGEST: Final = 3_600.0
 _LOOK: Final = 1.0
 #: Seconds in which that is logged: whoever reads standard error may be gone, too.
 _TELLING: Final = 0.3
+#: Seconds within which a signal that comes again says the same: timeout(1) sends it to the process and to its group.
+_SAME: Final = 0.5
 _begun = threading.Lock()
 
 
@@ -86,6 +91,43 @@ class StopRequest:
                 self._waker = None
                 if others == -1:
                     signal.set_wakeup_fd(-1)
+
+
+class RepeatedSignals:
+    """Signals that came, and which of them are more than a repetition at once."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def is_again(self, number: int) -> bool:
+        """Note a signal; return whether the same one came before, and not just now."""
+        now = time.monotonic()
+        return now - self._first.setdefault(number, now) > _SAME
+
+
+def stop_on_signals(stop: Callable[[], None]) -> RepeatedSignals:
+    """Call `stop` at SIGTERM and SIGINT; a second one ends the process in the usual way, at any place.
+
+    Args:
+        stop: asks for the end, without a wait.
+
+    Returns:
+        The signals that came.
+    """
+    came = RepeatedSignals()
+
+    def signalled(number: int, _frame: object) -> None:
+        if came.is_again(number):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signalled)
+    return came
 
 
 def end_process_within(seconds: float, code: int) -> None:

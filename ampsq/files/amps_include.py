@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.files.environment import substitute
+from ampsq.files.file_faults import read_file
 from ampsq.files.xml_elements import parse_xml
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _text(path: Path, around: tuple[Path, ...]) -> str:
     if path.resolve() in around:
         raise DefinitionError(f"{path} is a file that this one is included by; allowed: others")
     try:
-        return _HEAD.sub("", path.read_text(encoding="utf-8").lstrip("\ufeff"))
+        return _HEAD.sub("", read_file(path).lstrip("\ufeff"))
     except FileNotFoundError:
         raise DefinitionError(f"{path}: no such file; allowed: a path from the file's own folder") from None
     except (OSError, UnicodeDecodeError) as reason:

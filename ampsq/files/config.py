@@ -71,7 +71,7 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.broker_xml import read_broker_xml
-from ampsq.files.file_faults import Faults, FilePosition
+from ampsq.files.file_faults import Faults, FilePosition, read_file
 from ampsq.files.xml_elements import is_xml, parse_xml
 from ampsq.files.yaml_nodes import (
     INCLUDE,
@@ -150,7 +150,7 @@ def _read(path_or_text: str | Path) -> tuple[str, Path | None]:
     if isinstance(path_or_text, str) and ("\n" in path_or_text or ":" in path_or_text):
         return path_or_text, None
     try:
-        return Path(path_or_text).read_text(encoding="utf-8"), Path(path_or_text)
+        return read_file(Path(path_or_text)), Path(path_or_text)
     except FileNotFoundError:
         raise DefinitionError(f"{path_or_text}: no such file") from None
     except (OSError, UnicodeDecodeError) as reason:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError
 
-__all__ = ["Faults", "FilePosition"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Faults", "FilePosition", "read_file"]
+
+#: Characters that a file may have; a device as /dev/zero never ends.
+_LARGEST: Final = 64 * 2**20
+
+
+def read_file(path: Path) -> str:
+    """Read a file of definitions.
+
+    Raises:
+        OSError: it cannot be read, or is larger than any such file. UnicodeDecodeError: it is no text.
+    """
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_LARGEST + 1)
+    if len(text) > _LARGEST:
+        raise OSError("it is larger than 64MB, as no file of definitions is")
+    return text
 
 
 class FilePosition(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
 from ampsq.files.environment import ENVIRONMENT_ALLOWED, substitute
-from ampsq.files.file_faults import Faults, FilePosition
+from ampsq.files.file_faults import Faults, FilePosition, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ class _Files:
 
     def _one(self, place: FilePosition, path: Path, around: tuple[Path, ...]) -> Iterator[File]:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_file(path)
         except FileNotFoundError:
             self._faults.add(place, f"{INCLUDE}: {path}: no such file; allowed: {_INCLUDE_ALLOWED}")
         except (OSError, UnicodeDecodeError) as reason:

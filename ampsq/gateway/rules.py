@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, parse_count, parse_name, parse_size, shown
 from ampsq.files.config import OF_GATEWAY
-from ampsq.files.file_faults import Faults
+from ampsq.files.file_faults import Faults, read_file
 from ampsq.files.yaml_nodes import key_of, place_of, read_files, value_of
 from ampsq.gateway.entitlements import Entitlement, Entitlements
 from ampsq.gateway.users import Secret
@@ -133,7 +133,7 @@ def read_rules(path_or_text: Path | str) -> GatewayRules:
     # Before it is read: what is written meanwhile is found to be new.
     marks = {path: marks_of([path])[0]} if path is not None else {}
     try:
-        text = path.read_text(encoding="utf-8") if path is not None else str(path_or_text)
+        text = read_file(path) if path is not None else str(path_or_text)
     except (OSError, UnicodeError) as error:
         raise DefinitionError(f"{path} cannot be read: {error}") from error
     faults = Faults()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from refusing import refusals
 
@@ -247,3 +249,17 @@ def test_the_instance_is_told_of_in_one_of_several_files(write):
 
     (told,) = refusals(path)
     assert told.startswith(f"{path}:2: topics: given twice, first at ")
+
+
+@pytest.mark.parametrize("name", ["main.yaml", "main.xml"])
+def test_a_device_that_never_ends_is_refused_and_fills_no_memory(tmp_path, name):
+    including = (
+        "include: /dev/zero" if name.endswith("yaml") else "<AMPSConfig><Include>/dev/zero</Include></AMPSConfig>"
+    )
+    (tmp_path / name).write_text(including)
+
+    for path in (tmp_path / name, Path("/dev/zero")):
+        with pytest.raises(
+            DefinitionError, match=r"/dev/zero:? cannot be read as a UTF-8 text file: it is larger than 64MB"
+        ):
+            load(path)
