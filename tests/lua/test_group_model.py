@@ -24,8 +24,9 @@ def test_random_histories_of_groups_agree_with_the_model(world, steps):
 _SERVERS = ("valkey", "redis", "memory")
 _NUMBER = os.environ.get("AMPSQ_HISTORIES")
 #: Histories that the model once did not agree with. 5013: a group leaves a full subscription with a message that was
-#: read by the same call, and is older than one that came due before.
-_FOUND = [("valkey", 5013)]
+#: read by the same call, and is older than one that came due before. 149: what a call picks up from an inbox counts
+#: among what it moves, so that some of what may go is left for the sweep.
+_FOUND = [("valkey", 5013), ("valkey", 149)]
 
 
 @pytest.mark.slow
