@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "22cf60d6e761656f0b47dfcbf1ac908d9b867dff0cb3ee6dd2647301efa1151a"
+SOURCES: Final = "80320d44cd5aab105dfdcebdf61c81d4122b00b20b655dbc6c398b031ae5ade3"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -47,7 +47,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
     {
         "advance_action": "29ba73c1f27bd3de7a4dadb5a5b0fd24cda91af1",
         "apply_journal": "f7ec2f4a1d72e1ad946152d962839fc6e1bb1ed1",
-        "apply_log": "728a0f02704961f4b39b6fdfebe27a26e97350f0",
+        "apply_log": "169b507006dce2c30dc453e2207a257c687a419b",
         "assume_ownership": "6351a17fa2924457d211c1fa44e3797d1155ba05",
         "begin_browse": "befc3349810608219141857ede7de25ea219f2e6",
         "begin_incarnation": "bb22a10dde6aeb1707e4818af07019edad2064f2",
@@ -58,7 +58,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "browse": "f1c86219c8c1c4fc34dea836998ecdeaa38c997c",
         "browse_records": "3892a72d07fdd8841c7864a4e5e3dabae32fcfe0",
         "catch_up_records": "8a0cf51607590a7c3c24f92c6bc99cdc9fb968f9",
-        "check_copies": "472c5889596454e70937b27b12c6526590653f5b",
+        "check_copies": "f843f46f30f815b12c5b7b6486b4431b0c80344c",
         "check_delayed_counts": "4d676fde763f406d539a53c5ee9c32dbb2f5e05b",
         "check_filter_index": "e271956298b5eba3938e05e020a1f747ec378e43",
         "check_free_subscriptions": "f1b35c3c336d26d29d396673bc3a5d36a2e2a258",
