@@ -153,6 +153,7 @@ def care_for(
     from ampsq.base.addresses import redacted
     from ampsq.base.values import parse_name
     from ampsq.coordinator import Coordinator
+    from ampsq.coordinator.main import collect_garbage_seldom
 
     for instance in instances:
         parse_name(instance)
@@ -168,4 +169,5 @@ def care_for(
             json_line({"url": redacted(url), "instances": list(instances), **address})
         elif console is not None:
             print(f"console  {console.address}", flush=True)
+        collect_garbage_seldom()
         made.run()

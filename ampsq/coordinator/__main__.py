@@ -10,7 +10,7 @@ import sys
 
 from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.coordinator.actions import OutsidePermissions
-from ampsq.coordinator.main import Coordinator
+from ampsq.coordinator.main import Coordinator, collect_garbage_seldom
 
 __all__ = ["main"]
 
@@ -28,6 +28,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])
     powers = OutsidePermissions(options.allow_commands, tuple(webhooks))
+    collect_garbage_seldom()
     coordinator = Coordinator(options.url, instances, powers)
 
     def stop(_number: int, _frame: object) -> None:

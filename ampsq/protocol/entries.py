@@ -27,6 +27,7 @@ __all__ = [
     "headers_in",
     "headers_of",
     "is_message",
+    "may_have_source",
     "number_in",
     "own_fields",
     "path_in",
@@ -57,6 +58,11 @@ _LAST_NUMBER: Final = 2**53
 #: Views number their messages at each instance for itself.
 _VIEWS: Final = "view:"
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
+
+
+def may_have_source(names: Sequence[bytes]) -> bool:
+    """Return whether entries with fields of these names may be copies, so that `source_in` has to tell."""
+    return len(names) > 1 and names[-1] == _PATH and names[-2] == _SOURCE
 
 
 def source_in(flat: Sequence[bytes]) -> str:

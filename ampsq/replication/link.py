@@ -32,14 +32,22 @@ from ampsq.protocol.reads.streams import (
 )
 from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link_sender import LinkPage, LinkSender
-from ampsq.replication.selection import NO_FILTER, EntrySelector, SourceEntryCopy, chain, split_entry, split_same_entry
+from ampsq.replication.selection import (
+    NO_FILTER,
+    EntrySelector,
+    SourceEntryCopy,
+    chain,
+    published_runs,
+    split_entry,
+    split_same_entry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.log_positions import Id
     from ampsq.protocol.calls.links import SentPlaces
-    from ampsq.protocol.calls.replication import JournalRow, Now
+    from ampsq.protocol.calls.replication import EntryRun, JournalRow, Now
     from ampsq.protocol.calls.requests import InstanceRequest
     from ampsq.protocol.entries import RawEntry
     from ampsq.replication.durability_gate import GateMaker
@@ -49,8 +57,13 @@ __all__ = ["Link", "LinkProgress", "NewsWaiter"]
 
 #: Messages, about, that one read of a journal tells of.
 _TOLD: Final = 500
-#: Entries that one read asks for, over all logs: as many as one call takes, which runs while the next are read.
+#: Entries that one read asks for, over all logs: as many as one call takes, which runs while the next are read. Where
+#: one log has more, and they are small, as many as some calls take: what else goes with a read is asked less often.
+#: Bytes of these together at most, as far as so many of them show it.
 _PAGE: Final = 500
+_LARGE_PAGE: Final = 2_000
+_LARGE_PAGE_BYTES: Final = 1_000_000
+_SHOWN: Final = 16
 #: Entries of `requests` that one read gives, and seconds for which one of them is told again, a step.
 _REQUESTS: Final = 20
 _TOLD_AGAIN: Final = 0.05
@@ -134,6 +147,10 @@ class Link:
         # The word under which the destination recovers, until it is told that it has everything of the source.
         self._recovering = ""
         self._has_asked = False
+        # Entries that the next read asks for.
+        self._page = _PAGE
+        # What was sent last is applied, and nothing was to be sent once more, with all that was read behind it.
+        self._flows = False
         # Everything was read, and is applied: until something comes, there is nothing else to look at.
         self._rests = False
 
@@ -317,6 +334,7 @@ class Link:
                 gate.put(page)
         sending.put(gate.take(is_idle=is_idle and sending.is_empty))
         messages, told, size, applied, has_all = sending.advance(is_more=not is_end)
+        self._flows = messages > 0 and not sending.is_waiting
         for places in applied:
             arrived.put(places)
         if has_all and self._recovering:
@@ -351,24 +369,26 @@ class Link:
                     self._behind[queue] = page.rows
         else:
             is_whole = False
-        entries, is_end = self._read_logs(0.0 if self._behind else wait, places)
+        entries, runs, is_end = self._read_logs(0.0 if self._behind else wait, places)
         told: dict[str, list[JournalRow]] = {}
         if is_end:
             told, self._behind = self._behind, {}
             places |= {str(journal_of(queue)): self._journals[queue] for queue in told}
             if is_whole and parse_id(mark) > parse_id(self._mark):
                 self._mark = places[links.MARKED] = mark
-        return LinkPage(entries, told, places, is_end and is_whole), is_end
+        return LinkPage(entries, told, places, is_end and is_whole, runs), is_end
 
-    def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[SourceEntryCopy], bool]:
+    def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[SourceEntryCopy], Sequence[EntryRun], bool]:
+        """Read entries, or runs of them where that is one log's, and whether it came to the end."""
         instance, streams = self._source.instance, {stream: id_text(place) for stream, place in self._places.items()}
-        if not streams:
-            return [], True
-        if wait and not self._ask_for_news(self._waiting(), wait):
-            return [], True
+        if not streams or (wait and not self._ask_for_news(self._waiting(), wait)):
+            return [], (), True
         # Of what is here under another bookmark there is little.
-        count = max(_PAGE // sum(stream.kind == "log" for stream in streams), 50)
+        count = max(self._page // sum(stream.kind == "log" for stream in streams), 50)
+        self._page = _PAGE
         got = self._source.call(read_streams(instance, streams, count))
+        if (runs := self._published_runs(got, count, places)) is not None:
+            return [], runs, all(len(rows) < count for rows in got.values())
         found: list[SourceEntryCopy] = []
         horizon: Id | None = None
         for stream in streams:
@@ -389,7 +409,22 @@ class Link:
             stream = Stream("same" if is_same else "log", topic)
             self._places[stream] = here
             places[str(stream)] = id_text(here)
-        return self._with_fields(found), horizon is None
+        return self._with_fields(found), (), horizon is None
+
+    def _published_runs(
+        self, got: Mapping[Stream, Sequence[RawEntry]], count: int, places: dict[str, str]
+    ) -> list[EntryRun] | None:
+        """Take what was read as runs, where it is of one log and was published here; else None, and nothing is done."""
+        if len(got) != 1:
+            return None
+        [(stream, rows)] = got.items()
+        runs = published_runs(self.carried, stream.of, rows, self._digest_of) if stream.kind == "log" else None
+        if runs is not None:
+            if self._flows and len(rows) >= count and _size_of_a_large_page(rows) <= _LARGE_PAGE_BYTES:
+                self._page = _LARGE_PAGE
+            places[str(stream)] = rows[-1][0].decode()
+            self._places[stream] = parse_id(places[str(stream)])
+        return runs
 
     def _waiting(self) -> dict[Stream, str]:
         """The positions at which whatever this link reads goes on."""
@@ -470,3 +505,9 @@ class Link:
             queue, request.by, request.bookmarks, rooms=request.rooms, followed=request.followed, now=now
         )
         return self._destination.call(grant).asks_again
+
+
+def _size_of_a_large_page(rows: Sequence[RawEntry]) -> float:
+    """Return the bytes that a large page has if all entries are as the largest of some is."""
+    shown = rows[:: max(len(rows) // _SHOWN, 1)]
+    return _LARGE_PAGE * max(sum(map(len, flat)) for _, flat in shown)

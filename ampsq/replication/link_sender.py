@@ -31,13 +31,14 @@ _ROWS: Final = 32
 class LinkPage(NamedTuple):
     """The result of one read: entries in the source's order, reports on queues, and the places behind both.
 
-    With `is_all`, nothing was left when it was read.
+    With `is_all`, nothing was left when it was read. `runs`: the entries as they are applied, where that is known.
     """
 
     entries: list[SourceEntryCopy]
     journal_rows: dict[str, list[JournalRow]]
     places: dict[str, str]
     is_all: bool = False
+    runs: Sequence[EntryRun] = ()
 
 
 class RoundResult(NamedTuple):
@@ -161,7 +162,7 @@ class LinkSender:
     # --- copies
 
     def _prepare(self, page: LinkPage) -> None:
-        runs = runs_of(self._carried, page.entries, self._digest_of)
+        runs = page.runs or runs_of(self._carried, page.entries, self._digest_of)
         claims: dict[str, str] = {}
         for run in runs:
             claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()

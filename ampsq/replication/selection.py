@@ -11,7 +11,7 @@ from ampsq.base.log_positions import parse_id
 from ampsq.catalog.sent_streams import sent_queue, sent_topic
 from ampsq.definitions.queue import GroupLocalQueue, Queue
 from ampsq.protocol.calls.replication import EntryRun
-from ampsq.protocol.entries import deletes_record, read_same_entry, source_in
+from ampsq.protocol.entries import deletes_record, may_have_source, read_same_entry, source_in
 from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.message import document_of
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.destination import Destination, ReplicatedTopic
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.catalog import Catalog
+    from ampsq.protocol.entries import RawEntry
 
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Peer",
     "SourceEntryCopy",
     "chain",
+    "published_runs",
     "runs_of",
     "same_queue",
     "select",
@@ -221,6 +223,41 @@ class EntrySelector:
     def path_of(self, path: str) -> str:
         """The path from here on: the source in front."""
         return f"{self.source.hop} {path}" if path else self.source.hop
+
+
+def published_runs(
+    carried: EntrySelector, topic: str, rows: Sequence[RawEntry], digest_of: Callable[[str, str], str]
+) -> list[EntryRun] | None:
+    """Entries of one of the source's logs that were all published there, as `runs_of` gives them.
+
+    Nothing is made of each entry but its place in the run: a link spends most of its time on these.
+
+    Args:
+        carried: which pass.
+        topic: the log's.
+        rows: the entries, at least one.
+        digest_of: as of `runs_of`.
+
+    Returns:
+        The runs; None: an entry came from elsewhere, or each is to be looked at.
+    """
+    source = carried.source
+    if source.former or topic in carried.filters or not carried.is_routed(source.origin, ""):
+        return None
+    digest, path = digest_of(topic, source.origin), carried.path_of("")
+    runs: list[EntryRun] = []
+    names: Sequence[bytes] = ()
+    entries: list[tuple[bytes, Sequence[bytes]]] = []
+    for stream_id, flat in rows:
+        if flat[::2] != names:
+            if entries:
+                runs.append(EntryRun(topic, source.origin, digest, path, b"0-0", entries[-1][0], tuple(names), entries))
+            names, entries = flat[::2], []
+            if not names or may_have_source(names):
+                return None
+        entries.append((stream_id, flat[1::2]))
+    runs.append(EntryRun(topic, source.origin, digest, path, b"0-0", entries[-1][0], tuple(names), entries))
+    return runs
 
 
 def runs_of(

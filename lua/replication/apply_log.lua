@@ -29,22 +29,29 @@ local function find_new(run, up_to)
   -- What was trimmed is not recorded once more.
   local forgotten = refill == '1' and call('HGET', K.retention(), 'forgotten ' .. run.topic .. '@' .. run.origin)
   local missing, last = {}, refill == '0' and order_of(up_to) or forgotten and order_of(forgotten) or ''
-  local former = nil
+  local former, number, at, step = nil, 0, run.first, run.width + 1
   for i = 0, run.count - 1 do
-    local id = id_of_entry(run, i)
+    local id = ARGV[at]
     -- Texts of one length have the order of their IDs: what is behind one that is new, is new.
     local is_behind = former and #id == #former and id > former or order_of(id) > last
-    if is_behind and (refill == '0' or not copy_of(run.topic, run.origin, id)) then missing[#missing + 1] = i end
-    former = is_behind and id or nil
+    if is_behind and (refill == '0' or not copy_of(run.topic, run.origin, id)) then
+      number = number + 1
+      missing[number] = i
+    end
+    former, at = is_behind and id or nil, at + step
   end
   return missing
 end
 
 -- Under consecutive IDs; returns ID there and ID here in turn.
 local function record_run(run, missing)
-  local known, log = {}, K.log(run.topic)
+  local known, log, first, step = {}, K.log(run.topic), run.first, run.width + 1
+  local name, origin, path = run.width == 1 and ARGV[run.names], run.origin .. '~', run.path
   local function add(command, id, k)
-    known[2 * k - 1], known[2 * k] = id_of_entry(run, missing[k]), id
+    local at = first + missing[k] * step
+    known[2 * k - 1], known[2 * k] = ARGV[at], id
+    -- Most have a body alone: then no table is made of the fields and taken apart again.
+    if name then return command('XADD', log, id, name, ARGV[at + 1], F.source, origin .. ARGV[at], F.path, path) end
     return command('XADD', log, id, unpack(fields_of_entry(run, missing[k])))
   end
   -- The first ID may have been tried twice.

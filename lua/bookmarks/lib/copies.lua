@@ -32,25 +32,30 @@ local function copy_of(topic, origin, id)
   return id_in_run(loaded_runs[key], id)
 end
 
+-- Of IDs that rise, at `from`, `from` + 2, ... `to`: the last one up to which they follow each other.
+local function last_in_sequence(pairs, from, to)
+  local prefix, sequence = string.match(pairs[from], '^(%d+%-)(%d+)$')
+  local low, high = from, to
+  while low < high do
+    -- Numbers that rise follow each other up to one that is as much higher as it stands later.
+    local middle = high == to and high or low + 2 * math.ceil((high - low) / 4)
+    local same, number = string.match(pairs[middle], '^(%d+%-)(%d+)$')
+    -- Of longer ones Lua does not keep all digits: each is by itself.
+    if same == prefix and #number < 16 and number - sequence == (middle - from) / 2 then low = middle else high = middle - 2 end
+  end
+  return low
+end
+
 -- pairs: ID there and ID here in turn, rising in both.
 local function note_copies(topic, origin, pairs)
-  local members, start, prefix, number, prefix_here, number_here = {}, nil, nil, nil, nil, nil
-  local function close_run(last)
-    if not start then return end
+  local members, start = {}, 1
+  while start < #pairs do
+    local last = last_in_sequence(pairs, start, #pairs - 1)
+    last = last_in_sequence(pairs, start + 1, last + 1) - 1
     members[#members + 1] = 0
     members[#members + 1] = string.format('%s %d %s', order_of(pairs[start]), (last - start) / 2 + 1, pairs[start + 1])
+    start = last + 2
   end
-  -- What is to follow is put together rather than each ID taken apart: this is done of every copy.
-  for i = 1, #pairs, 2 do
-    if start then number, number_here = number + 1, number_here + 1 end
-    if not start or pairs[i] ~= prefix .. number or pairs[i + 1] ~= prefix_here .. number_here then
-      close_run(i - 2)
-      start, prefix, number = i, string.match(pairs[i], '^(%d+%-)(%d+)$')
-      prefix_here, number_here = string.match(pairs[i + 1], '^(%d+%-)(%d+)$')
-      number, number_here = tonumber(number), tonumber(number_here)
-    end
-  end
-  close_run(#pairs - 1)
   call_in_batches('ZADD', K.copies(topic, origin), members)
   call('SADD', K.origins(topic), origin)
 end
