@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "875bc0a138752dedb2e0496ab66d5698afbcd2ff4021545bf9d8db58d44f3e3f"
+SOURCES: Final = "d90b9ffc127359af73d9d4e04a5a415f9fd2860874f5aae4b49842bc330fd1ac"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -47,7 +47,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
     {
         "advance_action": "29ba73c1f27bd3de7a4dadb5a5b0fd24cda91af1",
         "apply_journal": "9d2e236e8834163cc2ace2d99832c9401c36dd20",
-        "apply_log": "1fbbb2d8c33b59a0b491266abc03be5011aa1357",
+        "apply_log": "730767b9a79b5033c55d46d98722113a947faac1",
         "assume_ownership": "0be991bfa62dfaa169bdff163301de7e83927a39",
         "begin_browse": "89789ce52cd086ed8e4691538e312322be26b926",
         "begin_incarnation": "fdeb1ded283e34d615777e28d2161e7835f47285",
@@ -58,7 +58,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "browse": "f77f7964c7e7bf01c718d8c9116eac6aeea0c97f",
         "browse_records": "ac697f4c8dbca70cbda44691f1e56d78be7f87c8",
         "catch_up_records": "ded471c8f59cf2cdfe29333e76c5204fbc0c6fc1",
-        "check_copies": "213658cb6cbc26265435a410c20c980d55daaf35",
+        "check_copies": "1316e534b9ebbcb7f0ac87b623f98f2fdf92ba13",
         "check_delayed_counts": "6ef5f7703c1df32c45d45b711ef670532bb5e176",
         "check_filter_index": "6dc220041913e234c313a10a4b772e8093b7da61",
         "check_free_subscriptions": "616a01ba28e4031b29e31a9457ddfca94ae85d84",
