@@ -23,6 +23,7 @@ repeat
   cursor = scanned[1]
 until cursor == '0'
 call_in_batches('HDEL', K.pinned(queue_name), freed)
+unmark_failed(queue, state, freed)
 local held, stopped = state.held, state.stopped
 state.held, state.stopped = 0, 0
 -- It may have its whole burst again.

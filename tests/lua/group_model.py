@@ -28,8 +28,6 @@ class Message:
     def __init__(self, place, group):
         self.ref, self.group, self.state = place, group, "waiting"
         self.deliveries, self.is_failed, self.lease, self.holder = 0, False, None, None
-        # Whether it waited and held its group when that was released: then it still goes before others of the group.
-        self.stands_first = False
         self.is_read = self.is_scheduled = False
         # The messages that were delivered with it, itself among them, in their order.
         self.batch = [self]
@@ -149,8 +147,7 @@ class GroupedHistory:
             if group in self.stopped or group in self.paused:
                 continue
             failed = [m for m in self.messages.values() if m.group == group and m.is_failed]
-            in_order = sorted(messages, key=lambda message: not message.stands_first)
-            first = [m for m in messages if m.is_failed] if failed else in_order
+            first = [m for m in messages if m.is_failed] if failed else messages
             most = min(self.concurrency - len(self.leased_of(group)), self.tokens(group))
             found += first[: max(min(most, 1) if self.is_alone else most, 0)]
         return sorted(found, key=self.place)
@@ -190,7 +187,7 @@ class GroupedHistory:
     def next_of_group(self, group):
         """The message of a group that is the next one, whatever is leased of it."""
         of = [m for m in self.messages.values() if m.group == group]
-        waiting = sorted((m for m in of if m.state == "waiting"), key=lambda m: (not m.stands_first, self.place(m)))
+        waiting = sorted((m for m in of if m.state == "waiting"), key=self.place)
         return next(iter([m for m in waiting if m.is_failed] if any(m.is_failed for m in of) else waiting), None)
 
     def share(self, message):
@@ -322,7 +319,7 @@ class GroupedHistory:
                 assert message is allowed[0], (ref, message.group, allowed[0].ref, allowed[0].group)
             self.note_binding(message, holder, leases[ref], follows=follows)
             self.rooms[holder], message.holder = self.rooms[holder] - 1, holder
-            message.state, message.lease, message.stands_first = "leased", str(token), False
+            message.state, message.lease = "leased", str(token)
             message.deliveries += 1
             self.pay(message.group)
             assert message.deliveries == int(leases[ref][2])
@@ -574,8 +571,6 @@ class GroupedHistory:
                 self.full.pop(group, None)
             for message in self.messages.values():
                 if message.group == group:
-                    # Of one that was paused, it may stand there since it was released before.
-                    message.stands_first |= message.is_failed and message.state == "waiting"
                     message.is_failed = False
 
     def pause(self):

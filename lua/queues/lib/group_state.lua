@@ -562,6 +562,17 @@ local function unpin(queue, refs)
   save_groups(queue, states)
 end
 
+-- Messages that failed hold their group no more: those that wait in it are at their places again, as all that never failed.
+local function unmark_failed(queue, state, refs)
+  if not refs[1] then return end
+  remember_going(queue, state)
+  for _, ref in ipairs(refs) do
+    if call('ZREM', K.grouped(queue.name), state.name .. '\0000' .. ref) == 1 then
+      call('ZADD', K.grouped(queue.name), 0, state.name .. '\0001' .. ref)
+    end
+  end
+end
+
 -- Messages came back that failed, and hold their groups until they are settled.
 local function pin(queue, refs, names)
   if not refs[1] then return end
