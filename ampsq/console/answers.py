@@ -13,8 +13,11 @@ from ampsq.operations.latencies import percentiles_of
 from ampsq.protocol.calls.queue_latencies import Latencies
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
 
+    from ampsq.base.partitions import Partition
     from ampsq.console.facts import Facts
     from ampsq.console.lookups import Browse, QueuePast, Row
     from ampsq.console.topic_lookups import TopicDetails
@@ -30,6 +33,7 @@ __all__ = [
     "json_answer",
     "latency_facts",
     "letter_facts",
+    "missing_facts",
     "queue_facts",
     "topic_facts",
     "wants_json",
@@ -64,6 +68,11 @@ def queue_facts(queue: QueueFigures, rates: tuple[float, float] | None) -> dict[
     return {
         "name": queue.stats.name, **stats, **ages, **each_second, "paused": queue.definition.paused, "groups": groups
     }  # fmt: skip
+
+
+def missing_facts(away: Sequence[tuple[Partition, str]]) -> list[dict[str, object]]:
+    """Tell which partitions could not be read, and why."""
+    return [{"number": each.number, "instance": each.instance, "reason": reason} for each, reason in away]
 
 
 def latency_facts(range_: str, past: QueuePast) -> dict[str, object]:

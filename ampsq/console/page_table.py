@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 from ampsq.console.action_facts import ActionPageFacts, ActionsFacts
 from ampsq.console.facts import Facts, OverviewFacts, QuestionFacts, SearchFacts
 from ampsq.console.message_facts import LetterQueuesFacts, LettersFacts, MessageFacts
-from ampsq.console.queue_facts import GroupsFacts, QueuePageFacts, QueuesFacts
+from ampsq.console.queue_facts import (
+    GroupsFacts,
+    PartitionedQueueFacts,
+    PartitionedQueuesFacts,
+    QueuePageFacts,
+    QueuesFacts,
+)
 from ampsq.console.replication_facts import ReplicationFacts
 from ampsq.console.topic_facts import PublishersFacts, TopicPageFacts, TopicsFacts
 
@@ -19,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["PAGES", "PageEntry", "page_named"]
 
 _OF: Final = "/i/{instance}"
+#: Of an instance with partitions, each of which is an instance with pages of its own, too.
+_OF_ALL: Final = "/p/{whole}"
+_LIST: Final = {"q": "What their names have.", "sort": "name, depth, available, leased, delayed or oldest."}
 _FILTER: Final = "An expression; only messages that match."
 _LIMIT: Final = "How many messages at most, 1 to 500; by default 25."
 _PATIENT: Final = "Look for up to 20 seconds in place of 1.5, whatever its value is."
@@ -66,7 +75,15 @@ PAGES: Final = (
     ),
     PageEntry(
         "queues", f"{_OF}/queues", "Queues with their figures, 50 a page.", QueuesFacts,
-        {"q": "What their names have.", "sort": "name, depth, available, leased, delayed or oldest.", "page": _NUMBER},
+        {**_LIST, "page": _NUMBER},
+    ),
+    PageEntry(
+        "partitioned_queues", f"{_OF_ALL}/queues", "Queues of an instance with partitions, summed up, 50 a page.",
+        PartitionedQueuesFacts, {**_LIST, "page": _NUMBER},
+    ),
+    PageEntry(
+        "partitioned_queue", f"{_OF_ALL}/queues/{{queue:path}}",
+        "A queue of an instance with partitions: its sums, and its figures in each partition.", PartitionedQueueFacts,
     ),
     PageEntry(
         "queue", f"{_OF}/queues/{{queue:path}}", "A queue with its figures, subscriptions and messages.",

@@ -30,6 +30,7 @@ from ampsq.console.answers import (
     json_answer,
     latency_facts,
     letter_facts,
+    missing_facts,
     queue_facts,
     topic_facts,
     wants_json,
@@ -43,6 +44,7 @@ from ampsq.console.lookups import browse, cut_text, long_text, read_body, read_p
 from ampsq.console.openapi import pages_document
 from ampsq.console.overview import letter_queues, read_overview
 from ampsq.console.page_table import PAGES
+from ampsq.console.partitioned_queues import read_partitioned_queues, sum_rates
 from ampsq.console.queue_list import asked_number, choose_queues, span, wait
 from ampsq.console.replication_graph import draw_links
 from ampsq.console.search import KINDS, search_everything
@@ -125,7 +127,8 @@ class Pages:
             "queue": self._queue, "groups": self._groups, "topics": self._topics, "topic": self._topic,
             "publishers": self._publishers, "message": self._message, "letter_queues": self._letter_queues,
             "dead_letters": self._dead_letters, "replication": self._replication, "actions": self._actions,
-            "action": self._action, "question": self._question,
+            "action": self._action, "question": self._question, "partitioned_queues": self._partitioned_queues,
+            "partitioned_queue": self._partitioned_queue,
         }  # fmt: skip
         return [
             Mount("/static", StaticFiles(directory=_HERE / "static")),
@@ -243,7 +246,44 @@ class Pages:
         }  # fmt: skip
         return self._page(
             "queues.html", request, told=told, title="Queues", chosen=chosen, charts=charts, rates=each_second,
-            total=len(figures.queues),
+            total=len(figures.queues), whole="", missing=(), partitions=0,
+        )  # fmt: skip
+
+    def _partitioned_queues(self, request: Request) -> Response:
+        whole, asked = request.path_params["whole"], request.query_params
+        found = read_partitioned_queues(self._observer, whole)
+        chosen = choose_queues(found.queues, asked.get("q", ""), asked.get("sort", "name"), asked.get("page", "1"))
+        each_second = {each.stats.name: sum_rates(found.parts[each.stats.name]) for each in chosen.queues}
+        told = {
+            "queues": [queue_facts(each, each_second[each.stats.name]) for each in chosen.queues],
+            "number": chosen.number, "page": chosen.page, "pages": chosen.pages, "total": found.total,
+            "missing": missing_facts(found.away),
+        }  # fmt: skip
+        return self._page(
+            "queues.html", request, told=told, title=f"Queues of {whole} in {found.total:,} partitions", chosen=chosen,
+            charts=None, rates=each_second, total=len(found.parts), whole=whole, missing=found.away,
+            partitions=found.total,
+        )  # fmt: skip
+
+    def _partitioned_queue(self, request: Request) -> Response:
+        whole, name = request.path_params["whole"], request.path_params["queue"]
+        found = read_partitioned_queues(self._observer, whole)
+        queue, parts = found.queue(name)
+        each_second = sum_rates(parts)
+        told = {
+            "queue": queue_facts(queue, each_second), "total": found.total, "missing": missing_facts(found.away),
+            "partitions": [
+                {
+                    "number": each.partition.number, "instance": each.partition.instance,
+                    "queue": queue_facts(each.figures, each.rates),
+                }
+                for each in parts
+            ],
+        }  # fmt: skip
+        rows = sorted(parts, key=lambda part: (-part.figures.stats.depth, part.partition.number))
+        return self._page(
+            "partitioned_queue.html", request, told=told, title=name, queue=queue, rates=each_second, rows=rows,
+            whole=whole, missing=found.away, partitions=found.total,
         )  # fmt: skip
 
     def _queue(self, request: Request) -> Response:

@@ -12,8 +12,12 @@ __all__ = [
     "GroupsFacts",
     "HistoryFacts",
     "LatencyFacts",
+    "MissingPartitionFacts",
+    "PartitionedQueueFacts",
+    "PartitionedQueuesFacts",
     "PercentileFacts",
     "QueueFacts",
+    "QueueInPartitionFacts",
     "QueuePageFacts",
     "QueuedMessageFacts",
     "QueuesFacts",
@@ -120,6 +124,62 @@ class QueuesFacts(Facts):
     number: int
     page: int
     pages: int
+
+
+class MissingPartitionFacts(Facts):
+    """A partition whose figures could not be read, so that the sums lack it.
+
+    Attributes:
+        number: from 0.
+        instance: the partition's name, by which it is an instance of its own.
+        reason: why.
+    """
+
+    number: int
+    instance: Text
+    reason: Text
+
+
+class PartitionedQueuesFacts(QueuesFacts):
+    """A page of queues of an instance with partitions: sums, and the oldest message of any partition.
+
+    Attributes:
+        total: how many partitions it has.
+        missing: those that the sums lack.
+    """
+
+    total: int
+    missing: list[MissingPartitionFacts]
+
+
+class QueueInPartitionFacts(Facts):
+    """A queue in one partition.
+
+    Attributes:
+        number: of the partition, from 0.
+        instance: the partition's name.
+        queue: the queue's figures there.
+    """
+
+    number: int
+    instance: Text
+    queue: QueueFacts
+
+
+class PartitionedQueueFacts(Facts):
+    """A queue of an instance with partitions.
+
+    Attributes:
+        queue: the sums of its figures, and the oldest ages of any partition.
+        partitions: its figures in each partition that was read.
+        total: how many partitions the instance has.
+        missing: those that the sums lack.
+    """
+
+    queue: QueueFacts
+    partitions: list[QueueInPartitionFacts]
+    total: int
+    missing: list[MissingPartitionFacts]
 
 
 class SampleFacts(Facts):

@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from observing import eventually
 
 from ampsq import Action, Client, Destination, LocalQueue, Queue, Topic, View
+from ampsq.base.partitions import partitions_of
 from ampsq.console.openapi import pages_document
 from ampsq.console.page_table import PAGES
 
@@ -67,10 +68,12 @@ def world(client, valkey, coordinate):
     # What is being tried again is not listed.
     coordinator.stop()
     with (
+        Client(valkey.url, partitions=2, instance=f"{client.instance}-w") as whole,
         client.publisher("till") as publisher,
         client.subscribe("a/b", max_backlog=2, filter="/id > 0") as held,
         client.subscribe("grouped", max_backlog=2) as grouped,
     ):
+        whole.apply(Queue(name="work", underlying_topic="jobs"))
         publisher.publish("orders", {"id": 9})
         publisher.flush(timeout="30s")
         assert held.get(timeout="30s") is not None
@@ -88,6 +91,8 @@ def addresses(client, marks):
         "search": [f"{of}/search?q=o", f"{of}/search?q={mark}", f"{of}/search?q={marks[1].id}"],
         "queues": [f"{of}/queues", f"{of}/queues?q=sha&sort=depth"],
         "queue": [f"{of}/queues/{each}" for each in ("a%2Fb", "a%2Fb?filter=/id+>", "shared?range=7d", "letters")],
+        "partitioned_queues": [f"/p/{client.instance}-w/queues"],
+        "partitioned_queue": [f"/p/{client.instance}-w/queues/work"],
         "groups": [f"{of}/groups/grouped?limit=1", f"{of}/groups/grouped", f"{of}/groups/letters"],
         "topics": [f"{of}/topics"],
         "topic": [f"{of}/topics/{each}" for each in ("orders", "totals", "kept?from=epoch", "kept?from=never")],
@@ -107,8 +112,9 @@ def addresses(client, marks):
     }
 
 
-def test_the_json_of_every_page_is_what_the_document_says(world, asked):
+def test_the_json_of_every_page_is_what_the_document_says(world, serve, valkey):
     client, marks = world
+    asked = serve(valkey.url, [client.instance, *(each.instance for each in partitions_of(f"{client.instance}-w", 2))])
     pages = addresses(client, marks)
     assert set(pages) == {page.name for page in PAGES}
 
