@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ampsq.base.partitions import Partition
     from ampsq.console.observer import Observer
 
-__all__ = ["PartitionedQueues", "QueuePart", "read_partitioned_queues", "sum_rates"]
+__all__ = ["PartitionedQueues", "QueueInPartition", "read_partitioned_queues", "sum_rates"]
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePart:
+class QueueInPartition:
     """A queue in one partition.
 
     Attributes:
@@ -47,7 +47,7 @@ class PartitionedQueues:
     """
 
     total: int
-    parts: Mapping[str, tuple[QueuePart, ...]]
+    parts: Mapping[str, tuple[QueueInPartition, ...]]
     away: tuple[tuple[Partition, str], ...]
 
     @property
@@ -55,7 +55,7 @@ class PartitionedQueues:
         """Return each queue with its sums, the oldest ages of any partition, and its definition in the first one."""
         return [_sum_of(parts) for parts in self.parts.values()]
 
-    def queue(self, name: str) -> tuple[QueueFigures, tuple[QueuePart, ...]]:
+    def queue(self, name: str) -> tuple[QueueFigures, tuple[QueueInPartition, ...]]:
         """Return a queue with its sums, and what it is in each partition.
 
         Raises:
@@ -66,7 +66,7 @@ class PartitionedQueues:
         return _sum_of(self.parts[name]), self.parts[name]
 
 
-def _sum_of(parts: Iterable[QueuePart]) -> QueueFigures:
+def _sum_of(parts: Iterable[QueueInPartition]) -> QueueFigures:
     figures = [each.figures for each in parts]
     return QueueFigures(
         figures[0].text,
@@ -75,7 +75,7 @@ def _sum_of(parts: Iterable[QueuePart]) -> QueueFigures:
     )
 
 
-def sum_rates(parts: Iterable[QueuePart]) -> tuple[float, float] | None:
+def sum_rates(parts: Iterable[QueueInPartition]) -> tuple[float, float] | None:
     """Return messages a second of a queue over all partitions; None while no rate is known."""
     known = [each.rates for each in parts if each.rates is not None]
     return (sum(each[0] for each in known), sum(each[1] for each in known)) if known else None
@@ -93,7 +93,7 @@ def read_partitioned_queues(observer: Observer, name: str) -> PartitionedQueues:
         Unavailable: none of them can be read.
     """
     away: list[tuple[Partition, str]] = []
-    parts: dict[str, list[QueuePart]] = {}
+    parts: dict[str, list[QueueInPartition]] = {}
     wholes: set[str] = set()
     found: list[Partition] = []
     for instance in observer.instances():
@@ -113,7 +113,7 @@ def read_partitioned_queues(observer: Observer, name: str) -> PartitionedQueues:
         if reason:
             away.append((partition, reason))
         for queue, figures in queues.items():
-            part = QueuePart(partition, figures, rates(observer.moments(instance, queue)))
+            part = QueueInPartition(partition, figures, rates(observer.moments(instance, queue)))
             parts.setdefault(queue, []).append(part)
     if not found:
         raise DefinitionError(

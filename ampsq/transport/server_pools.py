@@ -97,9 +97,8 @@ class ServerPool(redis.ConnectionPool):
         connection, is_ready = self._pop() if _TELL_THEIR_STATE else None, False
         if connection is not None:
             try:
-                poller = self.known[connection].poller
-                has_come = (poller is None or poller.poll(0)) and connection.can_read()
-                is_ready = connection.is_connected and not has_come
+                # One that never reached the server is not known yet.
+                is_ready = connection.is_connected and not self._has_come(connection)
             except (redis.RedisError, OSError):
                 # It was closed.
                 is_ready = False
@@ -109,6 +108,11 @@ class ServerPool(redis.ConnectionPool):
         if connection is None or not is_ready:
             connection = self.get_connection()
         return connection
+
+    def _has_come(self, connection: RawConnection) -> bool:
+        """Return whether there is something that nobody read."""
+        poller = self.known[connection].poller
+        return (poller is None or bool(poller.poll(0))) and connection.can_read()
 
     def take_back(self, connection: RawConnection) -> None:
         """Take back a connection that was lent."""
