@@ -18,7 +18,8 @@ from console_window import APART, PHONE, WIDE, WINDOWS
 from observing import eventually
 from playwright.sync_api import expect
 
-from ampsq import Action, Destination, Instance, LocalQueue, Queue, Topic, View
+from ampsq import Action, Client, Destination, Instance, LocalQueue, Queue, Topic, View
+from ampsq.base.partitions import partitions_of
 from ampsq.console.page_table import PAGES
 from ampsq.protocol.schema import key
 
@@ -121,13 +122,17 @@ def world(client, serve, valkey, coordinate):
     report_link(client, "ldn-1", losses=3, lost_at=int(client._store.redis.time()[0]) * 1000 - 120_000)
     report_link(client, "ldn-1", "in")
     report_link(client, longer, state="refused", reason="its clock is 12 s ahead of ours: set both clocks by NTP")
-    asked = serve(valkey.url, [client.instance])
+    whole = f"{client.instance}-w"
+    asked = serve(valkey.url, [client.instance, *(each.instance for each in partitions_of(whole, 2))])
     asked.instance = client.instance
     with (
+        Client(valkey.url, partitions=2, instance=whole) as all_of_them,
         client.publisher("till") as publisher,
         client.subscribe("work", max_backlog=2, filter="/id > 2") as held,
         client.subscribe("tenants", max_backlog=2) as grouped,
     ):
+        all_of_them.apply(Queue(name="work", underlying_topic="jobs"))
+        all_of_them.publish_many("jobs", range(9), key=str)
         publisher.publish("orders", {"id": 9})
         publisher.flush(timeout="30s")
         assert held.get(timeout="30s") is not None
@@ -145,6 +150,8 @@ def addresses(instance, marks):
         "search": [f"{of}/search?q={mark}", f"{of}/search?q=no-such-thing"],
         "queues": [f"{of}/queues", f"{of}/queues?q=none"],
         "queue": [f"{of}/queues/{each}" for each in ("work", "work?filter=/id+>+2", "work?filter=/id+>", "shared")],
+        "partitioned_queues": [f"/p/{instance}-w/queues", f"/p/{instance}-w/queues?q=none"],
+        "partitioned_queue": [f"/p/{instance}-w/queues/work"],
         "groups": [f"{of}/groups/tenants", f"{of}/groups/tenants?limit=1"],
         "topics": [f"{of}/topics"],
         "topic": [f"{of}/topics/{each}" for each in ("orders", "totals", "kept?from=epoch")],
