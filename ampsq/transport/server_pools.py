@@ -98,7 +98,9 @@ class ServerPool(redis.ConnectionPool):
         if connection is not None:
             try:
                 # One that never reached the server is not known yet.
-                is_ready = connection.is_connected and not self._has_come(connection)
+                poller = self.known[connection].poller if connection.is_connected else None
+                is_silent = poller is not None and not poller.poll(0)
+                is_ready = connection.is_connected and (is_silent or not connection.can_read())
             except (redis.RedisError, OSError):
                 # It was closed.
                 is_ready = False
@@ -108,11 +110,6 @@ class ServerPool(redis.ConnectionPool):
         if connection is None or not is_ready:
             connection = self.get_connection()
         return connection
-
-    def _has_come(self, connection: RawConnection) -> bool:
-        """Return whether there is something that nobody read."""
-        poller = self.known[connection].poller
-        return (poller is None or bool(poller.poll(0))) and connection.can_read()
 
     def take_back(self, connection: RawConnection) -> None:
         """Take back a connection that was lent."""

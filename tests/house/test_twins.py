@@ -454,9 +454,10 @@ TWINS = [
             "which takes 7 us.\n": "",
             "    poller: select.poll | None\n": "",
             ", _poller_of(connection))": ")",
-            "                poller = self.known[connection].poller\n"
-            "                has_come = (poller is None or poller.poll(0)) and await connection.can_read()\n"
-            "                is_ready = connection.is_connected and not has_come\n": (
+            "                # One that never reached the server is not known yet.\n"
+            "                poller = self.known[connection].poller if connection.is_connected else None\n"
+            "                is_silent = poller is not None and not poller.poll(0)\n"
+            "                is_ready = connection.is_connected and (is_silent or not await connection.can_read())\n": (
                 "                is_ready = connection.is_connected and not await connection.can_read()\n"
             ),
             "        if self.pid != os.getpid():\n            return None\n": "",
