@@ -49,7 +49,12 @@ def with_lists(page, lists):
 
 
 def test_publish_get_and_ack_run_through_no_more_functions_and_files():
-    risen, fallen = ratchet.changes(ratchet.read(TABLE), counted_now())
+    # Now and then the clock adds something, as a look whether a coordinator is at work: then it is traced again.
+    for _ in range(3):
+        risen, fallen = ratchet.changes(ratchet.read(TABLE), counted_now())
+        if not risen:
+            break
+        printed.cache_clear()
 
     assert risen == [], f"numbers rise only in a commit whose message says why: {WRITE} --rise"
     assert fallen == [], f"good; lower them in {TABLE.name}: {WRITE}"
@@ -58,7 +63,12 @@ def test_publish_get_and_ack_run_through_no_more_functions_and_files():
 def test_the_page_on_the_design_lists_the_functions_that_are_called():
     page = PAGE.read_text()
 
-    assert page == with_lists(page, printed("--markdown")), f"the lists are written anew by: {WRITE}"
+    for _ in range(3):
+        listed = with_lists(page, printed("--markdown"))
+        if page == listed:
+            break
+        printed.cache_clear()
+    assert page == listed, f"the lists are written anew by: {WRITE}"
 
 
 @pytest.mark.parametrize("client", [(), ("--asyncio",)])
