@@ -59,8 +59,9 @@ ATTEMPTS: Final = 0.5
 #: Seconds between two looks for a partition that is away: at first, and doubled up to the last.
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-#: Partitions of which a subscription waits for each by a connection of its own. Beyond that one to queues listens to a
-#: channel of each, and one to topics or records is told of news, both on one connection to each server.
+#: Up to so many partitions a subscription waits for each by a connection of its own. Beyond that it has one connection
+#: to each server: of a queue it listens there to the channel of each partition; of topics and records the server tracks
+#: the keys of their logs, and tells when one changes.
 SEPARATELY: Final = 64
 _log = logging.getLogger("ampsq")
 _Kind = TypeVar("_Kind", bound=type)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "57d7a4de96eae6d1270d72db04cbdecdd829733de5306cfafc1a1fedbde2b9ec"
+SOURCES: Final = "104d900b0390504d62ff5cd49e537137d7f8d4fbf67a99fb4392653370267f65"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -80,7 +80,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "define_conflated": "8ac3f5980cff050bf0af75aac64fc27d938e7df8",
         "define_destination": "2e3de89733433b4d3f897c2347d1cf1cac5aad44",
         "define_instance": "5c8ea3d27b039e1935fca3e9b09c571ae5c02b4e",
-        "define_queue": "a2cb7956ba9ef56d6ff960d90ef55047e22723fb",
+        "define_queue": "983889056414c7bda7ca1910ccfe3bb86bcb6f2b",
         "define_setting": "e6eee04b6c4eaf32e7c6c3502f246ab9097ecda0",
         "define_topic": "b3466d0d3da9b145d530e52982898f78a2f8768b",
         "define_transport": "4d873471f9f794e13084867a29a36a0649712421",

@@ -97,14 +97,14 @@ class TrackedKeys:
     """Keys whose servers tell of their next change, each group of them under a number. One thread at a time waits.
 
     Attributes:
-        is_refused: this user may not ask for it: nothing is told.
+        is_refused: a server refused to track keys for this user, and sends no news of them.
     """
 
     def __init__(self) -> None:
         self.is_refused = False
         self._links: dict[str, _Link] = {}
         self._tracked: dict[int, _Tracked] = {}
-        # What is told by the next `wait`, found where somebody else used a connection.
+        # News for the next `wait` to return, which a call of another thread came upon.
         self._news: deque[KeyNews] = deque()
         self._selector = selectors.DefaultSelector()
         self._awoken, self._waking = socket.socketpair()

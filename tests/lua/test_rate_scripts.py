@@ -215,6 +215,18 @@ def test_another_rate_holds_at_once(world, changed, wait, found):
     assert numbers(world.inbox(subscription)) == found
 
 
+def test_a_smaller_burst_leaves_no_bucket_that_is_emptier_than_empty(world):
+    # Given a bucket of five tokens that were all taken, and nobody who looks at it
+    queue_of(world, rated(100_000, 5), asked=5)
+    publish(world, 5)
+    check = ("check_groups", world.now, "work", "rates", "0", "0")
+    assert world.run(*check)[:3] == ["0", 0, 0]
+    # When it may hold only one
+    world.queue("work", "orders", rated=rated(100_000, 1), lease=60_000)
+    # Then it is one that a queue of that rate can have
+    assert world.run(*check)[:3] == ["0", 0, 0]
+
+
 def test_a_queue_that_begins_to_have_a_rate_begins_with_a_full_bucket(world):
     subscription = queue_of(world, "", asked=2)
     publish(world, 9)

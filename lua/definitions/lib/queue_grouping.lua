@@ -1,5 +1,5 @@
 --- queue_grouping: by what a queue's messages are in groups, how many of each may be leased, and how many are delivered in what time.
---- @include fail, queue_emptiness, group_state(), group_lines, group_review, queue
+--- @include fail, queue_emptiness, group_state(), group_lines, group_review, queue, rates()
 -- grouping: `<concurrency> <hold, pass or stop> <first, round_robin or fair> <tree>`, without a tree where only publishers say the
 -- group; behind a line feed, if there is one, the tree of its weight; behind the concurrency, if groups go in batches, `/<size>`, and if they
 -- are bound to subscriptions, `~<ms>`. rated: as the queue's field has it, see queue.lua.
@@ -25,7 +25,7 @@ end
 local function define_rates(name, rated)
   local former = call('HGET', K.queue(name), F.rated) or ''
   if former == rated then return false end
-  local own, of_groups = string.match(rated, '^(%S+ %d+) (%S+ %d+)$')
+  local of_groups = string.match(rated, ' (%S+ %d+)$')
   local former_of_groups = string.match(former, ' (%S+ %d+)$')
   if rated == '' then
     call('HDEL', K.queue(name), F.rated)
@@ -39,7 +39,13 @@ local function define_rates(name, rated)
     call('UNLINK', K.rates(name), K.later(name))
     if full then call('ZADD', K.rates(name), full, '') end
   end
-  if own and string.sub(own, 1, 2) == '0 ' then call('ZREM', K.rates(name), '') end
+  local queue = load_queue(name)
+  if not queue.rate then
+    call('ZREM', K.rates(name), '')
+  else
+    -- Where the burst is smaller now, the bucket is not emptier than empty.
+    rates().tokens_left(queue)
+  end
   return of_groups ~= former_of_groups
 end
 

@@ -37,7 +37,7 @@ local function group_name(plan, ref, fields, now, root)
   return name
 end
 
--- The same of messages that were read at once: most are told by what their bodies hold alone, and what they cost is counted together. roots: of
+-- The groups of messages that were read in one step: the decoded body alone gives the group of most, and the cost of all is counted once. roots: of
 -- each what its body holds, where that is known.
 local function group_names(plan, refs, all_fields, roots, now)
   local tree, names, number, size = plan.trees.group and refs[1] and compiled_tree(plan, 'group'), {}, 0, 0
