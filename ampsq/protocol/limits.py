@@ -34,6 +34,8 @@ __all__ = [
     "INDEX_STEP",
     "KEEP_FILTER",
     "KEY_WORK",
+    "LISTED_PIECE",
+    "LISTING_WALK",
     "LONGEST_GROUP",
     "LONG_REST_HORIZON",
     "LOST_AT_MOST",
@@ -41,6 +43,8 @@ __all__ = [
     "MARKS",
     "MAX_FILTERS",
     "NAMED_KEPT",
+    "NOTED_LEAST",
+    "NOTED_MORE",
     "NO_ROOM",
     "OPEN_RUN",
     "OWNERS_LOOKED",
@@ -67,6 +71,13 @@ BATCH: Final = 500
 #: Most messages whose leases a sweep looks at in one call to end them, and that the end of a subscription takes out of
 #: its inbox: what comes back costs 15 to 25 us, several times what is handed over.
 RETURNED: Final = 200
+#: Refs of one piece of what is listed of a group. More make fewer fields; the text of a group has two pieces at most.
+LISTED_PIECE: Final = 20
+#: Entries that a queue with groups notes beyond its cursor before the cursor follows, and how many more after it could
+#: not; and over how many it goes in one call: each is read once more, and a call notes fewer.
+NOTED_LEAST: Final = 1_000
+NOTED_MORE: Final = 250
+LISTING_WALK: Final = 300
 #: Most body bytes that one script call reads for delivery: large bodies make smaller batches, never longer calls.
 BYTES: Final = 1_000_000
 #: Most entries that a call reads of a log at first, where those before were small: who knows what these are.

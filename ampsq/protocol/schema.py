@@ -38,6 +38,8 @@ from ampsq.protocol.limits import (
     KEEP_FILTER,
     KEY_WORK,
     LONG_REST_HORIZON,
+    LISTED_PIECE,
+    LISTING_WALK,
     LONGEST_GROUP,
     LOST_AT_MOST,
     LOST_CYCLE,
@@ -45,6 +47,8 @@ from ampsq.protocol.limits import (
     MAX_FILTERS,
     MOST_WEIGHT,
     NAMED_KEPT,
+    NOTED_LEAST,
+    NOTED_MORE,
     NO_ROOM,
     OPEN_RUN,
     OWNERS_LOOKED,
@@ -462,7 +466,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "publish, scan_foreign_entries", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
-            ":q:<queue>:ahead", "hash", "refs settled or scheduled beyond the cursor -> how", "publish, settle",
+            ":q:<queue>:ahead", "hash", "refs settled, scheduled or delivered beyond the cursor -> how", "publish, settle, dispatch",
             "dispatch, sweep", "the journal, the log",
         ),
         "ready": Key(
@@ -484,11 +488,19 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "groups": Key(
             ":q:<queue>:groups", "hash",
-            "of a grouped queue: group -> how many of it are leased, may go, wait with a place, failed and hold it; ms "
-            "when it was stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was "
-            "paused, and by whom; behind another one its subscription, and until when; see lua/queues/lib/group_state",
+            "of a grouped queue: group -> how many of it are leased, may go, wait, failed and hold it; ms when it was "
+            "stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was paused, and by "
+            "whom; behind another one its subscription, and until when; behind the last one what of it is listed, and "
+            "the first of these; see lua/queues/lib/group_state and group_lists",
             "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
-            "leases, `grouped`, `pinned`; of what is stopped or paused: nothing",
+            "leases, `grouped`, `pinned`, the log; of what is stopped or paused: nothing",
+        ),
+        "listed": Key(
+            ":q:<queue>:listed", "hash",
+            "of a grouped queue: group, NUL, a number -> refs of twenty messages of it that wait unread, up to where "
+            "the queue's field `listed` says; those before and behind them stand in `groups`. What the queue has read, "
+            "or has in `ahead`, is passed over; see lua/queues/lib/group_lists",
+            "dispatch", "dispatch, drop_group", "log and the definition",
         ),
         "grouped": Key(
             ":q:<queue>:grouped", "zset",
@@ -766,6 +778,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see
         # lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
+        # of a grouped queue: up to where its log is looked through though the cursor is before that: lua/queues/lib/listing
+        "listed": "listed",
         # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",
         # filters
@@ -928,6 +942,10 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "first": "first",
         "round_robin": "round_robin",
         "longest_group": LONGEST_GROUP,
+        "listed_piece": LISTED_PIECE,
+        "listing_walk": LISTING_WALK,
+        "noted_least": NOTED_LEAST,
+        "noted_more": NOTED_MORE,
         "most_weight": MOST_WEIGHT,
         "rate_step": RATE_STEP,
         "run_over": "run_over",

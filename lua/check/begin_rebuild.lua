@@ -32,5 +32,7 @@ call('HSETNX', K.queue(queue_name), F.paused, queue.topic)
 call('HSET', K.queue(queue_name), F.compiled, paused_form(compiled))
 call('HSET', K.leases(queue_name), V.anchor, '')
 call('UNLINK', K.rebuilt(queue_name))
+-- What is listed becomes ready by the log; its lists are passed over.
+call('HDEL', K.queue(queue_name), F.listed)
 keep_rebuilding(queue_name, owner, ms + period)
 return ends

@@ -3,8 +3,8 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
---- @include clock, fail, group_names, group_state, index_places, timetable
--- source: `groups`, `leases` for groups that are not known, `placed`, `going`, `lines`, `bound`, `turns`, `batches`; `rates`, also of a queue without groups. With
+--- @include clock, fail, group_names, group_state, listing, listing_end, index_places, timetable
+-- source: `groups`, `leases` for groups that are not known, `placed`, `listed` for what the log says of lists, `going`, `lines`, `bound`, `turns`, `batches`; `rates`, also of a queue without groups. With
 -- repair 1 all of it is mended.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -26,13 +26,28 @@ local function count_leases()
   for _, name in ipairs(call('HVALS', K.pinned(queue_name))) do failed[name] = (failed[name] or 0) + 1 end
 end
 
-local function count_waiting(name)
+-- How many of a group have their place, or are listed, as they are found: thousand by thousand.
+local function count_each(give)
   local number, found = 0, 1000
   while found == 1000 do
-    found = #refs_in_group(queue, name, number, 1000)
+    found = #give(number)
     number = number + found
   end
   return number
+end
+
+local function count_waiting(state)
+  local listed = count_each(function(from) return listed_refs(queue, state, from, 1000) end)
+  return count_each(function(from) return sorted_places(queue, state.name, from, 1000, false) end), listed
+end
+
+-- A list that is not as it says is given up: its messages are unread, and all that is get their places by the log.
+local function drop_list(state)
+  local pieces = {}
+  for i = 1, state.pieces do pieces[i] = piece_of(state, state.first_piece + i - 1) end
+  call_in_batches('HDEL', K.listed(queue_name), pieces)
+  state.listed, state.front, state.back, state.pieces = 0, '', '', 0
+  stop_listing(queue)
 end
 
 -- Of a group of which its rate lets more go than may go now: whether it is noted when. Those whose time has come are looked at next.
@@ -47,13 +62,13 @@ end
 
 -- Whether those of a group that may go are its first ones, as many as it says, and each in its place.
 local function has_right_going(state)
-  local refs = refs_in_group(queue, state.name, 0, state.going)
-  for _, ref in ipairs(refs) do
-    local score = call('ZSCORE', going_key(queue, state), ref .. ' ' .. state.name)
+  local places = places_in_group(queue, state, 0, state.going)
+  for _, place in ipairs(places) do
+    local score = call('ZSCORE', going_key(queue, state), place .. state.name)
     if not score or tonumber(score) ~= state.score then return false end
   end
-  if queue.group_rate then return #refs == state.going and waits_rightly(state) end
-  return #refs == state.going and state.going == number_allowed(queue, state)
+  if queue.group_rate then return #places == state.going and waits_rightly(state) end
+  return #places == state.going and state.going == number_allowed(queue, state)
 end
 
 -- Whether it is noted until when a group is bound, and for whom it waits.
@@ -92,20 +107,22 @@ local function check_batch(name)
 end
 
 local function check_state(state)
-  local name, waiting = state.name, count_waiting(state.name)
-  local is_right = state.leased == (leased[name] or 0) and state.held == (failed[name] or 0) and state.waiting == waiting
+  local name, sorted, listed = state.name, count_waiting(state)
+  local is_right_list = state.listed == listed
+  local is_right = state.leased == (leased[name] or 0) and state.held == (failed[name] or 0) and state.waiting == sorted + listed and is_right_list
   local is_right_batch = has_right_batch(name)
   if is_right and is_right_batch and has_right_going(state) and has_right_binding(state) then return end
   counts = counts + 1
   if repair ~= '1' then return end
   if not is_right_batch then call('HSET', K.batches(queue_name), name, batch_of_leases(name)) end
-  for _, ref in ipairs(refs_in_group(queue, name, 0, 1000)) do
-    call('ZREM', K.going(queue_name), ref .. ' ' .. name)
-    if state.line then call('ZREM', going_key(queue, state), ref .. ' ' .. name) end
+  for _, place in ipairs(places_in_group(queue, state, 0, 1000)) do
+    call('ZREM', K.going(queue_name), place .. name)
+    if state.line then call('ZREM', going_key(queue, state), place .. name) end
   end
+  if not is_right_list then drop_list(state) end
   state.is_bound_anew = state.bound_to ~= nil
   local line = state.line
-  state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, waiting, 0
+  state.leased, state.held, state.waiting, state.going = leased[name] or 0, failed[name] or 0, sorted + state.listed, 0
   save_groups(queue, {[name] = state}, true)
   if line then note_lines(queue, {[line] = true}) end
 end
@@ -133,13 +150,32 @@ local function check_place(ref)
   call('ZADD', K.ready(queue_name), 0, ref)
 end
 
+-- A part of the log behind an ID: what is unread up to where the queue has listed is in the list of its group. Gives where to go on.
+local function check_listed(after)
+  local listing = read_listing(queue)
+  if not listing or listing.ends then return '0' end
+  if after == '0' or order_of(after) < order_of(listing.read) then after = listing.read end
+  local make_ref, refs = ref_maker(listing.topic), {}
+  local entries = call('XRANGE', K.log(listing.topic), '(' .. after, listing.id, 'COUNT', 25)
+  for i, entry in ipairs(entries) do refs[i] = make_ref(entry[1]) end
+  for i, how in ipairs(refs[1] and call('HMGET', K.ahead(queue_name), unpack(refs)) or {}) do
+    local name = not how and group_name(plan, refs[i], entries[i][2], ms)
+    local state = name and name ~= '' and load_groups(queue, {name})[name]
+    if name and not (state and listed_refs(queue, state, rank_in_list(queue, state, refs[i]), 1)[1] == refs[i]) then
+      places = places + 1
+      if repair == '1' then stop_listing(queue) end
+    end
+  end
+  return #entries == 25 and entries[25][1] or '0'
+end
+
 -- line: nil where what is bound to no subscription stands.
 local function check_going(member, line)
-  local ref, name = string.match(member, '^(%S+) (.*)$')
-  if not ref or name == '' and not line then return end
-  local state = load_groups(queue, {name})[name]
-  for _, each in ipairs(state and state.line == line and refs_in_group(queue, name, 0, state.going) or {}) do
-    if each == ref then return end
+  local item = item_of_member(member)
+  if not item or item.name == '' and not line then return end
+  local state = load_groups(queue, {item.name})[item.name]
+  for _, place in ipairs(state and state.line == line and places_in_group(queue, state, 0, state.going) or {}) do
+    if place .. item.name == member then return end
   end
   places = places + 1
   if repair == '1' then call('ZREM', line and K.going_of(queue_name, line) or K.going(queue_name), member) end
@@ -221,6 +257,8 @@ if source == 'leases' then
   end
 elseif source == 'lines' then
   following = check_lines(cursor)
+elseif source == 'listed' then
+  following = check_listed(cursor)
 else
   local keys = {groups = K.groups(queue_name), placed = K.sorted(queue_name, V.none), going = K.going(queue_name),
     turns = K.turns(queue_name), rates = K.rates(queue_name), bound = K.bound(queue_name), batches = K.batches(queue_name)}

@@ -41,7 +41,7 @@ call('UNLINK', K.queue(name), K.cursors(name), K.behind(name), K.ahead(name), K.
   K.places(name), K.lives(name), K.held(name), K.events(name), K.leases(name), K.attempts(name), K.remote(name),
   K.owners(name), K.asked(name), K.granted(name), K.journal(name), K.definitions(name), K.rebuilt(name), K.deliveries(name),
   K.progress(name), K.runs(name), K.run_refs(name), K.history(name), K.latencies(name),
-  K.groups(name), K.grouped(name), K.going(name), K.pinned(name),
+  K.groups(name), K.grouped(name), K.listed(name), K.going(name), K.pinned(name),
   K.turns(name), K.rates(name), K.later(name), K.batches(name))
 for _, kind in ipairs({'leases', 'dispatch', 'rates', 'affinity', 'expiry', 'read', 'watch'}) do
   call('ZREM', K.due(), kind .. ' ' .. name)

@@ -4,7 +4,7 @@
 --- GIVES {cursor of the next part or '0', group, leased, may go, waiting, failed, ms when it was stopped or 0, its weight, its first ref or '', ms when it was paused or 0, who paused it or '', `<subscription> <ms> <client>` to which it is bound and until when or '', ...}
 --- FLAGS no-writes, allow-oom
 --- @include fail, queue, group_state
--- Only what has its place is in a group: what is unread is in none yet. The first ref, and the client, are looked for where groups are named.
+-- Only what has its place, or is listed, is in a group: what else is unread is in none yet. The first ref, and the client, are looked for where groups are named.
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local names, following = {unpack(ARGV, names_from)}, '0'
@@ -20,7 +20,7 @@ local reply, states = {following}, queue.concurrency and load_groups(queue, name
 for _, name in ipairs(names) do
   local state = states[name]
   if state and not is_over(state) then
-    local first = is_named and refs_in_group(queue, name, 0, 1)[1] or ''
+    local first = is_named and string.match(places_in_group(queue, state, 0, 1)[1] or '', '^%S+') or ''
     local bound = state.bound_to and state.bound_to .. ' ' .. string.format('%.0f', state.bound_until) .. ' ' or ''
     if is_named and state.bound_to then bound = bound .. (call('HGET', K.subscription(state.bound_to), F.client) or '') end
     local values = {name, state.leased, state.going, state.waiting, state.held, state.stopped, state.weight, first, state.paused or 0, state.paused_by or '', bound}

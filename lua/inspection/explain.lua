@@ -21,7 +21,8 @@ add_fact(look, 'attempts', call('HGET', K.attempts(queue_name), ref))
 add_fact(look, 'outside', where == 'settled' and is_before_start(queue_name, topic, id) and 1)
 add_fact(look, 'paused', call('HGET', K.queue(queue_name), F.paused) and 1)
 add_fact(look, 'recovering', queue.recovering and 1)
-add_fact(look, 'ahead', call('HGET', K.ahead(queue_name), ref))
+local noted = call('HGET', K.ahead(queue_name), ref)
+add_fact(look, 'ahead', noted ~= V.delivered and noted)
 local last = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1]
 add_fact(look, 'last', last and last[1])
 local document, is_taken_in

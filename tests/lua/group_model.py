@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 
-from grouped import bindings, check_groups, cursor_of, drop, grouping, groups_of, paused_groups, put
+from grouped import bindings, check_groups, drop, grouping, groups_of, paused_groups, put, read_to
 from world import ref as ref_of
 
 from ampsq.protocol.schema import LEASES_ANCHOR
@@ -355,7 +355,7 @@ class GroupedHistory:
         return movable
 
     def note_cursor(self):
-        cursor = cursor_of(self.world)
+        cursor = read_to(self.world)
         for message in self.messages.values():
             message.is_read = message.is_read or message.ref <= ref_of(cursor)
 
@@ -622,9 +622,10 @@ class GroupedHistory:
         assert groups_of(self.world) == {}
         assert not [
             name
-            for name in (":q:work:grouped", ":q:work:pinned", ":q:work:sorted:none", ":q:work:ready")
+            for name in (":q:work:grouped", ":q:work:listed", ":q:work:ahead", ":q:work:pinned", ":q:work:sorted:none", ":q:work:ready")
             if name in state
         ]
+        assert "listed" not in state[":q:work"]
         assert not [name for name in state if name.startswith((":q:work:going:", ":q:work:lines", ":q:work:bound"))]
         assert "affinity work" not in state.get(":due", {})
         assert list(state[":q:work:going"]) == [LEASES_ANCHOR]

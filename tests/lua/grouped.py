@@ -9,7 +9,7 @@ import re
 from world import ref
 
 from ampsq.expressions import parse
-from ampsq.protocol.limits import LONGEST_GROUP
+from ampsq.protocol.limits import LISTED_PIECE, LONGEST_GROUP
 from ampsq.protocol.schema import COUNTED_SINCE, LEASES_ANCHOR
 
 ANCHOR = "." * (LONGEST_GROUP + 1)
@@ -69,13 +69,82 @@ def drop(world, group, queue="work", *, only_count=False, reason=""):
     return number
 
 
+def lists_of(world, queue="work"):
+    """Of each group the refs that are listed, in their order."""
+    state, lists = world.state(), {}
+    pieces = dict(state.get(f":q:{queue}:listed", {}))
+    for name, value in state.get(f":q:{queue}:groups", {}).items():
+        found = re.search(r"\nl(\d+) (\d+) (\d+) (.*?)  (.*)$", value)
+        if found:
+            first, number = int(found[2]), int(found[3])
+            middle = [pieces.pop(f"{name}\x00{at}") for at in range(first, first + number)]
+            assert all(len(piece.split(" ")) == LISTED_PIECE for piece in middle), (name, value, middle)
+            lists[name] = " ".join([found[4], *middle, found[5]]).split()
+            assert found[4], (name, value)
+            assert len(lists[name]) == int(found[1]) > 0, (name, value, middle)
+            assert lists[name] == sorted({*lists[name]}), (name, value, middle)
+    assert not pieces, pieces
+    return lists
+
+
+def listing_of(world, queue="work"):
+    """Where the cursor is, and up to where the log is looked through behind it: refs, the latter None where it is not."""
+    found = re.fullmatch(r"(\S+) (\d+) (\d+) (\d+) ([01]) (\S+)", world.state()[f":q:{queue}"].get("listed", ""))
+    assert found is None or found[6] == ref(found[1])
+    return ref(cursor_of(world, queue)), found and found[6]
+
+
+def read_to(world, queue="work"):
+    """Return the ID up to which the queue has read or listed what its log has."""
+    listed = world.state()[f":q:{queue}"].get("listed", "0-0").split(" ")[0]
+    return max(listed, cursor_of(world, queue), key=ref)
+
+
+def check_lists(world, lists, body_group, queue="work"):
+    """Check what is listed against the log: it is unread, and all that is unread and was looked through is listed.
+
+    Args:
+        world: where.
+        lists: as `lists_of` gives them.
+        body_group: gives the group of an entry's fields, "" of one without.
+        queue: whose.
+    """
+    state = world.state()
+    cursor, last = listing_of(world, queue)
+    ahead, log = state.get(f":q:{queue}:ahead", {}), state.get(":log:orders", [])
+    entries = {ref(place): fields for place, fields in log}
+    unread = {place: body_group(fields) for place, fields in entries.items() if place > cursor and place not in ahead}
+    listed = {place: group for place, group in unread.items() if last is not None and place <= last}
+    assert "" not in listed.values(), listed
+    valid = {place: group for group, refs in lists.items() for place in refs if place in listed}
+    assert valid == listed, (valid, listed, cursor, last)
+    # Whatever else knows of a message beyond the cursor: it is noted, so that nobody reads it again.
+    known = [*state.get(f":q:{queue}:leases", {}), *state.get(f":q:{queue}:ready", {})]
+    known += [*state.get(f":q:{queue}:sorted:none", {}), *state.get(f":q:{queue}:pinned", {})]
+    assert not [place for place in known if place != LEASES_ANCHOR and place in unread]
+    assert all(place > cursor for place in ahead), (cursor, ahead)
+    text = state[f":q:{queue}"].get("listed")
+    if text:
+        assert cursor < last, (cursor, last)
+        places = sorted(entries)
+        count = int(state[f":q:{queue}:cursors"]["orders"].split(" ")[1])
+        assert int(text.split(" ")[1]) - count == len([place for place in places if cursor < place <= last])
+        assert int(text.split(" ")[2]) >= len(listed), (text, listed)
+    return listed
+
+
 def cursor_of(world, queue="work"):
     return world.state().get(f":q:{queue}:cursors", {}).get("orders", "0-0 0").split(" ")[0]
 
 
 def going(world, queue="work"):
     """Messages that may go, in their order: ref and group."""
-    return [tuple(member.split(" ", 1)) for member in sorted(all_going(world, queue)) if member != LEASES_ANCHOR]
+    return [place_of(member) for member in sorted(all_going(world, queue)) if member != LEASES_ANCHOR]
+
+
+def place_of(member):
+    """Return the ref and the group of a member of what may go; a tab between them says that it is listed."""
+    return tuple(re.split("[ \t]", member, maxsplit=1))
 
 
 def all_going(world, queue="work"):
@@ -106,7 +175,7 @@ def check_bindings(world, states, queue="work"):
         line = "" if group not in bound else f":{bound[group][0]}{'+' if n else ''}"
         for key, members in state.items():
             if key.startswith(f":q:{queue}:going") and key != f":q:{queue}:going{line}":
-                assert not [member for member in members if member.split(" ", 1)[-1] == group], (group, key, line)
+                assert not [member for member in members if place_of(member)[-1] == group], (group, key, line)
     lines = {name: 0 for name in lines_of(world, queue) if not name.endswith("+")}
     lines |= {name[:-1]: 1 for name in lines_of(world, queue) if name.endswith("+") and name[:-1] not in lines}
     assert state.get(f":q:{queue}:lines", {}) == lines
@@ -124,7 +193,7 @@ def line(world, queue="work"):
     """Groups that may go where they take turns, in their order, each with its place; "" of a message without one."""
     found = all_going(world, queue)
     ordered = sorted((score, member) for member, score in found.items() if member != LEASES_ANCHOR)
-    return [(member.split(" ", 1)[1], score) for score, member in ordered]
+    return [(place_of(member)[1], score) for score, member in ordered]
 
 
 def place_in_line(choice, leased, weight, turn):
@@ -177,6 +246,11 @@ def allowed_by_rate(world, state, queue, most, rate):
     return min(tokens, most)
 
 
+def group_of_entry(fields):
+    """Return the group of a message of these tests; "" without."""
+    return json.loads(fields["b"]).get("g") or ""
+
+
 def check_batches(world, queue, leased):
     """Check that each batch that is kept is one of a group of which something is leased, all of it from that batch."""
     for group, text in world.state().get(f":q:{queue}:batches", {}).items():
@@ -204,9 +278,14 @@ def check_groups(
     check_batches(world, queue, tokens)
     for member in state.get(f":q:{queue}:grouped", {}):
         group, _, ref = member.partition("\x00")
-        waiting.setdefault(group, []).append(ref)
+        waiting.setdefault(group, []).append(f"{ref} ")
     for group in pinned.values():
         failed[group] = failed.get(group, 0) + 1
+    lists = lists_of(world, queue)
+    for group, refs in lists.items():
+        # Before what has its place under the same ref: there it is passed over.
+        waiting.setdefault(group, []).extend(f"1{ref}\t" for ref in refs)
+    check_lists(world, lists, group_of_entry, queue)
     states, paused = groups_of(world, queue), paused_groups(world, queue)
     allowed = set()
     for group in {*leased, *waiting, *failed, *states}:
@@ -225,13 +304,14 @@ def check_groups(
         if group_rate:
             most = allowed_by_rate(world, (group, k, refs), queue, most, group_rate)
         assert k == len(refs[:most]), (group, states[group], refs)
-        allowed |= {(ref[1:], group) for ref in refs[:most]}
+        allowed |= {f"{ref[1:]}{group}" for ref in refs[:most]}
     if choice != "first":
         check_turns(world, states, queue, choice)
     check_bindings(world, states, queue)
     found = going(world, queue)
-    assert {pair for pair in found if pair[1]} == allowed, {pair for pair in found if pair[1]} ^ allowed
+    members = {member for member in all_going(world, queue) if member != LEASES_ANCHOR and place_of(member)[1]}
+    assert members == allowed, members ^ allowed
     # What is placed is in its group, or in none and may go.
-    assert set(placed) <= {ref[1:] for refs in waiting.values() for ref in refs} | {
+    assert set(placed) <= {ref[1:-1] for refs in waiting.values() for ref in refs if ref[-1] == " "} | {
         ref for ref, group in found if not group
     }

@@ -193,7 +193,7 @@ async def _check_indexes(recheck: Recheck) -> None:
 
 async def _check_groups(recheck: Recheck) -> None:
     """Check the counts of groups, of a queue that has some, and where their messages stand."""
-    for source in ("placed", "groups", "leases", "going", "lines", "bound", "turns", "batches", "rates"):
+    for source in ("placed", "listed", "groups", "leases", "going", "lines", "bound", "turns", "batches", "rates"):
         cursor = "0"
         while True:
             part = await check_calls.check_groups(recheck.queue, source, cursor, repair=recheck.repair)

@@ -1,5 +1,5 @@
 --- remedies: makes one message's state what journal and log say.
---- @include verdict, leases, watchers, schedule
+--- @include verdict, leases, watchers, schedule, listing_end
 
 -- The room of a lease that ends is freed by the caller.
 local function remove_from_place(look, ref, place)
@@ -55,6 +55,7 @@ local function load_remedies()
     call('HDEL', K.ahead(look.queue.name), ref)
     call('ZREM', K.lives(look.queue.name), ref)
     expire_anew(look.queue)
+    stop_listing(look.queue)
   end
   function remedies.ahead_left(look, ref) call('HDEL', K.ahead(look.queue.name), ref) end
   function remedies.remote_but_own(look, ref)

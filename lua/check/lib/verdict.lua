@@ -13,7 +13,8 @@ local function verdict_of_absent(look, ref, topic, id, noted, read)
   local entry = entry_read(look, topic, id)
   if not entry then return noted and read and 'ahead_left' or '' end
   look.fields = entry[2]
-  if noted and not read then return 'ahead_unsettled' end
+  -- What the queue's filter refused beyond its cursor is noted there, too.
+  if noted and not read then return belongs_to_queue(look.queue, ref, entry[2], look.ms) and 'ahead_unsettled' or '' end
   if read and belongs_to_queue(look.queue, ref, entry[2], look.ms) then return 'lost' end
   return noted and read and 'ahead_left' or ''
 end

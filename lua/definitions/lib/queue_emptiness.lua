@@ -1,7 +1,8 @@
 --- queue_emptiness: whether a queue has no message at all, read or not.
 --- @include lease_runs
 
--- Entries that it has not read count as its messages, though it might keep them out.
+-- Entries that it has not read count as its messages, though it might keep them out; what a queue with groups has noted beyond its cursor was settled,
+-- or is counted elsewhere.
 local function has_unread(name)
   local cursors = call('HGETALL', K.cursors(name))
   for i = 1, #cursors, 2 do
@@ -11,7 +12,8 @@ local function has_unread(name)
       if info[k] == 'entries-added' then added = info[k + 1] end
       if info[k] == 'last-generated-id' then last = info[k + 1] end
     end
-    if id ~= last and added > tonumber(count) then return true end
+    local noted = load_queue(name).listed and call('HLEN', K.ahead(name)) or 0
+    if id ~= last and added > tonumber(count) + noted then return true end
   end
   return false
 end

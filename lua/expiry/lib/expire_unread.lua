@@ -12,7 +12,7 @@ end
 local function pass_unread_entry(pass, ref, fields, fate, at, ends_later)
   local queue, plan = pass.queue, pass.plan
   if fate == 'elsewhere' then return end
-  if plan.trees.entry then
+  if plan.trees.entry and ref > queue.entered then
     local document = document_of(plan, ref, fields, 0, pass.now)
     local enters = judge(plan, 'entry', document)
     charge_work(plan, document, 1)

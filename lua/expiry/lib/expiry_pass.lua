@@ -63,7 +63,7 @@ local function expire_own_life(pass, ref, fields)
   if not where or where == 'leased' or where == 'settled' or not is_life_over(pass, ref, fields) then return end
   -- It ends where it may be delivered.
   if where == V.remote or where == 'waiting' and is_remote(pass.queue, ref, fields) then return end
-  if where == 'waiting' and pass.plan.trees.entry then
+  if where == 'waiting' and pass.plan.trees.entry and ref > pass.queue.entered then
     local document = document_of(pass.plan, ref, fields, 0, pass.now)
     local enters = judge(pass.plan, 'entry', document)
     charge_work(pass.plan, document, 1)

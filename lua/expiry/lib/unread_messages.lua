@@ -36,7 +36,7 @@ local function is_passed_over(look, ref, fields)
     return remote
   end
   local document, before = document_of(plan, ref, fields, 0, look.ms), plan.spent.work
-  local enters = not plan.trees.entry or judge(plan, 'entry', document)
+  local enters = not plan.trees.entry or ref <= look.queue.entered or judge(plan, 'entry', document)
   -- A barrier is every instance's own.
   remote = remote and enters and not (plan.trees.barrier and judge(plan, 'barrier', document))
   charge_work(plan, document, 1)

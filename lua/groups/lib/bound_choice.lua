@@ -83,10 +83,11 @@ local function read_line(queue, line, found)
   local members, names = call('ZRANGE', line.key, line.read, line.read + line.count - 1, 'WITHSCORES'), {}
   line.items, line.at, line.read, line.is_over = {}, 1, line.read + #members / 2, #members / 2 < line.count
   for i = 1, #members, 2 do
-    local ref, name = string.match(members[i], '^(%S+) (.*)$')
-    if ref then
-      line.items[#line.items + 1] = {ref = ref, name = name, score = tonumber(members[i + 1]), line = line, stands = members[i]}
-      if not found.states[name] then names[#names + 1] = name end
+    local item = item_of_member(members[i])
+    if item then
+      item.score, item.line = tonumber(members[i + 1]), line
+      line.items[#line.items + 1] = item
+      if not found.states[item.name] then names[#names + 1] = item.name end
     end
   end
   for name, state in pairs(load_groups(queue, names)) do found.states[name] = state end
@@ -133,7 +134,7 @@ local function mend_places(queue, items, states)
     call('ZREM', item.line.key, item.stands)
     if item.line.line then lines[item.line.line] = true end
     local key = going_key(queue, state)
-    for _, ref in ipairs(refs_in_group(queue, item.name, 0, state.going)) do call('ZREM', key, ref .. ' ' .. item.name) end
+    for _, place in ipairs(places_in_group(queue, state, 0, state.going)) do call('ZREM', key, place .. item.name) end
     if state.line then lines[state.line] = true end
     state.going = 0
   end
@@ -145,15 +146,15 @@ end
 local function entries_of_item(queue, item, state, most, chosen, found, now)
   local entries, items, bytes, passed = {}, {item}, chosen.bytes, state and state.passed or 0
   if most > 1 then
-    local refs = refs_in_group(queue, state.name, passed + 1, most - 1, is_held(queue, state))
-    for i, ref in ipairs(refs) do items[i + 1] = {ref = ref, name = state.name} end
-    read_neighbours(queue, refs, found.read)
-    note_placed(queue, {unpack(items, 2)})
+    local following = items_of_places(places_in_group(queue, state, passed + 1, most - 1, is_held(queue, state)), state.name)
+    read_items(queue, following, found.read)
+    note_placed(queue, following)
+    for i, each in ipairs(following) do items[i + 1] = each end
   end
   for i, each in ipairs(items) do
     if bytes >= V.bytes or i > 1 and not entries[1] then break end
     local entry, ends = fit_entry(queue, found, each, now)
-    found.refs[#found.refs + 1], found.names[#found.names + 1] = each.ref, each.name
+    found.items[#found.items + 1] = each
     passed = passed + 1
     if entry then
       entries[#entries + 1], bytes = {each.ref, entry, ends}, bytes + size_of_fields(entry)
@@ -183,7 +184,7 @@ end
 -- Takes from lines what its subscription has room for. Gives what stands wrongly, or nothing where the lines are over.
 local function take_from_lines(queue, room, lines, chosen, wanted, found, now)
   local round, followers, wrong = queue.choice and load_round(queue), {}, nil
-  while #chosen.refs < wanted and #found.refs < V.batch and chosen.bytes < V.bytes do
+  while #chosen.refs < wanted and #found.items < V.batch and chosen.bytes < V.bytes do
     local item = next_item(queue, lines, followers, found)
     local owner = item and (item.owner or item.line and item.line.owner)
     local subscription = item and (owner or best_free(room))
@@ -240,7 +241,7 @@ local function choose_from_lines(queue, room, opens, chosen, wanted, now, own)
     leave_lines(queue, found)
     if wrong and not wrong[1] then return true end
     if wrong then mend_places(queue, wrong, found.states) end
-    looked = looked + math.max(#found.refs, 1)
+    looked = looked + math.max(#found.items, 1)
   end
   return false
 end
@@ -308,7 +309,7 @@ local function choose_unread_bound(queue, plan, room, chosen, wanted, now)
     for _, name in ipairs(names) do
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
-    place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
+    keep_waiting(queue, plan, states, messages, refs, names, now)
     save_groups(queue, states)
     if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
     if messages.exhausted then return true end

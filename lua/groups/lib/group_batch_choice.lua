@@ -38,10 +38,10 @@ end
 local function items_of_batch(queue, item, state, most, read)
   local items = {item}
   if most <= 1 then return items end
-  local refs = refs_in_group(queue, state.name, 1, most - 1, is_held(queue, state))
-  for i, ref in ipairs(refs) do items[i + 1] = {ref = ref, name = state.name} end
-  read_neighbours(queue, refs, read)
-  note_placed(queue, {unpack(items, 2)})
+  local following = items_of_places(places_in_group(queue, state, 1, most - 1, is_held(queue, state)), state.name)
+  read_items(queue, following, read)
+  note_placed(queue, following)
+  for i, each in ipairs(following) do items[i + 1] = each end
   return items
 end
 
@@ -50,7 +50,7 @@ local function take_batches(queue, room, line, chosen, wanted, found, now)
   local round = queue.choice and load_round(queue)
   for _, item in ipairs(line) do
     local subscription = best_free(room)
-    if not subscription or #chosen.refs >= wanted or #found.refs >= V.batch or chosen.bytes >= V.bytes then break end
+    if not subscription or #chosen.refs >= wanted or #found.items >= V.batch or chosen.bytes >= V.bytes then break end
     local state, entries = found.states[item.name], {}
     if state then found.changed[item.name] = state end
     -- By another definition a group may have no room; saving it takes it out of the line.
@@ -95,7 +95,7 @@ local function choose_batches(queue, room, chosen, wanted, now)
       take_batches(queue, room, line, chosen, wanted, found, now)
       leave_line(queue, found)
     end
-    looked = looked + math.max(#found.refs, 1)
+    looked = looked + math.max(#found.items, 1)
   end
   return false
 end
@@ -136,7 +136,7 @@ local function choose_unread_batches(queue, plan, room, chosen, wanted, now)
       end
       choose_batch(queue, room, chosen, subscription, bundle.name, entries)
     end
-    place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
+    keep_waiting(queue, plan, states, messages, refs, names, now)
     save_groups(queue, states)
     if messages.number == 0 and (messages.exhausted or not messages.cut) then return true end
     if messages.exhausted then return true end

@@ -1,26 +1,43 @@
 --- group_placing: messages of a grouped queue that wait get their places in their groups.
---- @include group_reading, group_state, choice
+--- @include group_reading, group_state, listing, choice
 
--- Messages that wait from now on, each in its group. states: of these groups; the caller saves them. A group has the weight of the
--- first one that waits in it. are_last: see `enter_groups`.
-local function place_messages(queue, plan, states, refs, names, now, fields, are_last)
-  local places, weighed = {}, {}
-  for i, ref in ipairs(refs) do
+local function give_places(queue, states, refs, names, turns)
+  local places = {}
+  for i, ref in ipairs(refs) do places[2 * i - 1], places[2 * i] = '0', ref end
+  call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
+  enter_groups(queue, states, refs, names, turns)
+end
+
+-- Messages that were read wait from now on, each in its group. messages: all that was read, as `read_grouped` gives them; refs, names, fields: of
+-- those that wait; states: of their groups, which the caller saves. A group has the weight of the first message that waits in it. What was read
+-- straight from its log is listed; all else gets its place, and so does what is in no group.
+local function keep_waiting(queue, plan, states, messages, refs, names, now, fields)
+  local reading, weighed = messages.reading, {}
+  for i, ref in ipairs(plan.trees.weight and queue.choice and refs or {}) do
     local state = states[names[i]]
-    places[2 * i - 1], places[2 * i] = '0', ref
-    if plan.trees.weight and queue.choice and state and state.waiting == 0 and not weighed[state] then
+    if state and state.waiting == 0 and not weighed[state] then
       weighed[state], state.weight = true, group_weight(plan, ref, fields[i], now)
     end
   end
-  call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
-  enter_groups(queue, states, refs, names, are_last)
+  if not reading then return give_places(queue, states, refs, names) end
+  local turns = queue.choice and refs[1] and begin_turns(queue, states, refs, names)
+  local grouped, its, groupless, none = {}, {}, {}, {}
+  for i, ref in ipairs(refs) do
+    if names[i] == '' then
+      groupless[#groupless + 1], none[#none + 1] = ref, ''
+    else
+      grouped[#grouped + 1], its[#its + 1] = ref, names[i]
+    end
+  end
+  give_places(queue, states, groupless, none, turns)
+  note_reading(queue, reading, list_messages(queue, states, grouped, its))
 end
 
--- One step of at most 200 messages; states: of groups, which the caller saves. Gives what was read.
+-- One step of at most 200 messages; states: of groups, which the caller saves. Gives what was read. from_log: as of `read_grouped`.
 local function place_next(queue, plan, from_log, now, states)
   local messages = read_grouped(queue, plan, 200, from_log, now)
   load_more_groups(queue, messages.names, states)
-  place_messages(queue, plan, states, messages.refs, messages.names, now, messages.fields, messages.are_last)
+  keep_waiting(queue, plan, states, messages, messages.refs, messages.names, now, messages.fields)
   plan.spent.work = plan.spent.work + 1
   return messages
 end
@@ -42,8 +59,9 @@ local function may_be_unread(queue)
   return queue.topic == '' or #open_front(queue, queue.topic, 1).entries > 0
 end
 
--- Whether all that waits has its place.
+-- Whether all that waits has its place, or is listed.
 local function place_all(queue, now)
+  if queue.topic ~= '' and not place_ready(queue, now) then return false end
   local states, from_log, is_over = {}, something_waits(queue), false
   while from_log and not is_over do
     local plan = load_plan(queue)
@@ -58,8 +76,13 @@ local function place_all(queue, now)
   return not from_log
 end
 
--- Messages that leave have their places no more; nothing of a queue with groups has one by a priority or a filter.
-local function leave_places(queue, refs)
+-- Items that leave have their places no more; nothing of a queue with groups has one by a priority or a filter.
+local function leave_places(queue, items)
+  local refs = {}
+  for _, item in ipairs(items) do
+    if not item.is_listed then refs[#refs + 1] = item.ref end
+  end
+  if not refs[1] then return end
   call_in_batches('ZREM', K.sorted(queue.name, V.none), refs)
   if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
 end
@@ -78,6 +101,24 @@ local function read_neighbours(queue, refs, read)
     end
   end
   return read
+end
+
+-- Whether they still have a place, or are unread where they are listed: item by item.
+local function note_placed(queue, items)
+  local refs, sorted, listed = {}, {}, {}
+  for _, item in ipairs(items) do
+    if item.is_listed then listed[#listed + 1] = item else refs[#refs + 1], sorted[#sorted + 1] = item.ref, item end
+  end
+  if listed[1] then note_listed(queue, listed) end
+  if not refs[1] then return end
+  for i, score in ipairs(call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))) do sorted[i].is_placed = score end
+end
+
+-- As `read_neighbours`, of items.
+local function read_items(queue, items, read)
+  local refs = {}
+  for i, item in ipairs(items) do refs[i] = item.ref end
+  return read_neighbours(queue, refs, read)
 end
 
 local function empty_choice()

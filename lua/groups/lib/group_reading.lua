@@ -23,20 +23,22 @@ local function refuse_filtered(queue, plan, messages, now)
   if refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, refused) end
 end
 
--- The next messages, at most `wanted`: what is ready, or with `from_log` what is unread. names: the group of each, '' for none;
--- ends: ms when its life is over, or false; are_last: see `enter_groups`.
+-- The next messages, at most `wanted`: what is ready, or with `from_log` what is unread; of a queue with several topics that and what is
+-- ready. names: the group of each, '' for none; ends: ms when its life is over, or false. Of what was read
+-- straight from a log `keep_waiting` has to say what becomes of it.
 local function read_grouped(queue, plan, wanted, from_log, now)
   local is_judged = plan.trees.group or plan.trees.entry
   local is_quick = plan.trees.group and not plan.trees.entry and compiled_tree(plan, 'group').quick
   local weight = is_judged and (queue.format and 150 or is_quick and 20 or 50) or 1
-  local messages = next_messages(queue, wanted, {from_log = from_log and wanted or 0, weight = weight})
+  -- Of a log that is looked through nothing is changed yet.
+  local reading = from_log and queue.topic ~= '' and {refs = {}, ids = {}, noted = {}, from = '', number = 0} or nil
+  local messages = next_messages(queue, wanted, {from_log = from_log and wanted or 0, weight = weight, read = reading})
+  messages.reading = reading
   messages.number = #messages.refs
   plan.spent.work = plan.spent.work + messages.number * 0.2
   if plan.trees.entry then refuse_filtered(queue, plan, messages, now) end
   if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
   messages.ends = messages.ends or {}
-  -- What is read from one log is behind all that was read of it before, but for what was scheduled and came due meanwhile.
-  messages.are_last = queue.topic ~= '' and not messages.has_others
   local roots = plan.trees.group and roots_of(plan, messages.fields) or {}
   messages.names = group_names(plan, messages.refs, messages.fields, roots, now)
   return messages

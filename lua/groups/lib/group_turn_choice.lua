@@ -5,8 +5,8 @@
 local function first_in_line(queue, count)
   local found, line = call('ZRANGE', K.going(queue.name), 0, count - 1, 'WITHSCORES'), {}
   for i = 1, #found, 2 do
-    local ref, name = string.match(found[i], '^(%S+) (.*)$')
-    if ref then line[#line + 1] = {ref = ref, name = name, score = tonumber(found[i + 1]), stands = found[i]} end
+    local item = item_of_member(found[i])
+    if item then item.score, line[#line + 1] = tonumber(found[i + 1]), item end
   end
   return line, #line < count
 end
@@ -21,23 +21,14 @@ local function stand_in_line(line, from, item)
   line[i + 1] = item
 end
 
--- Whether they still have a place: item by item.
-local function note_placed(queue, items)
-  if not items[1] then return end
-  local refs = {}
-  for i, item in ipairs(items) do refs[i] = item.ref end
-  for i, score in ipairs(call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))) do items[i].is_placed = score end
-end
-
 -- What follows an item in its group and may go as well.
 local function following_item(queue, state, item, count, read)
   if state.leased >= queue.concurrency or room_of_group(queue, state) <= 0 then return nil end
   if not state.following or not state.following[state.followed] then
-    state.following, state.followed = {}, 1
     local number = math.min(count, room_of_group(queue, state))
-    local refs = refs_in_group(queue, state.name, state.passed, number, is_held(queue, state))
-    for i, ref in ipairs(refs) do state.following[i] = {ref = ref, name = state.name} end
-    read_neighbours(queue, refs, read)
+    local places = places_in_group(queue, state, state.passed, number, is_held(queue, state))
+    state.following, state.followed = items_of_places(places, state.name), 1
+    read_items(queue, state.following, read)
     note_placed(queue, state.following)
   end
   local following = state.following[state.followed]
@@ -58,16 +49,15 @@ local function fit_entry(queue, found, item, now)
   return nil
 end
 
--- refs and names of what leaves the lists, and the states of its groups; going: members of those that stand in the line; read: ref -> fields of
--- what was read already.
+-- items: what leaves the lists, and the states of its groups; going: members of those that stand in the line; read: ref -> fields of what was
+-- read already.
 local function empty_findings(states)
-  return {refs = {}, names = {}, going = {}, read = {}, states = states, changed = {}, missing = {}, over = {}, left = {}}
+  return {items = {}, going = {}, read = {}, states = states, changed = {}, missing = {}, over = {}, left = {}}
 end
 
 -- Of those that leave the queue's lists one that stands in the line.
 local function leave_with(found, item)
-  local refs, number = found.refs, #found.refs + 1
-  refs[number], found.names[number], item.is_freed = item.ref, item.name, nil
+  found.items[#found.items + 1], item.is_freed = item, nil
   if item.stands then found.going[#found.going + 1] = item.stands end
 end
 
@@ -76,7 +66,7 @@ end
 local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
   local at, bound, round = 1, is_whole and math.huge or line[#line].score, load_round(queue)
   local share = math.ceil((wanted - #chosen.refs) / #line)
-  while line[at] and #chosen.refs < wanted and #found.refs < V.batch and chosen.bytes < V.bytes do
+  while line[at] and #chosen.refs < wanted and #found.items < V.batch and chosen.bytes < V.bytes do
     local item = line[at]
     local state = found.states[item.name]
     at = at + 1
@@ -105,14 +95,17 @@ end
 
 -- What left the line leaves its groups, whose next ones stand in it from now on.
 local function leave_line(queue, found)
-  for _, name in ipairs(found.names) do
-    local state = found.states[name]
-    if state then state.waiting, state.going, state.passed, state.following = state.waiting - 1, 0, nil, nil end
+  for _, item in ipairs(found.items) do
+    local state = found.states[item.name]
+    if state then
+      state.going, state.passed, state.following = 0, nil, nil
+      if not item.is_listed then state.waiting = state.waiting - 1 end
+    end
   end
   call_in_batches('ZREM', K.going(queue.name), found.going)
-  leave_lists(queue, found.refs, found.names)
+  leave_lists(queue, found.states, found.items)
   save_groups(queue, found.changed)
-  if found.refs[1] then leave_places(queue, found.refs) end
+  leave_places(queue, found.items)
   settle_missing(queue, found.missing)
   expire_read(queue, found.over)
 end
@@ -123,12 +116,12 @@ local function mend_line(queue, line, states)
   for _, item in ipairs(line) do
     local state = states[item.name]
     if state and (state.going ~= 1 or queue.choice and not state.turn) then
-      going[#going + 1] = item.ref .. ' ' .. item.name
+      going[#going + 1] = item.stands
       wrong[item.name], is_mended = state, true
     end
   end
   for name, state in pairs(wrong) do
-    for _, ref in ipairs(refs_in_group(queue, name, 0, state.going)) do going[#going + 1] = ref .. ' ' .. name end
+    for _, place in ipairs(places_in_group(queue, state, 0, state.going)) do going[#going + 1] = place .. name end
     state.going = 0
   end
   call_in_batches('ZREM', K.going(queue.name), going)
@@ -167,7 +160,7 @@ local function choose_in_turns(queue, chosen, wanted, now)
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
     local line, is_whole = first_in_line(queue, wanted - #chosen.refs)
     if not line[1] and not queue.freed then return true end
-    local names, refs = {}, {}
+    local names = {}
     for i, item in ipairs(line) do names[i] = item.name end
     local states = load_groups(queue, names)
     local is_mended = mend_line(queue, line, states)
@@ -175,14 +168,13 @@ local function choose_in_turns(queue, chosen, wanted, now)
     if not is_mended then
       local joined = join_freed(queue, line, is_whole, states)
       if not line[1] then return true end
-      for i, item in ipairs(line) do refs[i] = item.ref end
       note_placed(queue, line)
-      read_neighbours(queue, refs, found.read)
+      read_items(queue, line, found.read)
       take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       keep_joined(queue, joined, found)
       leave_line(queue, found)
     end
-    looked = looked + math.max(#found.refs, 1)
+    looked = looked + math.max(#found.items, 1)
   end
   return false
 end

@@ -1,70 +1,73 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, free_subscriptions, chosen_handover, index_places, choice, bells
+--- @include group_placing, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, listing, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
--- Of what was freed in this call, where the oldest goes first, what is among them joins the first ones, the rest stands among what may go.
-local function join_oldest(queue, refs, names, count)
-  local joined, left = {}, {}
+-- Of what was freed in this call, where the oldest goes first, what is among the first ones joins them, the rest stands among what may go.
+local function join_oldest(queue, items, count)
+  local left = {}
   for _, item in ipairs(take_freed(queue)) do
-    local i = #refs
-    while i > 0 and refs[i] > item.ref do
-      refs[i + 1], names[i + 1] = refs[i], names[i]
+    local i = #items
+    while i > 0 and items[i].ref > item.ref do
+      items[i + 1] = items[i]
       i = i - 1
     end
-    refs[i + 1], names[i + 1], joined[item.ref] = item.ref, item.name, item
+    items[i + 1] = item
   end
-  for i = #refs, count + 1, -1 do
-    left[#left + 1], joined[refs[i]], refs[i], names[i] = joined[refs[i]], nil, nil, nil
+  for i = #items, count + 1, -1 do
+    if items[i].is_freed then left[#left + 1] = items[i] end
+    items[i] = nil
   end
   if left[1] then save_standing(queue, left) end
-  return joined
 end
 
--- The oldest that may go: refs and their groups; whether these are all; items of those that stand nowhere yet, by their refs.
+-- The oldest that may go; whether these are all.
 local function first_going(queue, count)
-  local refs, names = call('ZRANGE', K.going(queue.name), 0, count - 1), {}
-  if refs[#refs] == V.anchor then refs[#refs] = nil end
-  for i, member in ipairs(refs) do refs[i], names[i] = string.match(member, '^(%S+) (.*)$') end
-  local are_all = #refs < count
-  return refs, names, are_all, queue.freed and join_oldest(queue, refs, names, count) or {}
+  local members, items = call('ZRANGE', K.going(queue.name), 0, count - 1), {}
+  for _, member in ipairs(members) do items[#items + 1] = item_of_member(member) end
+  local are_all = #items < count
+  if queue.freed then join_oldest(queue, items, count) end
+  return items, are_all
 end
 
 -- Of what joined those that are not given stand among what may go, as they would have before.
-local function keep_oldest(queue, joined, states)
+local function keep_oldest(queue, items, states)
   local left = {}
-  for _, item in pairs(joined) do left[#left + 1] = item end
+  for _, item in ipairs(items) do
+    if item.is_freed then left[#left + 1] = item end
+  end
   if left[1] then stand_freed(queue, left, states) end
 end
 
 -- Of what may go that which may not: it left the queue, is missing from its log, its life is over, or by another definition its
--- group has no room. It makes room for others, which may be older than the rest. entries: the fields of the others.
-local function drop_unfit(queue, states, refs, names, joined, now)
-  local placed = call('ZMSCORE', K.sorted(queue.name, V.none), unpack(refs))
-  local found = {entries = {}, ends = {}, refs = {}, names = {}, missing = {}, over = {}, is_crowded = false}
-  local taken, read = {}, read_neighbours(queue, refs, {})
-  for i, ref in ipairs(refs) do
-    local name, state = names[i], states[names[i]]
-    local entry, fate, ends = placed[i] and (read[ref] or fields_of_ref(ref)), nil, nil
+-- group has no room. It makes room for others, which may be older than the rest. Whether there was none; the others have their fields then, as
+-- `entry`, and `ends`.
+local function drop_unfit(queue, states, items, now)
+  note_placed(queue, items)
+  local missing, over, gone, is_crowded = {}, {}, {}, false
+  local taken, read = {}, read_items(queue, items, {})
+  for _, item in ipairs(items) do
+    local name, ref, state, placed = item.name, item.ref, states[item.name], item.is_placed
+    local entry, fate, ends = placed and (read[ref] or fields_of_ref(ref)), nil, nil
     if entry and (#entry > 2 or queue.life > 0) then fate, ends = fate_of(queue, ref, entry, true, now) end
-    found.entries[i], found.ends[i] = entry, ends or false
+    item.entry, item.ends = entry, ends or false
     if not entry or fate then
-      found.refs[#found.refs + 1], found.names[#found.names + 1] = ref, name
-      local list = fate and found.over or placed[i] and found.missing or nil
+      gone[#gone + 1] = item
+      local list = fate and over or placed and missing or nil
       if list then list[#list + 1] = ref end
     elseif state then
       taken[name] = (taken[name] or 0) + 1
-      found.is_crowded = found.is_crowded or stands_still(state) or taken[name] > room_of_group(queue, state)
+      is_crowded = is_crowded or stands_still(state) or taken[name] > room_of_group(queue, state)
     end
   end
-  if not found.refs[1] and not found.is_crowded then return found.entries, found.ends end
-  leave_groups(queue, states, found.refs, found.names, joined)
-  keep_oldest(queue, joined, states)
+  if not gone[1] and not is_crowded then return true end
+  leave_groups(queue, states, gone)
+  keep_oldest(queue, items, states)
   save_groups(queue, states)
-  if found.refs[1] then leave_places(queue, found.refs) end
-  settle_missing(queue, found.missing)
-  expire_read(queue, found.over)
-  return nil
+  leave_places(queue, gone)
+  settle_missing(queue, missing)
+  expire_read(queue, over)
+  return false
 end
 
 -- Takes what may go. Whether there is no more of it.
@@ -72,29 +75,26 @@ local function choose_going(queue, chosen, wanted, now)
   local looked = 0
   while #chosen.refs < wanted do
     if chosen.bytes >= V.bytes or looked >= V.batch then return false end
-    local count = wanted - #chosen.refs
-    local refs, names, are_all, joined = first_going(queue, count)
-    if not refs[1] then return true end
-    looked = looked + #refs
+    local items, are_all = first_going(queue, wanted - #chosen.refs)
+    if not items[1] then return true end
+    looked = looked + #items
+    local names = {}
+    for i, item in ipairs(items) do names[i] = item.name end
     local states = load_groups(queue, names)
-    local entries, ends = drop_unfit(queue, states, refs, names, joined, now)
-    local taken = {}
-    for i = 1, entries and #refs or 0 do
-      if chosen.bytes >= V.bytes then
-        refs, names = taken, {unpack(names, 1, #taken)}
-        break
+    if drop_unfit(queue, states, items, now) then
+      local taken = {}
+      for i, item in ipairs(items) do
+        if chosen.bytes >= V.bytes then break end
+        taken[i] = item
+        choose(chosen, item.ref, item.entry, item.ends, item.name)
+        local state = states[item.name]
+        if state then take_room(queue, state) end
       end
-      taken[i] = refs[i]
-      choose(chosen, refs[i], entries[i], ends[i], names[i])
-      local state = states[names[i]]
-      if state then take_room(queue, state) end
-    end
-    if entries then
-      leave_groups(queue, states, refs, names, joined)
-      keep_oldest(queue, joined, states)
+      leave_groups(queue, states, taken)
+      keep_oldest(queue, items, states)
       local may_more_go = save_groups(queue, states)
-      leave_places(queue, refs)
-      if are_all and not may_more_go and refs ~= taken then return true end
+      leave_places(queue, taken)
+      if are_all and not may_more_go and #taken == #items then return true end
     end
   end
   return false
@@ -123,7 +123,7 @@ local function choose_unread(queue, plan, chosen, wanted, now)
     for _, name in ipairs(names) do
       if name ~= '' then states[name].waiting = states[name].waiting - 1 end
     end
-    place_messages(queue, plan, states, refs, names, now, nil, messages.are_last)
+    keep_waiting(queue, plan, states, messages, refs, names, now)
     is_over = messages.exhausted or messages.number == 0 and not messages.cut
     -- Where some have to wait, more is read than is wanted, so that it is not a step a message; else what is read in vain has to be kept.
     step = refs[1] and 100 or wanted - #chosen.refs
@@ -240,7 +240,14 @@ end
 -- As `dispatch_queue`. Nobody free is one look.
 local function dispatch_grouped(queue, now, limit, own, duty)
   local room = open_room(queue.name, V.none, 1, own)
-  local given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+  local given, more = {}, true
+  if queue.listed and not end_listing(queue) then
+    place_ready(queue, now)
+  else
+    local is_free = room.list[1] ~= nil
+    given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+    close_listing(queue, is_free and not given[1])
+  end
   save_freed(queue)
   ring_for_rest(queue, room, now, may_go)
   return given, more

@@ -17,21 +17,21 @@ end
 -- Where groups take turns: how many groups stand in line before its group, and how many messages of that before it.
 local function add_line_facts(look, ref, state)
   local name, key = state.name, K.grouped(look.queue.name)
-  local first = state.going > 0 and refs_in_group(look.queue, name, 0, 1)[1]
+  local first = state.going > 0 and places_in_group(look.queue, state, 0, 1)[1]
   local is_pinned = call('HEXISTS', K.pinned(look.queue.name), ref) == 1
   local before = call('ZLEXCOUNT', key, '[' .. name .. '\000', '(' .. name .. (is_pinned and '\0000' or '\0001') .. ref)
-  add_fact(look, 'group_line', first and call('ZRANK', going_key(look.queue, state), first .. ' ' .. name) or nil)
+  if not is_pinned then before = before + rank_in_list(look.queue, state, ref) end
+  add_fact(look, 'group_line', first and call('ZRANK', going_key(look.queue, state), first .. name) or nil)
   add_fact(look, 'group_before', before)
   add_fact(look, 'group_weight', state.weight)
 end
 
 -- ms until the rate of its group lets one more go, where nothing else keeps the message from being that one.
-local function time_until_rate(queue, state, ref, where)
+local function time_until_rate(queue, state, member, where)
   local rate, tokens = queue.group_rate, tokens_of_group(queue, state)
   -- A full bucket gets no more tokens by waiting: the message waits for those before it.
   if not rate or tokens >= math.min(places_of_group(queue, state), rate.burst) then return nil end
-  local has_token = where == 'sorted' and call('ZSCORE', going_key(queue, state), ref .. ' ' .. state.name)
-    or where ~= 'sorted' and state.waiting < tokens
+  local has_token = where == 'sorted' and call('ZSCORE', going_key(queue, state), member) or where ~= 'sorted' and state.waiting < tokens
   if has_token or tokens > 0 and stands_for_its_group(queue) then return nil end
   return math.max(math.ceil((time_of_tokens(rate, state.full, tokens + 1) - rate_clock()) / 1000), 1)
 end
@@ -48,7 +48,9 @@ local function add_group_facts(look, ref, fields, where)
   local queue = look.queue
   local name = group_name(look.plan, ref, fields, look.ms)
   if name == '' then return end
-  local state = load_groups(queue, {name})[name]
+  local state, member = load_groups(queue, {name})[name], ref .. ' ' .. name
+  -- What is listed stands in its group as what has its place.
+  if where == 'waiting' and ref <= queue.entered then where, member = 'sorted', ref .. '\t' .. name end
   add_fact(look, 'group', name)
   add_fact(look, 'group_leased', state.leased)
   add_fact(look, 'group_waiting', state.waiting)
@@ -59,13 +61,13 @@ local function add_group_facts(look, ref, fields, where)
   add_binding_facts(look, state)
   local places = places_of_group(queue, state)
   local has_place = where ~= 'sorted' and where ~= 'ready' and state.waiting < places
-    or where == 'ready' or call('ZSCORE', going_key(queue, state), ref .. ' ' .. name)
+    or where == 'ready' or call('ZSCORE', going_key(queue, state), member)
   -- A full bucket that lets fewer go than have a place keeps the next ones behind those that may go, and they wait for nothing else.
   local is_full = queue.group_rate and tokens_of_group(queue, state) >= queue.group_rate.burst
   if is_full or stands_for_its_group(queue) then has_place = places > 0 end
   if queue.choice and where == 'sorted' then add_line_facts(look, ref, state) end
   add_fact(look, 'group_has_place', has_place and 1 or 0)
-  add_fact(look, 'group_rate_wait', time_until_rate(queue, state, ref, where))
+  add_fact(look, 'group_rate_wait', time_until_rate(queue, state, member, where))
   add_fact(look, 'group_pinned', call('HEXISTS', K.pinned(queue.name), ref))
   add_group_holders(look, name)
 end

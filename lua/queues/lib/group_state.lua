@@ -2,7 +2,9 @@
 -- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
 -- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
---- @include batch, group_turns, rates, group_bindings
+-- What may go is named by its place: its ref, then a tab if it is listed (group_lists.lua), else a space; its member of `going` has the name of the
+-- group behind that. So what is listed and what has its place among `sorted` are told apart, also where a message was both.
+--- @include batch, group_turns, rates, group_bindings, group_lists, listing
 
 -- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
 -- number is work also where a command is given one.
@@ -18,22 +20,25 @@ local function digits_of(number)
   return digits
 end
 
--- Behind a line feed stands of a paused group since when, ms, and who paused it, and behind another one to which subscription it is bound,
--- and until when.
+-- Behind a line feed stands of a paused group since when, ms, and who paused it, behind another one to which subscription it is bound,
+-- and until when, and behind the last one what of it is listed. waiting: all that waits, listed or with a place.
 local function state_of(name, value)
   if not value then
-    return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil}
+    return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil,
+      listed = 0}
   end
   local leased, going, waiting, held, stopped, turn, weight, rest =
     string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
   local numbers = known_numbers
   local state = {name = name, leased = numbers[leased] or tonumber(leased), going = numbers[going] or tonumber(going),
     waiting = numbers[waiting] or tonumber(waiting), held = numbers[held] or tonumber(held), stopped = numbers[stopped] or tonumber(stopped),
-    turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil}
+    turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil,
+    listed = 0}
   if rest ~= '' then
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
     read_binding(state, rest)
+    read_list(state, rest)
   end
   return state
 end
@@ -136,14 +141,61 @@ local function load_more_groups(queue, names, states)
   for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
 end
 
--- Refs that wait in a group, in their order, behind so many of them; with `failed` of those alone that failed and hold it, which come first.
-local function refs_in_group(queue, name, from, count, failed)
-  if count <= 0 then return {} end
+-- Places of those that have one among `sorted`, in their order, behind so many of them; with `failed` of those alone that failed and hold the
+-- group, which come first.
+local function sorted_places(queue, name, from, count, failed)
   local last = '(' .. name .. (failed and '\0001' or '\001')
-  local refs = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', digits_of(from), digits_of(count))
+  local places = call('ZRANGE', K.grouped(queue.name), '[' .. name .. '\000', last, 'BYLEX', 'LIMIT', digits_of(from), digits_of(count))
   local begin, sub = #name + 3, string.sub
-  for i = 1, #refs do refs[i] = sub(refs[i], begin) end
-  return refs
+  for i = 1, #places do places[i] = sub(places[i], begin) .. ' ' end
+  return places
+end
+
+-- The same of what is listed.
+local function listed_places(queue, state, from, count)
+  local places = listed_refs(queue, state, from, count)
+  for i = 1, #places do places[i] = places[i] .. '\t' end
+  return places
+end
+
+-- Places of what waits in a group, in its order, behind so many of them: those that failed and hold it, then all others by their refs. failed: as
+-- of `sorted_places`.
+local function places_in_group(queue, state, from, count, failed)
+  if count <= 0 then return {} end
+  if state.listed == 0 or failed then return sorted_places(queue, state.name, from, count, failed) end
+  if state.listed == state.waiting then return listed_places(queue, state, from, count) end
+  local places, number = sorted_places(queue, state.name, 0, from + count, true), 0
+  local sorted, listed = sorted_places(queue, state.name, #places, from + count, false), listed_places(queue, state, 0, from + count)
+  local i, k, found, sub = 1, 1, {}, string.sub
+  while #places < from + count and (sorted[i] or listed[k]) do
+    -- Of one message that is both, what is listed comes first.
+    if not listed[k] or sorted[i] and sub(sorted[i], 1, -2) < sub(listed[k], 1, -2) then
+      places[#places + 1], i = sorted[i], i + 1
+    else
+      places[#places + 1], k = listed[k], k + 1
+    end
+  end
+  for at = from + 1, #places do
+    number = number + 1
+    found[number] = places[at]
+  end
+  return found
+end
+
+-- What stands in a member of `going`, or at a place of a group; nil of the anchor.
+local function item_of_member(member)
+  local ref, mark, name = string.match(member, '^(%S+)(%s)(.*)$')
+  return ref and {ref = ref, name = name, is_listed = mark == '\t', stands = member}
+end
+
+local function item_of_place(place, name)
+  return {ref = string.sub(place, 1, -2), name = name, is_listed = string.byte(place, -1) == 9, place = place}
+end
+
+local function items_of_places(places, name)
+  local items = {}
+  for i, place in ipairs(places) do items[i] = item_of_place(place, name) end
+  return items
 end
 
 -- Whether only those may go that failed.
@@ -165,12 +217,12 @@ local function number_allowed(queue, state)
   if stands_for_its_group(queue) then places = math.min(places, 1) end
   if stands_still(state) or places <= 0 then return 0 end
   if not is_held(queue, state) then return math.min(places, state.waiting) end
-  return #refs_in_group(queue, state.name, 0, places, true)
+  return #places_in_group(queue, state, 0, places, true)
 end
 
 -- Before something enters a group: what may go now may have to wait then.
 local function remember_going(queue, state)
-  if not state.before and state.going > 0 then state.before = refs_in_group(queue, state.name, 0, state.going) end
+  if not state.before and state.going > 0 then state.before = places_in_group(queue, state, 0, state.going) end
 end
 
 local function is_over(state)
@@ -216,16 +268,16 @@ local function changes_of_line(changes, state)
   return changes.lines[state.line]
 end
 
-local function enter_line(queue, changes, ref, state)
+local function enter_line(queue, changes, place, state)
   local score, list = score_of(queue, state), changes_of_line(changes, state).enters
   local number = #list
-  list[number + 1], list[number + 2] = queue.choice and string.format('%d', score) or '0', ref .. ' ' .. state.name
+  list[number + 1], list[number + 2] = queue.choice and string.format('%d', score) or '0', place .. state.name
   state.score = score
 end
 
-local function quit_line(changes, ref, state)
+local function quit_line(changes, place, state)
   local list = changes_of_line(changes, state).leaves
-  list[#list + 1] = ref .. ' ' .. state.name
+  list[#list + 1] = place .. state.name
 end
 
 local function change_line(queue, changes, state)
@@ -237,20 +289,20 @@ local function change_line(queue, changes, state)
   end
   local line = line_of(state)
   if line == state.line then return end
-  for _, ref in ipairs(state.before or refs_in_group(queue, state.name, 0, state.going)) do quit_line(changes, ref, state) end
+  for _, place in ipairs(state.before or places_in_group(queue, state, 0, state.going)) do quit_line(changes, place, state) end
   state.line, state.going, state.before = line, 0, nil
 end
 
 local function rearrange_line(queue, changes, state, allowed)
-  local refs, is_new = refs_in_group(queue, state.name, 0, allowed), {}
-  for _, ref in ipairs(refs) do is_new[ref] = true end
-  for _, ref in ipairs(state.before) do
-    if is_new[ref] then is_new[ref] = nil else quit_line(changes, ref, state) end
+  local places, is_new = places_in_group(queue, state, 0, allowed), {}
+  for _, place in ipairs(places) do is_new[place] = true end
+  for _, place in ipairs(state.before) do
+    if is_new[place] then is_new[place] = nil else quit_line(changes, place, state) end
   end
-  for _, ref in ipairs(refs) do
-    if is_new[ref] then enter_line(queue, changes, ref, state) end
+  for _, place in ipairs(places) do
+    if is_new[place] then enter_line(queue, changes, place, state) end
   end
-  state.going, state.before = #refs, nil
+  state.going, state.before = #places, nil
 end
 
 -- is_anew: it is put in its place, where groups take turns.
@@ -259,16 +311,16 @@ local function change_going(queue, changes, state, allowed, is_anew)
   if state.before then
     rearrange_line(queue, changes, state, allowed)
   elseif allowed > going then
-    local refs = refs_in_group(queue, state.name, going, allowed - going)
-    for _, ref in ipairs(refs) do enter_line(queue, changes, ref, state) end
-    state.going = going + #refs
+    local places = places_in_group(queue, state, going, allowed - going)
+    for _, place in ipairs(places) do enter_line(queue, changes, place, state) end
+    state.going = going + #places
     if going == 0 then return end
   elseif allowed < going then
-    for _, ref in ipairs(refs_in_group(queue, state.name, allowed, going - allowed)) do quit_line(changes, ref, state) end
+    for _, place in ipairs(places_in_group(queue, state, allowed, going - allowed)) do quit_line(changes, place, state) end
     state.going = allowed
   end
   if state.going > 0 and (is_anew or queue.choice and score_of(queue, state) ~= state.score) then
-    for _, ref in ipairs(refs_in_group(queue, state.name, 0, state.going)) do enter_line(queue, changes, ref, state) end
+    for _, place in ipairs(places_in_group(queue, state, 0, state.going)) do enter_line(queue, changes, place, state) end
   end
 end
 
@@ -285,6 +337,7 @@ local function stored_text(queue, state)
   end
   if state.paused then text = string.format('%s\np%d %s', text, state.paused, state.paused_by) end
   if state.bound_to then text = string.format('%s\ns%s %d', text, state.bound_to, state.bound_until) end
+  if state.listed > 0 then return text .. list_text(state) end
   return text
 end
 
@@ -391,19 +444,19 @@ local function has_batches(queue)
 end
 
 -- Messages wait in their groups from now on; what is in no group may go. states: of all these groups; the caller saves them.
--- are_last: they stand behind all that waits in their groups, so that what may go of these still may.
-local function enter_groups(queue, states, refs, names, are_last)
+-- turns: what `begin_turns` gave, nil where that is to be done.
+local function enter_groups(queue, states, refs, names, turns)
   if not refs[1] then return end
   local failed = has_pins(queue) and call('HMGET', K.pinned(queue.name), unpack(refs)) or {}
   local members, free, number = {}, {}, 0
-  local turns = queue.choice and begin_turns(queue, states, refs, names)
+  turns = turns or queue.choice and begin_turns(queue, states, refs, names)
   for i, ref in ipairs(refs) do
     local name = names[i]
     if name == '' then
       free[#free + 1], free[#free + 2] = turns and string.format('%d', turns[ref].turn) or 0, ref .. ' '
     else
       local state, has_failed = states[name], failed[i]
-      if has_failed or not are_last then remember_going(queue, state) end
+      remember_going(queue, state)
       number = number + 1
       members[2 * number - 1], members[2 * number] = '0', name .. (has_failed and '\0000' or '\0001') .. ref
       state.waiting = state.waiting + 1
@@ -415,12 +468,36 @@ local function enter_groups(queue, states, refs, names, are_last)
   if call('ZCARD', K.grouped(queue.name)) == before + number then return end
   -- One was still there that had left its queue.
   for name, state in pairs(states) do
-    state.waiting = 0
+    local sorted = 0
     repeat
-      local found = #refs_in_group(queue, name, state.waiting, 1000)
-      state.waiting = state.waiting + found
+      local found = #sorted_places(queue, name, sorted, 1000, false)
+      sorted = sorted + found
     until found < 1000
+    state.waiting = sorted + state.listed
   end
+end
+
+-- Messages that were read from the log, each of a group, are listed in it, behind what is listed before; the caller saves the groups. Gives them:
+-- ref -> true.
+local function list_messages(queue, states, refs, names)
+  local listed, lists, order, pieces = {}, {}, {}, {}
+  for i, ref in ipairs(refs) do
+    local name = names[i]
+    local list = lists[name]
+    if not list then
+      list = {}
+      lists[name], order[#order + 1] = list, name
+    end
+    list[#list + 1], listed[ref] = ref, true
+  end
+  for _, name in ipairs(order) do
+    local state = states[name]
+    -- What came back, or came due, may be behind it.
+    if state.listed < state.waiting then remember_going(queue, state) end
+    append_to_list(state, lists[name], pieces)
+  end
+  call_in_batches('HSET', K.listed(queue.name), pieces)
+  return listed
 end
 
 -- Messages without a group that may go get their place by another choice. One that has a turn keeps it.
@@ -436,13 +513,33 @@ local function place_groupless(queue, refs, turns)
   call_in_batches('ZADD', K.going(queue.name), places)
 end
 
--- Messages leave the lists of their groups. Few of them have failed, so what stands there as failed is looked for only where one is missing.
-local function leave_lists(queue, refs, names)
+-- Items that are listed leave their lists, where they are the first ones.
+local function leave_listed(queue, states, items)
+  local refs, order = {}, {}
+  for _, item in ipairs(items) do
+    local name = item.name
+    if not refs[name] then refs[name], order[#order + 1] = {}, name end
+    refs[name][item.ref] = true
+  end
+  for _, name in ipairs(order) do take_off_list(queue, states[name], refs[name]) end
+  note_taken(queue, items, refs)
+end
+
+-- Items leave the lists of their groups. Few of them have failed, so what stands there as failed is looked for only where one is missing.
+local function leave_lists(queue, states, items)
+  local sorted, listed = {}, {}
+  for _, item in ipairs(items) do
+    if item.is_listed then
+      listed[#listed + 1] = item
+    elseif item.name ~= '' then
+      sorted[#sorted + 1] = item
+    end
+  end
+  if listed[1] then leave_listed(queue, states, listed) end
+  if not sorted[1] then return end
   local function members_of(mark)
     local members = {}
-    for i, ref in ipairs(refs) do
-      if names[i] ~= '' then members[#members + 1] = names[i] .. mark .. ref end
-    end
+    for i, item in ipairs(sorted) do members[i] = item.name .. mark .. item.ref end
     return members
   end
   local members, left = members_of('\0001'), 0
@@ -452,16 +549,20 @@ local function leave_lists(queue, refs, names)
   if left < #members then call_in_batches('ZREM', K.grouped(queue.name), members_of('\0000')) end
 end
 
--- Messages that could go leave their groups; the caller saves them. joined: items of those that stand nowhere yet, see freed_groups.lua.
-local function leave_groups(queue, states, refs, names, joined)
+-- Items that could go leave their groups; the caller saves them. Those that were freed stand nowhere yet, see freed_groups.lua.
+local function leave_groups(queue, states, items)
   local going = {}
-  for i, ref in ipairs(refs) do
-    local name = names[i]
-    if joined[ref] then joined[ref] = nil else going[#going + 1] = ref .. ' ' .. name end
-    if name ~= '' then states[name].going, states[name].waiting = states[name].going - 1, states[name].waiting - 1 end
+  for _, item in ipairs(items) do
+    local name = item.name
+    if item.is_freed then item.is_freed = nil else going[#going + 1] = item.stands end
+    if name ~= '' then
+      local state = states[name]
+      state.going = state.going - 1
+      if not item.is_listed then state.waiting = state.waiting - 1 end
+    end
   end
   call_in_batches('ZREM', K.going(queue.name), going)
-  leave_lists(queue, refs, names)
+  leave_lists(queue, states, items)
 end
 
 -- Those of some refs that failed hold their groups no more. Of each the group, or false.

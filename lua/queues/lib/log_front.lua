@@ -47,9 +47,14 @@ local function refill_front(front, wanted)
   if usual_batches[front.log] ~= usual then keep_usual_batch(front.log, usual) end
 end
 
--- The first look is small, since the bodies may be large, unless those of this log were small the last time.
+-- The first look is small, since the bodies may be large, unless those of this log were small the last time. What a queue with groups has listed
+-- is behind it (listing.lua).
 local function open_front(queue, topic, wanted)
   local cursor, log = call('HGET', K.cursors(queue.name), topic) or '0-0 0', K.log(topic)
+  if queue.listed and topic == queue.topic then
+    local listed = string.match(queue.listed, '^%S+ %d+')
+    if order_of(string.match(listed, '^%S+')) > order_of(string.match(cursor, '^%S+')) then cursor = listed end
+  end
   local space = string.find(cursor, ' ', 1, true)
   local front = {topic = topic, log = log, id = string.sub(cursor, 1, space - 1), count = tonumber(string.sub(cursor, space + 1)), batch = usual_batches[log] or 4, at = 1, entries = false,
     done = false, read = false, make_ref = false,
@@ -93,17 +98,26 @@ local function spell_out_entries(out, topic)
 end
 
 -- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
--- What is given to be judged weighs more than its bytes.
+-- What is given to be judged weighs more than its bytes. Where the log is only looked through, `read` of the budget has all that was met, and
+-- what of it is in `ahead` stays there.
 local function take_from_front(queue, front, count, out, budget, ahead)
   front.make_ref = front.make_ref or ref_maker(front.topic)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
   local refs, fields, deliveries, ids = out.refs, out.fields, out.deliveries, out.ids
-  local last = math.min(at + count, #entries + 1) - 1
+  local last, read, noted = math.min(at + count, #entries + 1) - 1, budget.read, {}
+  if read and ahead > 0 then
+    for i = at, last do noted[i - at + 1] = make_ref(entries[i][1]) end
+    noted = noted[1] and call('HMGET', K.ahead(queue.name), unpack(noted)) or noted
+  end
   for i = at, last do
     local entry = entries[i]
     local ref = make_ref(entry[1])
-    if ahead > 0 and call('HDEL', K.ahead(queue.name), ref) == 1 then
-      ahead = ahead - 1
+    if read then
+      read.refs[#read.refs + 1], read.ids[#read.ids + 1] = ref, entry[1]
+      if noted[i - at + 1] then read.noted[ref] = true end
+    end
+    if read and noted[i - at + 1] or not read and ahead > 0 and call('HDEL', K.ahead(queue.name), ref) == 1 then
+      if not read then ahead = ahead - 1 end
       -- Skipping is work too: a thousand of these are a call's share.
       budget.bytes = budget.bytes + V.bytes / 1000
     else
@@ -130,6 +144,7 @@ end
 -- they are while that is possible: what becomes one lease needs no ref of each.
 local function read_log(queue, out, wanted, budget, ahead, front)
   front = front or open_front(queue, queue.topic, wanted)
+  if budget.read then budget.read.from, budget.read.number = front.id, front.count end
   while number_read(out) < wanted and budget.bytes < V.bytes do
     local left = wanted - number_read(out)
     if not front.entries[front.at] and not front.done then refill_front(front, left) end
@@ -139,7 +154,7 @@ local function read_log(queue, out, wanted, budget, ahead, front)
       ahead = take_from_front(queue, front, math.min(left, #front.entries), out, budget, ahead)
     end
   end
-  save_cursor(queue, front)
+  if not budget.read then save_cursor(queue, front) end
   -- An entry that was read along says without another look that more waits.
   out.more = front.entries[front.at] ~= nil
   out.exhausted = front.done and not out.more

@@ -63,19 +63,19 @@ local function something_waits(queue)
 end
 
 -- as_run: all that is read may become one lease. front: the log's, of a queue with one topic, where that is open already. limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
--- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`.
--- The first `returned` ones were ready. has_others: some were, or some that are beyond the cursor were taken before. Beyond the target depth nothing is read, so nothing more is there until
+-- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`; read: what is
+-- ready stays, and the log is looked through alone: this notes what was met, and nothing is changed.
+-- The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there until
 -- something is settled.
 local function next_messages(queue, wanted, limits, as_run, front)
   local out, budget, reading = empty_messages(), {bytes = 0, weight = 1}, wanted
-  if limits then reading, budget.weight, budget.barrier = limits.from_log, limits.weight, limits.barrier end
+  if limits then reading, budget.weight, budget.barrier, budget.read = limits.from_log, limits.weight, limits.barrier, limits.read end
   local unwritten = limits and limits.unwritten or 0
   local deep = queue.depth > 0 and math.max(places_below_target_depth(queue) - unwritten, 0) or reading
   -- Mostly there is neither: one look for both, if nobody has looked yet.
   local some = not queue.is_bare and call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
   queue.is_bare = nil
-  out.has_others = some
-  for _ = 1, some and 4 or 0 do
+  for _ = 1, some and not budget.read and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)
     if not out.cut or #out.refs == wanted or budget.bytes >= V.bytes then break end
   end

@@ -26,13 +26,15 @@ end
 -- a group may be leased together, nil where each is leased by itself; affinity: for how many ms a delivery binds its group to its
 -- subscription, nil where it does not. in_runs: how many messages are leased in runs (lease_runs.lua), nil for none.
 -- pushed: in scripts that only read, refs and values in turn of what is leased in an open run; others end it (open_run.lua).
+-- listed: up to where the log of a queue with groups is looked through behind its cursor, see listing.lua; nil where it is not. entered: the last ref
+-- there, '' without: what is unread up to it has entered the queue.
 -- is_bare: nothing is in its `ready`, `ahead` and `owners`, as `take` has found; nil: nobody has looked, or something may be there now.
 -- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
 -- instance/lib/recovery.
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
-    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated, F.acknowledged, F.open_run)
+    F.recovering, F.token, F.skipped, F.progress, F.in_runs, F.grouping, F.rated, F.acknowledged, F.open_run, F.listed)
   if not fields[1] then return nil end
   if fields[15] and not only_reads then open_run().end_open_run(name, fields[15]) end
   local known = known_definitions[fields[1]]
@@ -49,7 +51,8 @@ local function load_queue(name)
     strict = strict == 1, room = room, depth = depth, topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
     skipped = fields[9], progress = fields[10], in_runs = fields[11] and fields[11] ~= '0' and tonumber(fields[11]) or nil, life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
-    acknowledged = fields[14],
+    acknowledged = fields[14], listed = fields[16] or nil,
+    entered = fields[16] and string.match(fields[16], '%S+$') or '',
   }
   if fields[15] and only_reads then queue.pushed = open_run().leases_in_open_run(fields[15]) end
   if fields[12] then

@@ -79,7 +79,7 @@ end
 -- is done, where that does not tell.
 local function quick_finder(plan, quick, found)
   local language = expression_language()
-  local match, score_of, filters, ids = language.quick_match, language.quick_score, quick.filters, plan.filters
+  local match, score_of_root, filters, ids = language.quick_match, language.quick_score, quick.filters, plan.filters
   local entry, barrier, priority, held, ring_from = quick.entry, quick.barrier, quick.priority, found.held, plan.ring_from
   local fresh, returned_ones = (priority and found or plan.fresh).indexes, found.indexes
   return function(ref, root, returned)
@@ -94,7 +94,7 @@ local function quick_finder(plan, quick, found)
     if barrier and (held[1] or match(barrier(root)) ~= false) then return false end
     local score, indexes, matching = 0, returned and returned_ones or fresh, nil
     if priority then
-      score = score_of(priority(root))
+      score = score_of_root(priority(root))
       if not score then return false end
     end
     for i = 1, #filters do

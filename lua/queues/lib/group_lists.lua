@@ -1,0 +1,122 @@
+--- group_lists: messages of a group that wait unread, in the order of the log: the first and the last of them stand in the group's text, the rest in pieces.
+--- @include batch
+-- What waits for its group and was never delivered has no place of its own: it stays unread, and its ref is listed (listing.lua says what of
+-- the log is). It is taken off the list from the front alone. What left the queue otherwise is passed over when its turn comes.
+
+-- rest: what stands in the group's text behind its numbers.
+local function read_list(state, rest)
+  local listed, first, pieces, front, back = string.match(rest, '\nl(%d+) (%d+) (%d+) (.-)  (.*)$')
+  if not listed then return end
+  state.listed, state.first_piece, state.pieces = tonumber(listed), tonumber(first), tonumber(pieces)
+  state.front, state.back = front, back
+end
+
+local function list_text(state)
+  return string.format('\nl%d %d %d %s  %s', state.listed, state.first_piece, state.pieces, state.front, state.back)
+end
+
+local function piece_of(state, number)
+  return state.name .. '\000' .. string.format('%d', number)
+end
+
+-- Refs join a list, behind all that is in it. items: fields and texts of pieces, which the caller writes.
+local function append_to_list(state, refs, items)
+  local at, number = 0, #refs
+  if state.listed == 0 then
+    at = math.min(number, V.listed_piece)
+    state.first_piece, state.pieces, state.front, state.back = 0, 0, table.concat(refs, ' ', 1, at), ''
+  end
+  state.listed, state.waiting = state.listed + number, state.waiting + number
+  if at == number then return end
+  local back = {}
+  for ref in string.gmatch(state.back, '%S+') do back[#back + 1] = ref end
+  for i = at + 1, number do
+    back[#back + 1] = refs[i]
+    if #back == V.listed_piece then
+      items[#items + 1], items[#items + 2] = piece_of(state, state.first_piece + state.pieces), table.concat(back, ' ')
+      state.pieces, back = state.pieces + 1, {}
+    end
+  end
+  state.back = table.concat(back, ' ')
+end
+
+-- Refs of a list, behind so many of them.
+local function listed_refs(queue, state, from, count)
+  local refs, at, last, piece = {}, 0, from + count, 0
+  if state.listed == 0 or count <= 0 then return refs end
+  local function add(text)
+    for ref in string.gmatch(text, '%S+') do
+      if at >= last then return end
+      at = at + 1
+      if at > from then refs[at - from] = ref end
+    end
+  end
+  add(state.front)
+  while piece < state.pieces and at < last do
+    if at + V.listed_piece <= from then
+      at, piece = at + V.listed_piece, piece + 1
+    else
+      local fields, number = {}, math.min(math.ceil((last - at) / V.listed_piece), state.pieces - piece, 50)
+      for i = 1, number do fields[i] = piece_of(state, state.first_piece + piece + i - 1) end
+      for _, text in ipairs(call('HMGET', K.listed(queue.name), unpack(fields))) do add(text or '') end
+      piece = piece + number
+    end
+  end
+  add(state.back)
+  return refs
+end
+
+-- How many of a list are before a ref. Of the pieces those are read that halve what is left.
+local function rank_in_list(queue, state, ref)
+  local number, low, high = 0, 0, state.pieces
+  if state.listed == 0 then return 0 end
+  local function count(text)
+    for each in string.gmatch(text, '%S+') do
+      if each >= ref then return true end
+      number = number + 1
+    end
+    return false
+  end
+  local function piece_text(at)
+    return call('HGET', K.listed(queue.name), piece_of(state, state.first_piece + at)) or ''
+  end
+  if count(state.front) then return number end
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local first = string.match(piece_text(middle), '^%S+')
+    if first and first >= ref then high = middle else low = middle + 1 end
+  end
+  if low > 0 then number = number + (low - 1) * V.listed_piece end
+  if low > 0 and count(piece_text(low - 1)) then return number end
+  if low == state.pieces then count(state.back) end
+  return number
+end
+
+-- The front of a list is over: what follows stands there. A piece that is lost counts no more.
+local function fill_front(queue, state)
+  while state.front == '' and state.pieces > 0 do
+    local piece = piece_of(state, state.first_piece)
+    state.front = call('HGET', K.listed(queue.name), piece) or ''
+    call('HDEL', K.listed(queue.name), piece)
+    state.first_piece, state.pieces = state.first_piece + 1, state.pieces - 1
+    if state.front == '' then state.listed, state.waiting = state.listed - V.listed_piece, state.waiting - V.listed_piece end
+  end
+  if state.front == '' then state.front, state.back = state.back, '' end
+  if state.front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
+end
+
+-- The first ones of a list leave it, as far as they are some of these: ref -> true. Those that do are false then.
+local function take_off_list(queue, state, refs)
+  while state.listed > 0 do
+    local at, taken = 1, 0
+    for ref, following in string.gmatch(state.front, '(%S+) ?()') do
+      if not refs[ref] then break end
+      at, taken, refs[ref] = following, taken + 1, false
+    end
+    if taken == 0 then break end
+    state.front = string.sub(state.front, at)
+    state.listed, state.waiting = state.listed - taken, state.waiting - taken
+    if state.front ~= '' then break end
+    fill_front(queue, state)
+  end
+end

@@ -1,0 +1,197 @@
+--- listing: up to where the log of a queue with groups is looked through while what waits there stays unread.
+--- @include queue, ref, batch, timetable
+-- As long as nothing has to wait, reading moves the cursor. From the first message on that has to wait for its group the cursor stays before
+-- it, and what follows is listed in its group (group_lists.lua), or noted in `ahead` where it is delivered, or does not enter the queue. So
+-- a message that is listed is unread: beyond the cursor, and not in `ahead`. The cursor follows when nothing is listed any more, and in steps
+-- when much is noted. Where a message keeps it long, those that wait there are read and get their places, so that what is noted stays
+-- bounded by what is listed.
+-- The queue's field: ID and number of entries up to there, how many messages are listed at most, how many are noted before the cursor is
+-- looked after again, 1 where nothing more is to be listed (all that is gets its place first) else 0, the last ref.
+
+-- What the queue's field says, and where its cursor is; nil where nothing is listed. first, last: refs behind and up to which messages may be.
+local function read_listing(queue)
+  local id, count, total, look, ends, last, topic = string.match(queue.listed or '', '^(%S+) (%d+) (%d+) (%d+) (%d) (%w+/(.+))$')
+  if not id then return nil end
+  local read, number = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
+  local first = ref_maker(topic)(read)
+  if first >= last then return nil end
+  return {id = id, count = tonumber(count), total = tonumber(total), look = tonumber(look), topic = topic, ends = ends == '1', read = read,
+    number = tonumber(number), first = first, last = last, marks = {}, is_changed = false}
+end
+
+-- The same for whoever gives messages, once a dispatch; `close_listing` writes it. false: nothing is listed.
+local function open_listing(queue)
+  if queue.listing == nil then
+    queue.listing = read_listing(queue) or false
+    if not queue.listing and queue.listed then
+      call('HDEL', K.queue(queue.name), F.listed)
+      queue.listed, queue.entered = nil, ''
+    end
+  end
+  return queue.listing
+end
+
+-- The first message that is listed; nil where none is, or too much before it is noted to look for it.
+local function oldest_listed(queue)
+  local listing = read_listing(queue)
+  local id, make_ref = listing and listing.read, ref_maker(listing and listing.topic or '')
+  for _ = 1, listing and 4 or 0 do
+    local entries, refs = call('XRANGE', K.log(listing.topic), '(' .. id, listing.id, 'COUNT', 64), {}
+    for i, entry in ipairs(entries) do refs[i], id = make_ref(entry[1]), entry[1] end
+    for i, how in ipairs(refs[1] and call('HMGET', K.ahead(queue.name), unpack(refs)) or {}) do
+      if not how then return refs[i] end
+    end
+    if #entries < 64 then return nil end
+  end
+  return nil
+end
+
+local function listing_text(listing)
+  local form = listing.ends and '%s %d %d %d 1 %s' or '%s %d %d %d 0 %s'
+  return string.format(form, listing.id, listing.count, math.max(listing.total, 0), listing.look, listing.last)
+end
+
+-- Of items that are listed, whether each is still unread, as `is_placed`.
+local function note_listed(queue, items)
+  local listing, refs, unread = open_listing(queue), {}, {}
+  for _, item in ipairs(items) do
+    item.is_placed = false
+    if listing and item.ref > listing.first and item.ref <= listing.last then refs[#refs + 1], unread[#unread + 1] = item.ref, item end
+  end
+  for from = 1, #refs, 1000 do
+    for i, how in ipairs(call('HMGET', K.ahead(queue.name), unpack(refs, from, math.min(from + 999, #refs)))) do
+      unread[from + i - 1].is_placed = not how
+    end
+  end
+end
+
+-- Items left their lists. What was unread is noted as delivered: nobody reads it again. refs: group -> ref -> false of what was in its list.
+local function note_taken(queue, items, refs)
+  local listing = open_listing(queue)
+  if not listing then return end
+  local marks, first = listing.marks, listing.first
+  listing.is_changed = true
+  for _, item in ipairs(items) do
+    if item.ref > first then
+      if refs[item.name][item.ref] == false then listing.total = listing.total - 1 end
+      if item.is_placed then marks[#marks + 1], marks[#marks + 2] = item.ref, V.delivered end
+    end
+  end
+end
+
+local function begin_listing(queue, reading, at)
+  local read, number = reading.ids[at - 1] or reading.from, reading.number + at - 1
+  queue.listing = {id = read, count = number, total = 0, look = V.noted_least, topic = queue.topic, ends = false, read = read, number = number,
+    first = ref_maker(queue.topic)(read), last = '', marks = {}, is_changed = true}
+end
+
+-- What was read of the log in one step: some of it is listed now, the rest is delivered, has its place, or does not enter. reading: as
+-- `read_unread` gives it. listed: ref -> true. Where nothing is listed yet, the cursor moves up to the first that is.
+local function note_reading(queue, reading, listed)
+  local refs, noted, last, at = reading.refs, reading.noted, #reading.refs, 1
+  if last == 0 then return end
+  local listing = open_listing(queue)
+  if not listing then
+    local passed = {}
+    at = next(listed) and 1 or last + 1
+    while at <= last and not listed[refs[at]] do at = at + 1 end
+    for i = 1, next(noted) and at - 1 or 0 do
+      if noted[refs[i]] then passed[#passed + 1] = refs[i] end
+    end
+    call_in_batches('HDEL', K.ahead(queue.name), passed)
+    if at > 1 then call('HSET', K.cursors(queue.name), queue.topic, reading.ids[at - 1] .. ' ' .. string.format('%d', reading.number + at - 1)) end
+    if at > last then return end
+    begin_listing(queue, reading, at)
+    listing = queue.listing
+  end
+  local marks = listing.marks
+  for i = at, last do
+    local ref = refs[i]
+    if listed[ref] then
+      listing.total = listing.total + 1
+    elseif not noted[ref] then
+      marks[#marks + 1], marks[#marks + 2] = ref, V.delivered
+    end
+  end
+  listing.id, listing.count, listing.last, listing.is_changed = reading.ids[last], reading.number + last, refs[last], true
+  queue.listed, queue.entered = listing_text(listing), listing.last
+end
+
+-- Moves the cursor over what is noted, a bounded number of entries; where `places` is above 0, over so many that are listed, too, which are
+-- read and get their places. Whether it came to one that is listed.
+local function walk_listing(queue, listing, places)
+  local make_ref, key, id, number = ref_maker(listing.topic), K.ahead(queue.name), listing.read, listing.number
+  local passed, ready, step, looked, bytes, is_blocked = {}, {}, 4, 0, 0, false
+  while looked < V.listing_walk and bytes < V.bytes / 4 and not is_blocked do
+    local entries, refs = call('XRANGE', K.log(listing.topic), '(' .. id, listing.id, 'COUNT', step), {}
+    for i, entry in ipairs(entries) do refs[i] = make_ref(entry[1]) end
+    local noted = refs[1] and call('HMGET', key, unpack(refs)) or {}
+    for i, entry in ipairs(entries) do
+      if not noted[i] and #ready >= 2 * places then
+        is_blocked = true
+        break
+      end
+      if noted[i] then passed[#passed + 1] = refs[i] else ready[#ready + 1], ready[#ready + 2] = 0, refs[i] end
+      id, number, looked = entry[1], number + 1, looked + 1
+      for k = 2, #entry[2], 2 do bytes = bytes + #entry[2][k] end
+    end
+    if #entries < step and not is_blocked then
+      id, number = listing.id, listing.count
+      break
+    end
+    step = math.min(step * 4, 64)
+  end
+  call_in_batches('HDEL', key, passed)
+  call_in_batches('ZADD', K.ready(queue.name), ready)
+  listing.total = listing.total - #ready / 2
+  if id ~= listing.read then call('HSET', K.cursors(queue.name), listing.topic, id .. ' ' .. string.format('%d', number)) end
+  listing.read, listing.number, listing.first, listing.is_changed = id, number, make_ref(id), true
+  return is_blocked
+end
+
+-- The cursor follows, as far as that is due. is_idle: nothing was found to be given.
+local function follow_listing(queue, listing, is_idle)
+  local number = call('HLEN', K.ahead(queue.name))
+  if listing.total <= 0 and number == listing.count - listing.number then
+    -- Nothing is listed, and all that is noted is behind the cursor and up to here.
+    call('UNLINK', K.ahead(queue.name))
+    call('HSET', K.cursors(queue.name), listing.topic, listing.id .. ' ' .. string.format('%d', listing.count))
+    listing.read = listing.id
+    return
+  end
+  if listing.total > 0 and number < listing.look and not is_idle then return end
+  listing.look = V.noted_least
+  if not walk_listing(queue, listing, 0) then return end
+  number = call('HLEN', K.ahead(queue.name))
+  -- Messages that keep the cursor get their places where more is noted than is listed.
+  if 2 * number > listing.count - listing.number + V.noted_least then
+    walk_listing(queue, listing, 100)
+    add_due(clock_read.ms or clock_ms(''), 'dispatch ' .. queue.name, 'NX')
+  end
+  listing.look = math.max(V.noted_least, number + V.noted_more)
+end
+
+local function close_listing(queue, is_idle)
+  local listing = queue.listing or is_idle and queue.listed and open_listing(queue)
+  queue.listing = nil
+  if not listing then return end
+  call_in_batches('HSET', K.ahead(queue.name), listing.marks)
+  if listing.is_changed or is_idle then follow_listing(queue, listing, is_idle) end
+  if listing.read == listing.id then
+    call('HDEL', K.queue(queue.name), F.listed)
+    queue.listed, queue.entered = nil, ''
+  elseif listing.is_changed then
+    queue.listed = listing_text(listing)
+    call('HSET', K.queue(queue.name), F.listed, queue.listed)
+  end
+end
+
+-- Where nothing more is to be listed, all that is becomes ready, in the order of the log; a bounded step. Whether nothing is listed any more.
+local function end_listing(queue)
+  local listing = open_listing(queue)
+  if not listing or not (listing.ends or listing.topic ~= queue.topic) then return true end
+  listing.ends = true
+  walk_listing(queue, listing, V.listing_walk)
+  close_listing(queue, false)
+  return queue.listed == nil
+end
