@@ -92,31 +92,42 @@ local function rank_in_list(queue, state, ref)
   return number
 end
 
--- The front of a list is over: what follows stands there. A piece that is lost counts no more.
-local function fill_front(queue, state)
-  while state.front == '' and state.pieces > 0 do
+-- What follows the front of a list, which is over. A piece that is lost counts no more.
+local function next_front(queue, state)
+  local text = ''
+  while text == '' and state.pieces > 0 do
     local piece = piece_of(state, state.first_piece)
-    state.front = call('HGET', K.listed(queue.name), piece) or ''
+    text = call('HGET', K.listed(queue.name), piece) or ''
     call('HDEL', K.listed(queue.name), piece)
     state.first_piece, state.pieces = state.first_piece + 1, state.pieces - 1
-    if state.front == '' then state.listed, state.waiting = state.listed - V.listed_piece, state.waiting - V.listed_piece end
+    if text == '' then state.listed, state.waiting = state.listed - V.listed_piece, state.waiting - V.listed_piece end
   end
-  if state.front == '' then state.front, state.back = state.back, '' end
-  if state.front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
+  if text == '' then text, state.back = state.back, '' end
+  return text
 end
 
--- The first ones of a list leave it, as far as they are some of these: ref -> true. Those that do are false then.
+-- Refs leave a list: ref -> true. Mostly they are its first ones; else they are among those that may go, and what is before them stays at the
+-- front. Those that were in the list are false then.
 local function take_off_list(queue, state, refs)
-  while state.listed > 0 do
-    local at, taken = 1, 0
-    for ref, following in string.gmatch(state.front, '(%S+) ?()') do
-      if not refs[ref] then break end
-      at, taken, refs[ref] = following, taken + 1, false
-    end
-    if taken == 0 then break end
-    state.front = string.sub(state.front, at)
-    state.listed, state.waiting = state.listed - taken, state.waiting - taken
-    if state.front ~= '' then break end
-    fill_front(queue, state)
+  local front, kept, last, taken = state.listed > 0 and state.front or '', {}, '', 0
+  for ref in pairs(refs) do
+    if ref > last then last = ref end
   end
+  while front ~= '' do
+    local at, is_over = 1, false
+    for ref, following in string.gmatch(front, '(%S+) ?()') do
+      if ref > last then
+        is_over = true
+        break
+      end
+      if refs[ref] then taken, refs[ref] = taken + 1, false else kept[#kept + 1] = ref end
+      at = following
+    end
+    front = string.sub(front, at)
+    if is_over then break end
+    front = next_front(queue, state)
+  end
+  if kept[1] then front = table.concat(kept, ' ') .. (front ~= '' and ' ' .. front or '') end
+  state.front, state.listed, state.waiting = front, state.listed - taken, state.waiting - taken
+  if front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
 end
