@@ -778,8 +778,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see
         # lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
-        # of a grouped queue: up to where its log is looked through though the cursor is before that: lua/queues/lib/listing
-        "listed": "listed",
+        # of a grouped queue: up to where its log is looked through though the cursor is before that, and how often that
+        # began: lua/queues/lib/listing
+        "listed": "listed", "listings": "listings",
         # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",
         # filters

@@ -32,7 +32,8 @@ call('HSETNX', K.queue(queue_name), F.paused, queue.topic)
 call('HSET', K.queue(queue_name), F.compiled, paused_form(compiled))
 call('HSET', K.leases(queue_name), V.anchor, '')
 call('UNLINK', K.rebuilt(queue_name))
--- What is listed becomes ready by the log; its lists are passed over.
+-- What is listed becomes ready by the log; the lists are void.
 call('HDEL', K.queue(queue_name), F.listed)
+call('UNLINK', K.listed(queue_name))
 keep_rebuilding(queue_name, owner, ms + period)
 return ends

@@ -62,6 +62,8 @@ end
 
 -- Whether those of a group that may go are its first ones, as many as it says, and each in its place.
 local function has_right_going(state)
+  -- Its list is void: whoever takes of the group finds that out.
+  if state.before then return true end
   local places = places_in_group(queue, state, 0, state.going)
   for _, place in ipairs(places) do
     local score = call('ZSCORE', going_key(queue, state), place .. state.name)
@@ -174,7 +176,7 @@ local function check_going(member, line)
   local item = item_of_member(member)
   if not item or item.name == '' and not line then return end
   local state = load_groups(queue, {item.name})[item.name]
-  for _, place in ipairs(state and state.line == line and places_in_group(queue, state, 0, state.going) or {}) do
+  for _, place in ipairs(state and state.line == line and (state.before or places_in_group(queue, state, 0, state.going)) or {}) do
     if place .. item.name == member then return end
   end
   places = places + 1

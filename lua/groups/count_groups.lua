@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {ms now; cursor of the next part or '0'; groups of the queue in all; of the part: those of which something is leased, those that failed messages hold, stopped ones, paused ones; ms of the queue's oldest message that waits in its group, or ''}
 --- FLAGS no-writes, allow-oom
---- @include clock, fail, queue, group_state
+--- @include clock, fail, queue, group_state, listing
 -- What is unread and not listed is in no group yet.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)

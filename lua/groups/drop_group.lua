@@ -11,7 +11,8 @@ local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.concurrency then return {'', 0} end
 if queue.topic == V.nowhere then fail(E.REBUILDING, {queue = queue_name}) end
-local drop = open_drop(queue, group, until_id, only_count == '1', reason ~= '' and reason or nil)
+local drop = {queue = queue, group = group, last = order_of(until_id), only_count = only_count == '1', reason = reason ~= '' and reason or nil,
+  plan = load_plan(queue), number = 0, most = V.batch / 2}
 local topic, following = string.match(source, '^log (.*)$'), nil
 if topic then
   following = drop_unread(drop, topic, after, ms)

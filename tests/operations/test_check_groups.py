@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from scene import pick_up
 
@@ -24,6 +26,16 @@ def world(client):
     return client
 
 
+@pytest.fixture
+def placed(world):
+    """The same, where what waits has its place, as after a repair of lists."""
+    redis, name = world._store.redis, key(world.instance, "queue", "work")
+    redis.hset(name, "listed", re.sub(rb" 0 (\S+)$", rb" 1 \1", redis.hget(name, "listed")))
+    with world.subscribe("work", max_backlog=9) as subscription:
+        assert subscription.get(0.05) is None
+    return world
+
+
 def kept(client):
     """Keys that the queue keeps of its groups."""
     redis = client._store.redis
@@ -31,6 +43,12 @@ def kept(client):
     grouped = redis.zrange(key(client.instance, "grouped", "work"), 0, -1)
     going = redis.zrange(key(client.instance, "going", "work"), 0, -1)
     return groups, grouped, going, redis.hgetall(key(client.instance, "pinned", "work"))
+
+
+def seen(client):
+    """What everybody may see of the groups, and of what waits in the queue."""
+    groups = {each.group: (each.leased, each.waiting, each.failed) for each in client.admin.groups("work").groups}
+    return groups, [message.data for message in client.sow("work")]
 
 
 def names(client, **options):
@@ -44,7 +62,8 @@ def lose_all_counts(client, redis):
 
 
 def count_too_much(client, redis):
-    redis.hset(key(client.instance, "groups", "work"), "a", "2 0 2 0 0")
+    name = key(client.instance, "groups", "work")
+    redis.hset(name, "a", redis.hget(name, "a").replace(b"1 0 2 0 0", b"2 0 2 0 0"))
 
 
 def let_the_wrong_one_go(client, redis):
@@ -66,8 +85,49 @@ def lose_a_place(client, redis):
         (lose_a_place, {"group_place"}),
     ],
 )
-def test_what_is_wrong_with_groups_is_found_and_mended(world, redis, damage, found):
-    before = kept(world)
+def test_what_is_wrong_with_groups_is_found_and_mended(placed, redis, damage, found):
+    before = kept(placed)
+    assert names(placed) == {}
+    damage(placed, redis)
+
+    assert set(names(placed)) == found
+    assert set(names(placed, repair=True)) == found
+
+    assert names(placed) == {}
+    with placed.subscribe("work", max_backlog=9) as subscription:
+        # What was placed anew has its place with the next dispatch.
+        assert subscription.get(0.05) is None
+    assert kept(placed) == before
+
+
+def forget_a_message(client, redis):
+    name = key(client.instance, "groups", "work")
+    found = re.fullmatch(rb"1 0 2 0 0\nl(\d+) 2 0 0 (\S+) \S+  ", redis.hget(name, "a"))
+    redis.hset(name, "a", b"1 0 1 0 0\nl%s 1 0 0 %s  " % found.groups())
+
+
+def count_more_than_is_listed(client, redis):
+    name = key(client.instance, "groups", "work")
+    redis.hset(name, "a", redis.hget(name, "a").replace(b" 2 0 0 e", b" 3 0 0 e").replace(b" 2 0 0 m", b" 3 0 0 m"))
+
+
+def let_a_listed_one_go(client, redis):
+    found = re.search(rb"\nl\d+ 2 0 0 (\S+) ", redis.hget(key(client.instance, "groups", "work"), "a"))
+    redis.zadd(key(client.instance, "going", "work"), {found[1] + b"\ta": 0})
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (count_too_much, {"group_count"}),
+        (let_a_listed_one_go, {"group_place"}),
+        (lose_all_counts, {"group_count", "group_place"}),
+        (forget_a_message, {"group_place"}),
+        (count_more_than_is_listed, {"group_count"}),
+    ],
+)
+def test_what_is_wrong_with_lists_is_found_and_mended(world, redis, damage, found):
+    before = seen(world)
     assert names(world) == {}
     damage(world, redis)
 
@@ -76,18 +136,77 @@ def test_what_is_wrong_with_groups_is_found_and_mended(world, redis, damage, fou
 
     assert names(world) == {}
     with world.subscribe("work", max_backlog=9) as subscription:
-        # What was placed anew has its place with the next dispatch.
+        # What is in no list, or in a wrong one, is read and has its place with the next dispatch.
         assert subscription.get(0.05) is None
-    assert kept(world) == before
+    assert seen(world) == before
+    assert names(world) == {}
 
 
-def test_a_rebuild_gives_the_same_state(world):
-    before = kept(world)
+@pytest.fixture
+def many(client):
+    """Of group a two are leased and settled since, behind one that waits of a group that is leased: b and a in turn."""
+    client.apply(
+        Queue(name="work", underlying_topic="orders", lease_period="1h", group_by="/g", max_per_subscription_backlog=9)
+    )
+    client.publish_many("orders", [{"g": group, "n": n} for n, group in enumerate("bb" + "a" * 60)])
+    subscription = client.subscribe("work", max_backlog=2)
+    client.held, client.first = pick_up(subscription, 2)
+    client.subscription = subscription
+    return client
+
+
+def test_a_piece_of_a_list_that_is_lost_is_read_again(many, redis):
+    before = seen(many)
+    assert names(many) == {}
+    assert redis.hdel(key(many.instance, "listed", "work"), "a\0000") == 1
+
+    assert set(names(many)) == {"group_count", "group_place"}
+    assert set(names(many, repair=True)) == {"group_count", "group_place"}
+
+    assert names(many) == {}
+    with many.subscribe("work", max_backlog=9) as subscription:
+        assert subscription.get(0.05) is None
+    assert seen(many) == before
+    assert redis.exists(key(many.instance, "listed", "work")) == 0
+    many.first.ack(wait=True)
+    for number in range(3, 62):
+        (message,) = pick_up(many.subscription, 1)
+        assert message.data == {"g": "a", "n": number}
+        message.ack(wait=True)
+    many.held.ack(wait=True)
+    assert pick_up(many.subscription, 1)[0].data == {"g": "b", "n": 1}
+
+
+def test_a_message_that_is_noted_beyond_the_cursor_and_nowhere_else_is_read_again(many, redis):
+    """As where the server lost a lease, and not what was noted."""
+    (ref,) = [each for each in redis.hkeys(key(many.instance, "ahead", "work"))]
+    assert redis.hdel(key(many.instance, "leases", "work"), ref) == 1
+
+    assert "ahead_unsettled" in names(many, repair=True)
+    names(many, repair=True)
+
+    assert names(many) == {}
+    with many.subscribe("work", max_backlog=9) as subscription:
+        assert subscription.get(0.5).data == {"g": "a", "n": 2}
+    assert names(many) == {}
+
+
+def test_a_rebuild_gives_the_same_messages_in_their_order(world):
+    before = seen(world)
     world.admin.rebuild("work")
     with world.subscribe("work", max_backlog=9) as subscription:
         assert subscription.get(0.05) is None
-    assert kept(world) == before
+    assert seen(world) == before
     assert names(world) == {}
+
+
+def test_a_second_rebuild_gives_the_same_state(placed):
+    before = kept(placed)
+    placed.admin.rebuild("work")
+    with placed.subscribe("work", max_backlog=9) as subscription:
+        assert subscription.get(0.05) is None
+    assert kept(placed) == before
+    assert names(placed) == {}
 
 
 def test_the_keys_of_groups_keep_their_anchors(world):

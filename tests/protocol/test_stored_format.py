@@ -48,6 +48,7 @@ NOT_DUMPED: dict[str, str] = {
     "windows": "came later, with the IDs whose windows they are",
     "groups": "came later, with queues that have groups, which no release before could define",
     "grouped": "came later, with the groups that its messages are in",
+    "listed": "came later, with the groups in which messages wait unread",
     "going": "came later, with the groups of which it has what may go",
     "pinned": "came later, with the groups that failed messages hold",
     "turns": "came later, with groups that take turns",

@@ -58,7 +58,7 @@ local function define_grouping(name, grouping, are_rates_new, now)
   if was_bound and not (numbers and string.find(numbers, '~', 1, true)) then call('ZREM', K.due(), 'affinity ' .. name) end
   if not numbers then
     if former then
-      call('HDEL', K.queue(name), F.grouping, F.round, F.listed)
+      call('HDEL', K.queue(name), F.grouping, F.round, F.listed, F.listings)
       call('HDEL', K.filters(name), F.grouped_by, F.weighed_by)
       unlink_lines(name)
       call('UNLINK', K.groups(name), K.grouped(name), K.listed(name), K.going(name), K.pinned(name), K.turns(name), K.batches(name))

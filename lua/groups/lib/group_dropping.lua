@@ -1,11 +1,6 @@
 --- group_dropping: messages of one group that nobody holds, found where they wait, and settled as expired, in bounded steps.
 --- @include group_placing, group_names, listing, unread_entry, message_place, unleased_settlement()
 
-local function open_drop(queue, group, until_id, only_count, reason)
-  return {queue = queue, group = group, last = order_of(until_id), only_count = only_count, reason = reason, plan = load_plan(queue), number = 0,
-    most = V.batch / 2}
-end
-
 -- Messages that have a place in the group, or had one and left the queue otherwise, stand in it no more. listed: ref -> true of those that are
 -- listed there.
 local function leave_group(drop, refs, listed)
@@ -70,26 +65,21 @@ local function drop_returned(drop, after, now)
   return scanned[1] == '0' and '' or scanned[1]
 end
 
-local function settle_read(drop, refs, found)
-  local placed = {}
-  for _, ref in ipairs(refs) do
-    if found[ref] == 'sorted' then placed[#placed + 1] = ref end
-  end
-  leave_group(drop, placed, {})
-  settle_dropped(drop, refs, found)
-end
-
 -- after: the last ID looked at. What was read meanwhile and waits is met here, too; where it is only counted, it was counted before, and so was
 -- what is listed.
 local function drop_unread(drop, topic, after, now)
-  local queue, make_ref, refs, found, step = drop.queue, ref_maker(topic), {}, {}, 16
+  local queue, make_ref, refs, found, placed, step, is_cut = drop.queue, ref_maker(topic), {}, {}, {}, 16, false
   local listing = drop.only_count and read_listing(queue)
   local counted = listing and listing.topic == topic and listing.last or ''
-  local following = after == '' and '0-0' or after
-  while true do
+  local following, is_over = after == '' and '0-0' or after, false
+  repeat
     local entries = call('XRANGE', K.log(topic), '(' .. following, '+', 'COUNT', step)
+    is_over = #entries < step
     for _, entry in ipairs(entries) do
-      if order_of(entry[1]) > drop.last then entries = {} break end
+      if order_of(entry[1]) > drop.last then
+        is_over = true
+        break
+      end
       following = entry[1]
       local ref = make_ref(following)
       local where = where_is(queue, ref)
@@ -98,14 +88,15 @@ local function drop_unread(drop, topic, after, now)
         or where == 'waiting' and ref > counted and will_enter(queue, drop.plan, ref, entry[2], now)
       if is_here and is_of_group(drop, ref, entry[2], now) then refs[#refs + 1], found[ref] = ref, where end
       drop.plan.spent.work = drop.plan.spent.work + 0.5
-      if drop.plan.spent.work >= V.sort_work / 2 or #refs >= drop.most then
-        settle_read(drop, refs, found)
-        return following
-      end
+      is_cut = drop.plan.spent.work >= V.sort_work / 2 or #refs >= drop.most
+      if is_cut then break end
     end
-    if #entries < step then break end
     step = 64
+  until is_over or is_cut
+  for _, ref in ipairs(refs) do
+    if found[ref] == 'sorted' then placed[#placed + 1] = ref end
   end
-  settle_read(drop, refs, found)
-  return ''
+  leave_group(drop, placed, {})
+  settle_dropped(drop, refs, found)
+  return is_cut and following or ''
 end

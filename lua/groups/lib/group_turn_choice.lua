@@ -1,5 +1,5 @@
 --- group_turn_choice: the messages that go next where groups take turns: the first one of the group that is first in line, again and again.
---- @include group_placing, freed_groups, group_turns, group_state, index_places, choice
+--- @include group_placing, group_leaving, freed_groups, group_turns, group_state, index_places, choice
 
 -- The line of what may go, at most so many; whether that is all of it.
 local function first_in_line(queue, count)

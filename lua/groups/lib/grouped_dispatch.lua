@@ -1,5 +1,5 @@
 --- grouped_dispatch: dispatch for a queue with groups: the oldest message whose group has room, or the first one of the group whose turn it is, to the best free subscription.
---- @include group_placing, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, listing, free_subscriptions, chosen_handover, index_places, choice, bells
+--- @include group_placing, group_leaving, freed_groups, group_turn_choice, group_batch_choice, bound_choice, group_state, listing, free_subscriptions, chosen_handover, index_places, choice, bells
 -- What has come back has its place in its group before anything is given. The logs are read as far as somebody needs; what
 -- is read there and has to wait is older than what is unread, so what may go of it comes first.
 
@@ -246,6 +246,7 @@ local function dispatch_grouped(queue, now, limit, own, duty)
   else
     local is_free = room.list[1] ~= nil
     given, more = dispatch_to_room(queue, room, now, limit, own, duty)
+    save_freed(queue)
     close_listing(queue, is_free and not given[1])
   end
   save_freed(queue)

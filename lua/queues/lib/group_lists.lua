@@ -1,18 +1,20 @@
 --- group_lists: messages of a group that wait unread, in the order of the log: the first and the last of them stand in the group's text, the rest in pieces.
 --- @include batch
 -- What waits for its group and was never delivered has no place of its own: it stays unread, and its ref is listed (listing.lua says what of
--- the log is). It is taken off the list from the front alone. What left the queue otherwise is passed over when its turn comes.
+-- the log is). What left the queue otherwise is passed over when its turn comes. A list that is not of the listing that there is now is void: the
+-- queue has read all of it.
 
 -- rest: what stands in the group's text behind its numbers.
 local function read_list(state, rest)
-  local listed, first, pieces, front, back = string.match(rest, '\nl(%d+) (%d+) (%d+) (.-)  (.*)$')
-  if not listed then return end
-  state.listed, state.first_piece, state.pieces = tonumber(listed), tonumber(first), tonumber(pieces)
+  local listing, listed, first, pieces, front, back = string.match(rest, '\nl(%d+) (%d+) (%d+) (%d+) (.-)  (.*)$')
+  if not listing then return end
+  state.listing, state.listed, state.first_piece, state.pieces = listing, tonumber(listed), tonumber(first), tonumber(pieces)
   state.front, state.back = front, back
 end
 
-local function list_text(state)
-  return string.format('\nl%d %d %d %s  %s', state.listed, state.first_piece, state.pieces, state.front, state.back)
+local function list_text(queue, state)
+  local listing = string.match(queue.listed or '0', '^%d+')
+  return string.format('\nl%s %d %d %d %s  %s', listing, state.listed, state.first_piece, state.pieces, state.front, state.back)
 end
 
 local function piece_of(state, number)

@@ -4,7 +4,7 @@
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
 -- What may go is named by its place: its ref, then a tab if it is listed (group_lists.lua), else a space; its member of `going` has the name of the
 -- group behind that. So what is listed and what has its place among `sorted` are told apart, also where a message was both.
---- @include batch, group_turns, rates, group_bindings, group_lists, listing
+--- @include batch, group_turns, rates, group_bindings, group_lists
 
 -- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
 -- number is work also where a command is given one.
@@ -102,45 +102,6 @@ local function read_buckets(queue, states)
   end
 end
 
--- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
--- change it have the same one; they save it.
-local function load_groups(queue, names)
-  local states, unread, known = {}, {}, queue.group_states or {}
-  queue.group_states = known
-  for _, name in ipairs(names) do
-    if name ~= '' and not states[name] then
-      local state = known[name]
-      if state == nil then unread[#unread + 1] = name end
-      if state == false then
-        state = state_of(name, nil)
-        known[name] = state
-      end
-      states[name] = state or true
-    end
-  end
-  for first = 1, #unread, 1000 do
-    local last = math.min(first + 999, #unread)
-    for i, value in ipairs(call('HMGET', K.groups(queue.name), unpack(unread, first, last))) do
-      local name = unread[first + i - 1]
-      local state = state_of(name, value)
-      if state.going > 0 then state.score = score_of(queue, state) end
-      states[name], known[name] = state, state
-    end
-  end
-  if queue.group_rate then read_buckets(queue, states) end
-  return states
-end
-
--- The same, into the states of a step before, so that each is saved once.
-local function load_more_groups(queue, names, states)
-  local unknown = {}
-  for _, name in ipairs(names) do
-    if not states[name] then unknown[#unknown + 1] = name end
-  end
-  if not unknown[1] then return end
-  for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
-end
-
 -- Places of those that have one among `sorted`, in their order, behind so many of them; with `failed` of those alone that failed and hold the
 -- group, which come first.
 local function sorted_places(queue, name, from, count, failed)
@@ -180,6 +141,53 @@ local function places_in_group(queue, state, from, count, failed)
     found[number] = places[at]
   end
   return found
+end
+
+-- What a state has listed was read by its queue. What of it may go is known as far as its refs are still there; the rest is passed over where it
+-- is met.
+local function void_list(queue, state)
+  if state.going > 0 and not state.before then state.before = places_in_group(queue, state, 0, state.going) end
+  state.waiting, state.listed, state.pieces, state.front, state.back = state.waiting - state.listed, 0, 0, '', ''
+end
+
+-- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
+-- change it have the same one; they save it.
+local function load_groups(queue, names)
+  local states, unread, known = {}, {}, queue.group_states or {}
+  queue.group_states = known
+  for _, name in ipairs(names) do
+    if name ~= '' and not states[name] then
+      local state = known[name]
+      if state == nil then unread[#unread + 1] = name end
+      if state == false then
+        state = state_of(name, nil)
+        known[name] = state
+      end
+      states[name] = state or true
+    end
+  end
+  for first = 1, #unread, 1000 do
+    local last = math.min(first + 999, #unread)
+    for i, value in ipairs(call('HMGET', K.groups(queue.name), unpack(unread, first, last))) do
+      local name = unread[first + i - 1]
+      local state = state_of(name, value)
+      if state.going > 0 then state.score = score_of(queue, state) end
+      if state.listed > 0 and state.listing ~= string.match(queue.listed or '', '^%d+') then void_list(queue, state) end
+      states[name], known[name] = state, state
+    end
+  end
+  if queue.group_rate then read_buckets(queue, states) end
+  return states
+end
+
+-- The same, into the states of a step before, so that each is saved once.
+local function load_more_groups(queue, names, states)
+  local unknown = {}
+  for _, name in ipairs(names) do
+    if not states[name] then unknown[#unknown + 1] = name end
+  end
+  if not unknown[1] then return end
+  for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
 end
 
 -- What stands in a member of `going`, or at a place of a group; nil of the anchor.
@@ -337,7 +345,7 @@ local function stored_text(queue, state)
   end
   if state.paused then text = string.format('%s\np%d %s', text, state.paused, state.paused_by) end
   if state.bound_to then text = string.format('%s\ns%s %d', text, state.bound_to, state.bound_until) end
-  if state.listed > 0 then return text .. list_text(state) end
+  if state.listed > 0 then return text .. list_text(queue, state) end
   return text
 end
 
@@ -511,58 +519,6 @@ local function place_groupless(queue, refs, turns)
     places[#places + 1], places[#places + 2] = begun and string.format('%d', begun[ref].turn) or 0, ref .. ' '
   end
   call_in_batches('ZADD', K.going(queue.name), places)
-end
-
--- Items that are listed leave their lists, where they are the first ones.
-local function leave_listed(queue, states, items)
-  local refs, order = {}, {}
-  for _, item in ipairs(items) do
-    local name = item.name
-    if not refs[name] then refs[name], order[#order + 1] = {}, name end
-    refs[name][item.ref] = true
-  end
-  for _, name in ipairs(order) do take_off_list(queue, states[name], refs[name]) end
-  note_taken(queue, items, refs)
-end
-
--- Items leave the lists of their groups. Few of them have failed, so what stands there as failed is looked for only where one is missing.
-local function leave_lists(queue, states, items)
-  local sorted, listed = {}, {}
-  for _, item in ipairs(items) do
-    if item.is_listed then
-      listed[#listed + 1] = item
-    elseif item.name ~= '' then
-      sorted[#sorted + 1] = item
-    end
-  end
-  if listed[1] then leave_listed(queue, states, listed) end
-  if not sorted[1] then return end
-  local function members_of(mark)
-    local members = {}
-    for i, item in ipairs(sorted) do members[i] = item.name .. mark .. item.ref end
-    return members
-  end
-  local members, left = members_of('\0001'), 0
-  for first = 1, #members, 1000 do
-    left = left + call('ZREM', K.grouped(queue.name), unpack(members, first, math.min(first + 999, #members)))
-  end
-  if left < #members then call_in_batches('ZREM', K.grouped(queue.name), members_of('\0000')) end
-end
-
--- Items that could go leave their groups; the caller saves them. Those that were freed stand nowhere yet, see freed_groups.lua.
-local function leave_groups(queue, states, items)
-  local going = {}
-  for _, item in ipairs(items) do
-    local name = item.name
-    if item.is_freed then item.is_freed = nil else going[#going + 1] = item.stands end
-    if name ~= '' then
-      local state = states[name]
-      state.going = state.going - 1
-      if not item.is_listed then state.waiting = state.waiting - 1 end
-    end
-  end
-  call_in_batches('ZREM', K.going(queue.name), going)
-  leave_lists(queue, states, items)
 end
 
 -- Those of some refs that failed hold their groups no more. Of each the group, or false.

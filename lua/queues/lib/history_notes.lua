@@ -12,7 +12,7 @@ local function note_former_filter(name, former, tree)
   if former == tree then return end
   local cursors, texts = call('HGETALL', K.cursors(name)), {}
   -- What is listed beyond its cursor was let in, too.
-  local listed, topic = string.match(call('HGET', K.queue(name), F.listed) or '', '^(%S+) .* %w+/(.+)$')
+  local listed, topic = string.match(call('HGET', K.queue(name), F.listed) or '', '^%d+ (%S+) .* %w+/(.+)$')
   for i = 1, #cursors, 2 do
     local id = string.match(cursors[i + 1], '^%S+')
     if cursors[i] == topic and order_of(listed) > order_of(id) then id = listed end

@@ -1,32 +1,41 @@
 --- listing: up to where the log of a queue with groups is looked through while what waits there stays unread.
---- @include queue, ref, batch, timetable
+--- @include queue, ref, batch, timetable, group_state
 -- As long as nothing has to wait, reading moves the cursor. From the first message on that has to wait for its group the cursor stays before
 -- it, and what follows is listed in its group (group_lists.lua), or noted in `ahead` where it is delivered, or does not enter the queue. So
 -- a message that is listed is unread: beyond the cursor, and not in `ahead`. The cursor follows when nothing is listed any more, and in steps
 -- when much is noted. Where a message keeps it long, those that wait there are read and get their places, so that what is noted stays
 -- bounded by what is listed.
--- The queue's field: ID and number of entries up to there, how many messages are listed at most, how many are noted before the cursor is
--- looked after again, 1 where nothing more is to be listed (all that is gets its place first) else 0, the last ref.
+-- The queue's field: the number of the listing, which lists say, too; ID and number of entries up to there, how many messages are listed at most, how
+-- many are noted before the cursor is looked after again, 1 where nothing more is to be listed (all that is gets its place first) else 0, the last
+-- ref.
 
 -- What the queue's field says, and where its cursor is; nil where nothing is listed. first, last: refs behind and up to which messages may be.
 local function read_listing(queue)
-  local id, count, total, look, ends, last, topic = string.match(queue.listed or '', '^(%S+) (%d+) (%d+) (%d+) (%d) (%w+/(.+))$')
-  if not id then return nil end
+  local serial, id, count, total, look, ends, last, topic =
+    string.match(queue.listed or '', '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d) (%w+/(.+))$')
+  if not serial then return nil end
   local read, number = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
   local first = ref_maker(topic)(read)
   if first >= last then return nil end
-  return {id = id, count = tonumber(count), total = tonumber(total), look = tonumber(look), topic = topic, ends = ends == '1', read = read,
+  return {serial = serial, id = id, count = tonumber(count), total = tonumber(total), look = tonumber(look), topic = topic, ends = ends == '1', read = read,
     number = tonumber(number), first = first, last = last, marks = {}, is_changed = false}
+end
+
+-- Nothing is listed any more. Groups that are known have lists of it.
+local function forget_listing(queue)
+  for _, state in pairs(queue.group_states or {}) do
+    if state and state.listed > 0 then void_list(queue, state) end
+  end
+  call('HDEL', K.queue(queue.name), F.listed)
+  call('UNLINK', K.listed(queue.name))
+  queue.listed, queue.entered = nil, ''
 end
 
 -- The same for whoever gives messages, once a dispatch; `close_listing` writes it. false: nothing is listed.
 local function open_listing(queue)
   if queue.listing == nil then
     queue.listing = read_listing(queue) or false
-    if not queue.listing and queue.listed then
-      call('HDEL', K.queue(queue.name), F.listed)
-      queue.listed, queue.entered = nil, ''
-    end
+    if not queue.listing and queue.listed then forget_listing(queue) end
   end
   return queue.listing
 end
@@ -47,8 +56,8 @@ local function oldest_listed(queue)
 end
 
 local function listing_text(listing)
-  local form = listing.ends and '%s %d %d %d 1 %s' or '%s %d %d %d 0 %s'
-  return string.format(form, listing.id, listing.count, math.max(listing.total, 0), listing.look, listing.last)
+  local form = listing.ends and '%s %s %d %d %d 1 %s' or '%s %s %d %d %d 0 %s'
+  return string.format(form, listing.serial, listing.id, listing.count, math.max(listing.total, 0), listing.look, listing.last)
 end
 
 -- Of items that are listed, whether each is still unread, as `is_placed`.
@@ -65,15 +74,15 @@ local function note_listed(queue, items)
   end
 end
 
--- Items left their lists. What was unread is noted as delivered: nobody reads it again. refs: group -> ref -> false of what was in its list.
-local function note_taken(queue, items, refs)
+-- Items left their lists, where they were in these. What was unread is noted as delivered: nobody reads it again.
+local function note_taken(queue, items)
   local listing = open_listing(queue)
   if not listing then return end
   local marks, first = listing.marks, listing.first
   listing.is_changed = true
   for _, item in ipairs(items) do
     if item.ref > first then
-      if refs[item.name][item.ref] == false then listing.total = listing.total - 1 end
+      if item.was_listed then listing.total = listing.total - 1 end
       if item.is_placed then marks[#marks + 1], marks[#marks + 2] = item.ref, V.delivered end
     end
   end
@@ -81,7 +90,8 @@ end
 
 local function begin_listing(queue, reading, at)
   local read, number = reading.ids[at - 1] or reading.from, reading.number + at - 1
-  queue.listing = {id = read, count = number, total = 0, look = V.noted_least, topic = queue.topic, ends = false, read = read, number = number,
+  local serial = call('HINCRBY', K.queue(queue.name), F.listings, 1)
+  queue.listing = {serial = string.format('%d', serial), id = read, count = number, total = 0, look = V.noted_least, topic = queue.topic, ends = false, read = read, number = number,
     first = ref_maker(queue.topic)(read), last = '', marks = {}, is_changed = true}
 end
 
@@ -178,8 +188,7 @@ local function close_listing(queue, is_idle)
   call_in_batches('HSET', K.ahead(queue.name), listing.marks)
   if listing.is_changed or is_idle then follow_listing(queue, listing, is_idle) end
   if listing.read == listing.id then
-    call('HDEL', K.queue(queue.name), F.listed)
-    queue.listed, queue.entered = nil, ''
+    forget_listing(queue)
   elseif listing.is_changed then
     queue.listed = listing_text(listing)
     call('HSET', K.queue(queue.name), F.listed, queue.listed)

@@ -52,7 +52,7 @@ end
 local function open_front(queue, topic, wanted)
   local cursor, log = call('HGET', K.cursors(queue.name), topic) or '0-0 0', K.log(topic)
   if queue.listed and topic == queue.topic then
-    local listed = string.match(queue.listed, '^%S+ %d+')
+    local listed = string.match(queue.listed, '^%d+ (%S+ %d+)')
     if order_of(string.match(listed, '^%S+')) > order_of(string.match(cursor, '^%S+')) then cursor = listed end
   end
   local space = string.find(cursor, ' ', 1, true)
