@@ -120,9 +120,9 @@ local function next_item(queue, lines, followers, found)
   return first
 end
 
--- By another definition a group may stand elsewhere, several times, or without a turn.
+-- By another definition a group may stand elsewhere, several times, or without a turn; and what stands there may be of a list that is void.
 local function stands_wrongly(queue, item, state)
-  return state and item.stands and (state.going ~= 1 or queue.choice and not state.turn or state.line ~= item.line.line)
+  return state and item.stands and (state.going ~= 1 or state.before or queue.choice and not state.turn or state.line ~= item.line.line)
 end
 
 -- Puts groups in their places. items: of each what was met.
@@ -134,9 +134,9 @@ local function mend_places(queue, items, states)
     call('ZREM', item.line.key, item.stands)
     if item.line.line then lines[item.line.line] = true end
     local key = going_key(queue, state)
-    for _, place in ipairs(places_in_group(queue, state, 0, state.going)) do call('ZREM', key, place .. item.name) end
+    for _, place in ipairs(state.before or places_in_group(queue, state, 0, state.going)) do call('ZREM', key, place .. item.name) end
     if state.line then lines[state.line] = true end
-    state.going = 0
+    state.going, state.before = 0, nil
   end
   save_groups(queue, wrong, true)
   note_lines(queue, lines)

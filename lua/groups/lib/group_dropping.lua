@@ -46,10 +46,6 @@ local function drop_placed(drop, after, now)
   return tostring(drop.only_count and seen + #items or seen + #items - number)
 end
 
-local function is_of_group(drop, ref, fields, now)
-  return group_name(drop.plan, ref, fields, now) == drop.group
-end
-
 -- after: cursor of what is known to have come back.
 local function drop_returned(drop, after, now)
   local queue, refs, found = drop.queue, {}, {}
@@ -59,7 +55,7 @@ local function drop_returned(drop, after, now)
     local topic, id = parse_ref(ref)
     local where = topic and order_of(id) <= drop.last and where_is(queue, ref)
     local entry = where == 'delayed' and call('XRANGE', K.log(topic), id, id)[1]
-    if entry and is_of_group(drop, ref, entry[2], now) then refs[#refs + 1], found[ref] = ref, where end
+    if entry and group_name(drop.plan, ref, entry[2], now) == drop.group then refs[#refs + 1], found[ref] = ref, where end
   end
   settle_dropped(drop, refs, found)
   return scanned[1] == '0' and '' or scanned[1]
@@ -86,7 +82,7 @@ local function drop_unread(drop, topic, after, now)
       local was_read = where == 'sorted' or where == 'ready'
       local is_here = was_read and not drop.only_count
         or where == 'waiting' and ref > counted and will_enter(queue, drop.plan, ref, entry[2], now)
-      if is_here and is_of_group(drop, ref, entry[2], now) then refs[#refs + 1], found[ref] = ref, where end
+      if is_here and group_name(drop.plan, ref, entry[2], now) == drop.group then refs[#refs + 1], found[ref] = ref, where end
       drop.plan.spent.work = drop.plan.spent.work + 0.5
       is_cut = drop.plan.spent.work >= V.sort_work / 2 or #refs >= drop.most
       if is_cut then break end

@@ -110,19 +110,20 @@ local function leave_line(queue, found)
   expire_read(queue, found.over)
 end
 
--- By another definition a group may have none or several in line, or no turn: it is put in its place. Whether there was one.
+-- By another definition a group may have none or several in line, or no turn, and what stands there may be of a list that is void: it is put in its
+-- place. Whether there was one.
 local function mend_line(queue, line, states)
   local wrong, going, is_mended = {}, {}, false
   for _, item in ipairs(line) do
     local state = states[item.name]
-    if state and (state.going ~= 1 or queue.choice and not state.turn) then
+    if state and (state.going ~= 1 or state.before or queue.choice and not state.turn) then
       going[#going + 1] = item.stands
       wrong[item.name], is_mended = state, true
     end
   end
   for name, state in pairs(wrong) do
-    for _, place in ipairs(places_in_group(queue, state, 0, state.going)) do going[#going + 1] = place .. name end
-    state.going = 0
+    for _, place in ipairs(state.before or places_in_group(queue, state, 0, state.going)) do going[#going + 1] = place .. name end
+    state.going, state.before = 0, nil
   end
   call_in_batches('ZREM', K.going(queue.name), going)
   save_groups(queue, wrong, true)

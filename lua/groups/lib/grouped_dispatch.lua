@@ -248,6 +248,8 @@ local function dispatch_grouped(queue, now, limit, own, duty)
     given, more = dispatch_to_room(queue, room, now, limit, own, duty)
     save_freed(queue)
     close_listing(queue, is_free and not given[1])
+    if queue.has_unlisted and not place_ready(queue, now) then more = true end
+    queue.has_unlisted = nil
   end
   save_freed(queue)
   ring_for_rest(queue, room, now, may_go)

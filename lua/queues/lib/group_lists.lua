@@ -108,6 +108,14 @@ local function next_front(queue, state)
   return text
 end
 
+-- The first so many of a list stand in the group's text: those that may go. By it they are known when pieces are gone.
+local function keep_in_front(queue, state, number)
+  while state.pieces > 0 and select(2, string.gsub(state.front, '%S+', '')) < number do
+    local text = next_front(queue, state)
+    if text ~= '' then state.front = state.front .. ' ' .. text end
+  end
+end
+
 -- Refs leave a list: ref -> true. Mostly they are its first ones; else they are among those that may go, and what is before them stays at the
 -- front. Those that were in the list are false then.
 local function take_off_list(queue, state, refs)

@@ -143,8 +143,7 @@ local function places_in_group(queue, state, from, count, failed)
   return found
 end
 
--- What a state has listed was read by its queue. What of it may go is known as far as its refs are still there; the rest is passed over where it
--- is met.
+-- What a state has listed was read by its queue.
 local function void_list(queue, state)
   if state.going > 0 and not state.before then state.before = places_in_group(queue, state, 0, state.going) end
   state.waiting, state.listed, state.pieces, state.front, state.back = state.waiting - state.listed, 0, 0, '', ''
@@ -369,6 +368,7 @@ local function save_groups(queue, states, is_anew)
     end
     -- Nothing to do where none may go, and none could.
     if allowed > 0 or state.going > 0 or state.before then change_going(queue, changes, state, allowed, is_anew) end
+    if state.going > 1 and state.listed > 0 then keep_in_front(queue, state, state.going) end
     if state.leased + state.waiting == 0 and is_over(state) then
       over[#over + 1], known[name] = name, false
       if choice and state.turn then turns[#turns + 1], turns[#turns + 2] = string.format('%d', state.turn), name end

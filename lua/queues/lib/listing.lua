@@ -1,5 +1,5 @@
 --- listing: up to where the log of a queue with groups is looked through while what waits there stays unread.
---- @include queue, ref, batch, timetable, group_state
+--- @include queue, ref, batch, group_state
 -- As long as nothing has to wait, reading moves the cursor. From the first message on that has to wait for its group the cursor stays before
 -- it, and what follows is listed in its group (group_lists.lua), or noted in `ahead` where it is delivered, or does not enter the queue. So
 -- a message that is listed is unread: beyond the cursor, and not in `ahead`. The cursor follows when nothing is listed any more, and in steps
@@ -159,7 +159,8 @@ local function walk_listing(queue, listing, places)
   return is_blocked
 end
 
--- The cursor follows, as far as that is due. is_idle: nothing was found to be given.
+-- The cursor follows, as far as that is due. is_idle: nothing was found to be given. What is ready then is to get its place in this call, so that its
+-- group keeps its turn.
 local function follow_listing(queue, listing, is_idle)
   local number = call('HLEN', K.ahead(queue.name))
   if listing.total <= 0 and number == listing.count - listing.number then
@@ -176,7 +177,7 @@ local function follow_listing(queue, listing, is_idle)
   -- Messages that keep the cursor get their places where more is noted than is listed.
   if 2 * number > listing.count - listing.number + V.noted_least then
     walk_listing(queue, listing, 100)
-    add_due(clock_read.ms or clock_ms(''), 'dispatch ' .. queue.name, 'NX')
+    queue.has_unlisted = true
   end
   listing.look = math.max(V.noted_least, number + V.noted_more)
 end
