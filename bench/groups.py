@@ -37,6 +37,10 @@ _A_CALL: Final = 100
 _CONCURRENCY: Final = 1_000
 #: Of so many messages all are consumed; of more only so many, once what takes turns has its place.
 _MOST_CONSUMED: Final = 100_000
+#: Messages of each group where memory is measured, beside one of each, of so many groups up to so many.
+_IN_EACH: Final = 10
+_FEW: Final = 10_000
+_MANY: Final = 1_000_000
 #: For how long a group is bound to a subscription, where it is.
 _AFFINITY: Final = "30s"
 #: Subscriptions of the figure that compares many with one, and groups that they share.
@@ -83,7 +87,10 @@ class GroupsBenchmark(Stage):
     def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
         costs = {str(groups): self._costs(groups) for groups in self.settings.groups}
-        memory = {str(groups): self._memory(groups) for groups in self.settings.groups}
+        memory = {}
+        for groups in self.settings.groups:
+            for each in (1, _IN_EACH) if _FEW <= groups < _MANY else (1,):
+                memory[str(groups) if each == 1 else f"{groups} of {each}"] = self._memory(groups, each)
         takers = {
             "takers": self._takers({"group_by": "/customer"}),
             "bound_takers": self._takers({"group_by": "/customer", "group_affinity": _AFFINITY}),
@@ -189,10 +196,15 @@ class GroupsBenchmark(Stage):
 
     # -- what a message that waits takes
 
-    def _memory(self, groups: int) -> dict[str, float]:
-        """Bytes beyond the log of a message, unread and with its place in its group; and the longest call."""
-        count = max(self.settings.messages, groups)
-        self.progress(f"memory, {groups:,} groups")
+    def _memory(self, groups: int, each: int) -> dict[str, float]:
+        """Bytes beyond the log of a message, unread and listed in its group; and the longest call.
+
+        Args:
+            groups: how many there are.
+            each: how many messages each has, at least.
+        """
+        count = max(self.settings.messages, groups * each)
+        self.progress(f"memory, {groups:,} groups of {count // groups:,}")
         client = self.client()
         self._apply(client, **_grouped("round_robin", 1))
         with self.timed_calls() as times:

@@ -181,9 +181,10 @@ def _print_groups(figures: _Figures) -> None:
             f"{kind}, take + ack of one subscription {takers['one_us']} us, of sixteen {takers['sixteen_us']} us"
         )
     for groups, row in figures.group("memory").groups():
+        number, _, each = groups.partition(" of ")
         console.print(
-            f"{int(groups):,} groups: bytes of a message beyond the log: unread {row['bytes_per_unread']}, "
-            f"with its place {row['bytes_per_placed']}; longest call {row['longest_call_ms']} ms, "
+            f"{int(number):,} groups{f' of {each}' if each else ''}: bytes of a message beyond the log: unread "
+            f"{row['bytes_per_unread']}, listed {row['bytes_per_placed']}; longest call {row['longest_call_ms']} ms, "
             f"longest work of a call that places messages {row['longest_work_ms']} ms"
         )
     console.print(

@@ -46,7 +46,7 @@ local function drop_list(state)
   local pieces = {}
   for i = 1, state.pieces do pieces[i] = piece_of(state, state.first_piece + i - 1) end
   call_in_batches('HDEL', K.listed(queue_name), pieces)
-  state.listed, state.front, state.back, state.pieces = 0, '', '', 0
+  state.listed, state.front, state.back, state.pieces, state.behind = 0, '', '', 0, 0
   stop_listing(queue)
 end
 

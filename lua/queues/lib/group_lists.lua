@@ -4,17 +4,18 @@
 -- the log is). What left the queue otherwise is passed over when its turn comes. A list that is not of the listing that there is now is void: the
 -- queue has read all of it.
 
--- rest: what stands in the group's text behind its numbers.
-local function read_list(state, rest)
-  local listing, listed, first, pieces, front, back = string.match(rest, '\nl(%d+) (%d+) (%d+) (%d+) (.-)  (.*)$')
-  if not listing then return end
+-- value: the group's text; from: where the list begins there. behind: how many are behind the pieces.
+local function read_list(state, value, from)
+  local listing, listed, first, pieces, behind, at = string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ()', from)
+  local ending = string.find(value, '  ', at, true)
   state.listing, state.listed, state.first_piece, state.pieces = listing, tonumber(listed), tonumber(first), tonumber(pieces)
-  state.front, state.back = front, back
+  state.behind, state.front, state.back = tonumber(behind), string.sub(value, at, ending - 1), string.sub(value, ending + 2)
 end
 
 local function list_text(queue, state)
   local listing = string.match(queue.listed or '0', '^%d+')
-  return string.format('\nl%s %d %d %d %s  %s', listing, state.listed, state.first_piece, state.pieces, state.front, state.back)
+  local numbers = string.format('\nl%s %d %d %d %d ', listing, state.listed, state.first_piece, state.pieces, state.behind)
+  return numbers .. state.front .. '  ' .. state.back
 end
 
 local function piece_of(state, number)
@@ -26,20 +27,18 @@ local function append_to_list(state, refs, items)
   local at, number = 0, #refs
   if state.listed == 0 then
     at = math.min(number, V.listed_piece)
-    state.first_piece, state.pieces, state.front, state.back = 0, 0, table.concat(refs, ' ', 1, at), ''
+    state.first_piece, state.pieces, state.front, state.back, state.behind = 0, 0, table.concat(refs, ' ', 1, at), '', 0
   end
   state.listed, state.waiting = state.listed + number, state.waiting + number
-  if at == number then return end
-  local back = {}
-  for ref in string.gmatch(state.back, '%S+') do back[#back + 1] = ref end
-  for i = at + 1, number do
-    back[#back + 1] = refs[i]
-    if #back == V.listed_piece then
-      items[#items + 1], items[#items + 2] = piece_of(state, state.first_piece + state.pieces), table.concat(back, ' ')
-      state.pieces, back = state.pieces + 1, {}
+  while at < number do
+    local some = math.min(number - at, V.listed_piece - state.behind)
+    local text = table.concat(refs, ' ', at + 1, at + some)
+    state.back, state.behind, at = state.behind > 0 and state.back .. ' ' .. text or text, state.behind + some, at + some
+    if state.behind == V.listed_piece then
+      items[#items + 1], items[#items + 2] = piece_of(state, state.first_piece + state.pieces), state.back
+      state.pieces, state.back, state.behind = state.pieces + 1, '', 0
     end
   end
-  state.back = table.concat(back, ' ')
 end
 
 -- Refs of a list, behind so many of them.
@@ -104,12 +103,13 @@ local function next_front(queue, state)
     state.first_piece, state.pieces = state.first_piece + 1, state.pieces - 1
     if text == '' then state.listed, state.waiting = state.listed - V.listed_piece, state.waiting - V.listed_piece end
   end
-  if text == '' then text, state.back = state.back, '' end
+  if text == '' then text, state.back, state.behind = state.back, '', 0 end
   return text
 end
 
 -- The first so many of a list stand in the group's text: those that may go. By it they are known when pieces are gone.
 local function keep_in_front(queue, state, number)
+  if number <= 1 then return end
   while state.pieces > 0 and select(2, string.gsub(state.front, '%S+', '')) < number do
     local text = next_front(queue, state)
     if text ~= '' then state.front = state.front .. ' ' .. text end

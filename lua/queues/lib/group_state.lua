@@ -27,18 +27,22 @@ local function state_of(name, value)
     return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil,
       listed = 0}
   end
-  local leased, going, waiting, held, stopped, turn, weight, rest =
-    string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)(.*)$')
+  local leased, going, waiting, held, stopped, turn, weight, at =
+    string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)()')
   local numbers = known_numbers
   local state = {name = name, leased = numbers[leased] or tonumber(leased), going = numbers[going] or tonumber(going),
     waiting = numbers[waiting] or tonumber(waiting), held = numbers[held] or tonumber(held), stopped = numbers[stopped] or tonumber(stopped),
     turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil,
     listed = 0}
-  if rest ~= '' then
+  if at <= #value then
+    -- Patterns go through a text letter by letter, and what is listed is long.
+    local list = string.find(value, '\nl', at, true)
+    if list then read_list(state, value, list + 2) end
+    local rest = string.sub(value, at, list and list - 1 or -1)
+    if rest == '' then return state end
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
     read_binding(state, rest)
-    read_list(state, rest)
   end
   return state
 end
@@ -146,7 +150,7 @@ end
 -- What a state has listed was read by its queue.
 local function void_list(queue, state)
   if state.going > 0 and not state.before then state.before = places_in_group(queue, state, 0, state.going) end
-  state.waiting, state.listed, state.pieces, state.front, state.back = state.waiting - state.listed, 0, 0, '', ''
+  state.waiting, state.listed, state.pieces, state.front, state.back, state.behind = state.waiting - state.listed, 0, 0, '', '', 0
 end
 
 -- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
