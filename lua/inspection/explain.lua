@@ -30,7 +30,9 @@ if entry then document, is_taken_in = add_verdict_facts(look, ref, entry[2]) end
 -- What the queue has not read has its owner already.
 if where == 'waiting' and is_taken_in and is_remote(queue, ref, entry[2]) then where = V.remote end
 if entry and where == V.remote then add_owner_facts(look, ref, entry[2]) end
-add_fact(look, 'where', where or '')
+-- What is listed in its group is unread, and waits as what has its place.
+local shown = where == 'waiting' and ref <= queue.entered and 'sorted' or where
+add_fact(look, 'where', shown or '')
 if where == 'leased' then
   add_lease_facts(look, ref, known, entry)
 elseif where == 'delayed' or where == 'scheduled' then

@@ -74,14 +74,14 @@ def lists_of(world, queue="work"):
     state, lists = world.state(), {}
     pieces, listing = dict(state.get(f":q:{queue}:listed", {})), state[f":q:{queue}"].get("listed", "").split(" ")[0]
     for name, value in state.get(f":q:{queue}:groups", {}).items():
-        found = re.search(r"\nl(\d+) (\d+) (\d+) (\d+) (\d+) (.*?)  (.*)$", value)
+        found = re.search(r"\nl(\d+) (\d+) ([\d.]+) (\S+) (.*?)  (.*)$", value)
         if found and found[1] == listing:
-            first, number = int(found[3]), int(found[4])
+            first, number, behind = map(int, found[3].split(".") if found[3] != "0" else "000")
             middle = [pieces.pop(f"{name}\x00{at}") for at in range(first, first + number)]
             assert all(len(piece.split(" ")) == LISTED_PIECE for piece in middle), (name, value, middle)
-            lists[name] = " ".join([found[6], *middle, found[7]]).split()
-            assert found[6], (name, value)
-            assert len(found[7].split()) == int(found[5]) < LISTED_PIECE, (name, value)
+            lists[name] = [f"{each}{found[4]}" for each in " ".join([found[5], *middle, found[6]]).split()]
+            assert found[5], (name, value)
+            assert len(found[6].split()) == behind < LISTED_PIECE, (name, value)
             assert len(lists[name]) == int(found[2]) > 0, (name, value, middle)
             assert lists[name] == sorted({*lists[name]}), (name, value, middle)
     assert not pieces, pieces

@@ -7,11 +7,13 @@ local function unread_topics(queue)
   return call('ZRANGE', K.behind(queue.name), 0, 99, 'WITHSCORES')
 end
 
--- Topic and number, as `queue_stats` counts.
+-- Topic and number, as `queue_stats` counts; what a queue with groups has listed is in them.
 local function add_unread_fact(look)
   local topics, total = unread_topics(look.queue), 0
   for i = 1, #topics, 2 do
     local id, count = string.match(call('HGET', K.cursors(look.queue.name), topics[i]) or '', '^(%S+) (%d+)$')
+    local listed = topics[i] == look.queue.topic and string.match(look.queue.listed or '', '^%d+ %S+ (%d+)')
+    count = listed and math.max(count or 0, listed) or count
     local info, added, last = id and redis.pcall('XINFO', 'STREAM', K.log(topics[i])) or {}, 0, id
     for k = 1, #info, 2 do
       if info[k] == 'entries-added' then added = info[k + 1] end

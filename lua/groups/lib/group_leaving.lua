@@ -1,16 +1,17 @@
 --- group_leaving: what is given, or passed over, leaves its group, and what of it may go.
 --- @include group_state, listing, batch
 
--- Items that are listed leave their lists, where they are the first ones.
+-- Items that are listed leave their lists. Mostly each is the first one of its list.
 local function leave_listed(queue, states, items)
-  local refs, order = {}, {}
   for _, item in ipairs(items) do
-    local name = item.name
-    if not refs[name] then refs[name], order[#order + 1] = {}, name end
-    refs[name][item.ref] = true
+    local state, ref = states[item.name], item.ref
+    item.was_listed = take_first_off(queue, state, ref)
+    if not item.was_listed then
+      local refs = {[ref] = true}
+      take_off_list(queue, state, refs)
+      item.was_listed = refs[ref] == false
+    end
   end
-  for _, name in ipairs(order) do take_off_list(queue, states[name], refs[name]) end
-  for _, item in ipairs(items) do item.was_listed = refs[item.name][item.ref] == false end
   note_taken(queue, items)
 end
 

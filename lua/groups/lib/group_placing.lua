@@ -36,7 +36,7 @@ end
 -- One step of at most 200 messages; states: of groups, which the caller saves. Gives what was read. from_log: as of `read_grouped`.
 local function place_next(queue, plan, from_log, now, states)
   local messages = read_grouped(queue, plan, 200, from_log, now)
-  load_more_groups(queue, messages.names, states)
+  for name, state in pairs(load_groups(queue, messages.names)) do states[name] = state end
   keep_waiting(queue, plan, states, messages, messages.refs, messages.names, now, messages.fields)
   plan.spent.work = plan.spent.work + 1
   return messages

@@ -4,18 +4,41 @@
 -- the log is). What left the queue otherwise is passed over when its turn comes. A list that is not of the listing that there is now is void: the
 -- queue has read all of it.
 
--- value: the group's text; from: where the list begins there. behind: how many are behind the pieces.
+-- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
+-- number is work also where a command is given one.
+local known_numbers = {} -- kept over calls
+local known_digits = {} -- kept over calls
+
+local function digits_of(number)
+  local digits = known_digits[number]
+  if digits then return digits end
+  -- A whole number of 53 bits: as a float it would take five times as long.
+  digits = string.format('%d', number)
+  if number < 1000 then known_digits[number], known_numbers[digits] = digits, number end
+  return digits
+end
+
+-- value: the group's text; from: where the list begins there. behind: how many are behind the pieces; suffix: how all refs end, which stands there
+-- once: `/` and their topic.
 local function read_list(state, value, from)
-  local listing, listed, first, pieces, behind, at = string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ()', from)
-  local ending = string.find(value, '  ', at, true)
-  state.listing, state.listed, state.first_piece, state.pieces = listing, tonumber(listed), tonumber(first), tonumber(pieces)
-  state.behind, state.front, state.back = tonumber(behind), string.sub(value, at, ending - 1), string.sub(value, ending + 2)
+  local listing, listed, pieces, suffix, at = string.match(value, '^(%d+) (%d+) ([%d.]+) (%S+) ()', from)
+  local ending, numbers = string.find(value, '  ', at, true), known_numbers
+  state.listing, state.listed, state.suffix = listing, numbers[listed] or tonumber(listed), suffix
+  state.first_piece, state.pieces, state.behind = 0, 0, 0
+  if pieces ~= '0' then
+    local first, number, behind = string.match(pieces, '^(%d+)%.(%d+)%.(%d+)$')
+    state.first_piece, state.pieces, state.behind = tonumber(first), tonumber(number), tonumber(behind)
+  end
+  state.front, state.back = string.sub(value, at, ending - 1), string.sub(value, ending + 2)
 end
 
 local function list_text(queue, state)
   local listing = string.match(queue.listed or '0', '^%d+')
-  local numbers = string.format('\nl%s %d %d %d %d ', listing, state.listed, state.first_piece, state.pieces, state.behind)
-  return numbers .. state.front .. '  ' .. state.back
+  local pieces, listed = '0', state.listed
+  if state.pieces + state.behind > 0 then
+    pieces = digits_of(state.first_piece) .. '.' .. digits_of(state.pieces) .. '.' .. digits_of(state.behind)
+  end
+  return '\nl' .. listing .. ' ' .. digits_of(listed) .. ' ' .. pieces .. ' ' .. state.suffix .. ' ' .. state.front .. '  ' .. state.back
 end
 
 local function piece_of(state, number)
@@ -25,6 +48,9 @@ end
 -- Refs join a list, behind all that is in it. items: fields and texts of pieces, which the caller writes.
 local function append_to_list(state, refs, items)
   local at, number = 0, #refs
+  if state.listed == 0 then state.suffix = string.match(refs[1], '/.*$') end
+  local last = -#state.suffix - 1
+  for i = 1, number do refs[i] = string.sub(refs[i], 1, last) end
   if state.listed == 0 then
     at = math.min(number, V.listed_piece)
     state.first_piece, state.pieces, state.front, state.back, state.behind = 0, 0, table.concat(refs, ' ', 1, at), '', 0
@@ -41,6 +67,13 @@ local function append_to_list(state, refs, items)
   end
 end
 
+-- The first ref of a list that has some.
+local function first_listed(state)
+  local front = state.front
+  local at = string.find(front, ' ', 1, true)
+  return (at and string.sub(front, 1, at - 1) or front) .. state.suffix
+end
+
 -- Refs of a list, behind so many of them.
 local function listed_refs(queue, state, from, count)
   local refs, at, last, piece = {}, 0, from + count, 0
@@ -49,7 +82,7 @@ local function listed_refs(queue, state, from, count)
     for ref in string.gmatch(text, '%S+') do
       if at >= last then return end
       at = at + 1
-      if at > from then refs[at - from] = ref end
+      if at > from then refs[at - from] = ref .. state.suffix end
     end
   end
   add(state.front)
@@ -73,7 +106,7 @@ local function rank_in_list(queue, state, ref)
   if state.listed == 0 then return 0 end
   local function count(text)
     for each in string.gmatch(text, '%S+') do
-      if each >= ref then return true end
+      if each .. state.suffix >= ref then return true end
       number = number + 1
     end
     return false
@@ -85,7 +118,7 @@ local function rank_in_list(queue, state, ref)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local first = string.match(piece_text(middle), '^%S+')
-    if first and first >= ref then high = middle else low = middle + 1 end
+    if first and first .. state.suffix >= ref then high = middle else low = middle + 1 end
   end
   if low > 0 then number = number + (low - 1) * V.listed_piece end
   if low > 0 and count(piece_text(low - 1)) then return number end
@@ -116,6 +149,16 @@ local function keep_in_front(queue, state, number)
   end
 end
 
+-- The first ref leaves a list, if it is this one. Whether it was.
+local function take_first_off(queue, state, ref)
+  if state.listed == 0 or first_listed(state) ~= ref then return false end
+  state.front = string.sub(state.front, #ref - #state.suffix + 2)
+  state.listed, state.waiting = state.listed - 1, state.waiting - 1
+  if state.front == '' then state.front = next_front(queue, state) end
+  if state.front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
+  return true
+end
+
 -- Refs leave a list: ref -> true. Mostly they are its first ones; else they are among those that may go, and what is before them stays at the
 -- front. Those that were in the list are false then.
 local function take_off_list(queue, state, refs)
@@ -125,12 +168,13 @@ local function take_off_list(queue, state, refs)
   end
   while front ~= '' do
     local at, is_over = 1, false
-    for ref, following in string.gmatch(front, '(%S+) ?()') do
+    for text, following in string.gmatch(front, '(%S+) ?()') do
+      local ref = text .. state.suffix
       if ref > last then
         is_over = true
         break
       end
-      if refs[ref] then taken, refs[ref] = taken + 1, false else kept[#kept + 1] = ref end
+      if refs[ref] then taken, refs[ref] = taken + 1, false else kept[#kept + 1] = text end
       at = following
     end
     front = string.sub(front, at)

@@ -6,20 +6,6 @@
 -- group behind that. So what is listed and what has its place among `sorted` are told apart, also where a message was both.
 --- @include batch, group_turns, rates, group_bindings, group_lists
 
--- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
--- number is work also where a command is given one.
-local known_numbers = {} -- kept over calls
-local known_digits = {} -- kept over calls
-
-local function digits_of(number)
-  local digits = known_digits[number]
-  if digits then return digits end
-  -- A whole number of 53 bits: as a float it would take five times as long.
-  digits = string.format('%d', number)
-  if number < 1000 then known_digits[number], known_numbers[digits] = digits, number end
-  return digits
-end
-
 -- Behind a line feed stands of a paused group since when, ms, and who paused it, behind another one to which subscription it is bound,
 -- and until when, and behind the last one what of it is listed. waiting: all that waits, listed or with a place.
 local function state_of(name, value)
@@ -128,6 +114,7 @@ end
 local function places_in_group(queue, state, from, count, failed)
   if count <= 0 then return {} end
   if state.listed == 0 or failed then return sorted_places(queue, state.name, from, count, failed) end
+  if state.listed == state.waiting and from == 0 and count == 1 then return {first_listed(state) .. '\t'} end
   if state.listed == state.waiting then return listed_places(queue, state, from, count) end
   local places, number = sorted_places(queue, state.name, 0, from + count, true), 0
   local sorted, listed = sorted_places(queue, state.name, #places, from + count, false), listed_places(queue, state, 0, from + count)

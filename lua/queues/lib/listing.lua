@@ -124,6 +124,8 @@ local function note_reading(queue, reading, listed)
     end
   end
   listing.id, listing.count, listing.last, listing.is_changed = reading.ids[last], reading.number + last, refs[last], true
+  -- As many as were listed at once may be noted until the cursor follows: when all of them are delivered, it follows in one step.
+  listing.look = math.max(listing.look, listing.total)
   queue.listed, queue.entered = listing_text(listing), listing.last
 end
 
@@ -171,7 +173,6 @@ local function follow_listing(queue, listing, is_idle)
     return
   end
   if listing.total > 0 and number < listing.look and not is_idle then return end
-  listing.look = V.noted_least
   if not walk_listing(queue, listing, 0) then return end
   number = call('HLEN', K.ahead(queue.name))
   -- Messages that keep the cursor get their places where more is noted than is listed.
@@ -179,7 +180,7 @@ local function follow_listing(queue, listing, is_idle)
     walk_listing(queue, listing, 100)
     queue.has_unlisted = true
   end
-  listing.look = math.max(V.noted_least, number + V.noted_more)
+  listing.look = math.max(listing.look, number + V.noted_more)
 end
 
 local function close_listing(queue, is_idle)
