@@ -37,9 +37,9 @@ from ampsq.protocol.limits import (
     INDEX_STEP,
     KEEP_FILTER,
     KEY_WORK,
-    LONG_REST_HORIZON,
     LISTED_PIECE,
     LISTING_WALK,
+    LONG_REST_HORIZON,
     LONGEST_GROUP,
     LOST_AT_MOST,
     LOST_CYCLE,
@@ -47,9 +47,9 @@ from ampsq.protocol.limits import (
     MAX_FILTERS,
     MOST_WEIGHT,
     NAMED_KEPT,
+    NO_ROOM,
     NOTED_LEAST,
     NOTED_MORE,
-    NO_ROOM,
     OPEN_RUN,
     OWNERS_LOOKED,
     PASS_AGAIN,
@@ -466,8 +466,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "publish, scan_foreign_entries", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
-            ":q:<queue>:ahead", "hash", "refs settled, scheduled or delivered beyond the cursor -> how", "publish, settle, dispatch",
-            "dispatch, sweep", "the journal, the log",
+            ":q:<queue>:ahead", "hash", "refs settled, scheduled or delivered beyond the cursor -> how",
+            "publish, settle, dispatch", "dispatch, sweep", "the journal, the log",
         ),
         "ready": Key(
             ":q:<queue>:ready", "zset",
@@ -489,9 +489,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "groups": Key(
             ":q:<queue>:groups", "hash",
             "of a grouped queue: group -> how many of it are leased, may go, wait, failed and hold it; ms when it was "
-            "stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was paused, and by "
-            "whom; behind another one its subscription, and until when; behind the last one what of it is listed, and "
-            "the first of these; see lua/queues/lib/group_state and group_lists",
+            "stopped, or 0; where groups take turns, its turn and weight; behind a line feed when it was paused, and "
+            "by whom; behind another one its subscription, and until when; behind the last one what of it is listed; "
+            "see lua/queues/lib/group_state and group_lists",
             "dispatch, settle, sweep, pause_group", "dispatch, settle, sweep, release_group, pause_group",
             "leases, `grouped`, `pinned`, the log; of what is stopped or paused: nothing",
         ),
@@ -778,8 +778,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # failure does to the others of it, and by what groups take turns, if they do. round: their turns, see
         # lua/queues/lib/group_turns
         "grouping": "grouping", "round": "round",
-        # of a grouped queue: up to where its log is looked through though the cursor is before that, and how often that
-        # began: lua/queues/lib/listing
+        # of a grouped queue: up to where its log is looked through though its cursor is before that, and the number of
+        # times that this began; see the include named listing
         "listed": "listed", "listings": "listings",
         # intervals in microseconds and bursts of the rates of a queue and of each of its groups: lua/queues/lib/queue
         "rated": "rated",

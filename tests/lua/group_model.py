@@ -622,7 +622,14 @@ class GroupedHistory:
         assert groups_of(self.world) == {}
         assert not [
             name
-            for name in (":q:work:grouped", ":q:work:listed", ":q:work:ahead", ":q:work:pinned", ":q:work:sorted:none", ":q:work:ready")
+            for name in (
+                ":q:work:grouped",
+                ":q:work:listed",
+                ":q:work:ahead",
+                ":q:work:pinned",
+                ":q:work:sorted:none",
+                ":q:work:ready",
+            )
             if name in state
         ]
         assert "listed" not in state[":q:work"]

@@ -271,7 +271,20 @@ def check_batches(world, queue, leased):
         assert [ref for ref in refs if ref in of_batch] == sorted(of_batch, key=tokens.get), (text, tokens)
 
 
-def check_groups(
+def waiting_of(world, queue):
+    """Of each group what waits in it: `0` of what failed, else `1`, its ref, a space or, where it is listed, a tab."""
+    waiting, lists = {}, lists_of(world, queue)
+    for member in world.state().get(f":q:{queue}:grouped", {}):
+        group, _, ref = member.partition("\x00")
+        waiting.setdefault(group, []).append(f"{ref} ")
+    for group, refs in lists.items():
+        # Before what has its place under the same ref: there it is passed over.
+        waiting.setdefault(group, []).extend(f"1{ref}\t" for ref in refs)
+    check_lists(world, lists, group_of_entry, queue)
+    return waiting
+
+
+def check_groups(  # noqa: C901  (each number of a group is compared with what it counts)
     world, queue="work", concurrency=1, failure="hold", choice="first", *, group_rate=None, batch=None, affinity=None
 ):
     """Return whether the counts of groups are those of what is leased and waits, and what may go follows from them."""
@@ -279,23 +292,16 @@ def check_groups(
     leases = {ref: value for ref, value in state.get(f":q:{queue}:leases", {}).items() if ref != LEASES_ANCHOR}
     placed = state.get(f":q:{queue}:sorted:none", {})
     pinned = state.get(f":q:{queue}:pinned", {})
-    leased, waiting, failed, tokens = {}, {}, {}, {}
+    leased, failed, tokens = {}, {}, {}
     for place, value in leases.items():
         _, _, group = value.partition("\n")
         if group:
             leased[group] = leased.get(group, 0) + 1
             tokens.setdefault(group, {})[place] = int(value.split(" ")[0])
     check_batches(world, queue, tokens)
-    for member in state.get(f":q:{queue}:grouped", {}):
-        group, _, ref = member.partition("\x00")
-        waiting.setdefault(group, []).append(f"{ref} ")
     for group in pinned.values():
         failed[group] = failed.get(group, 0) + 1
-    lists = lists_of(world, queue)
-    for group, refs in lists.items():
-        # Before what has its place under the same ref: there it is passed over.
-        waiting.setdefault(group, []).extend(f"1{ref}\t" for ref in refs)
-    check_lists(world, lists, group_of_entry, queue)
+    waiting = waiting_of(world, queue)
     states, paused = groups_of(world, queue), paused_groups(world, queue)
     allowed, void = set(), void_lists(world, queue)
     for group, number in void.items():

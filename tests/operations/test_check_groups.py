@@ -179,7 +179,7 @@ def test_a_piece_of_a_list_that_is_lost_is_read_again(many, redis):
 
 def test_a_message_that_is_noted_beyond_the_cursor_and_nowhere_else_is_read_again(many, redis):
     """As where the server lost a lease, and not what was noted."""
-    (ref,) = [each for each in redis.hkeys(key(many.instance, "ahead", "work"))]
+    (ref,) = redis.hkeys(key(many.instance, "ahead", "work"))
     assert redis.hdel(key(many.instance, "leases", "work"), ref) == 1
 
     assert "ahead_unsettled" in names(many, repair=True)
