@@ -11,12 +11,24 @@ from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.cli.options import CommandSettings
     from ampsq.operations.check.queue import CheckReport
 
 __all__ = ["check"]
 
-_COLUMNS: Final = ("queue", "messages", "settled", "clean", "repaired", "differences", "undecided", "seconds")
+_COLUMNS: Final = (
+    "queue",
+    "partition",
+    "messages",
+    "settled",
+    "clean",
+    "repaired",
+    "differences",
+    "undecided",
+    "seconds",
+)
 #: Bookmarks of one kind of difference that are printed.
 _SHOWN: Final = 5
 _EPILOG = """\b
@@ -53,16 +65,38 @@ def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, r
                 print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
         checked = client.admin.check(*queues, repair=repair)
     if not print_records(settings, (found.as_dict() for found in checked)):
-        for found in checked:
-            _show(found)
+        _show_all(checked)
     if not all(found.clean or found.repaired for found in checked):
         click.get_current_context().exit(1)
 
 
+def _show_all(checked: Sequence[CheckReport]) -> None:
+    """Print what was found: of partitions in which a queue is clean one line together, of each other one its own."""
+    together: dict[str, list[CheckReport]] = {}
+    for found in checked:
+        if found.partition is not None and found.clean and not found.undecided:
+            together.setdefault(found.queue, []).append(found)
+        else:
+            _show(found)
+    for queue, some in together.items():
+        messages, settled, took = (sum(numbers) for numbers in zip(*map(_numbers, some), strict=True))
+        where = f"clean in {count_text(len(some), 'partition')}"
+        print(f"{queue}: {where}; {count_text(int(messages), 'message')}, {settled:,} settled, {_span(took)}")
+
+
+def _numbers(found: CheckReport) -> tuple[int, int, float]:
+    return found.messages, found.settled, found.seconds
+
+
+def _span(seconds: float) -> str:
+    return span_text(int(seconds * 1000))
+
+
 def _show(found: CheckReport) -> None:
-    took = span_text(int(found.seconds * 1000))
+    where = "" if found.partition is None else f" in partition {found.partition}"
     state = "clean" if found.clean else "mended" if found.repaired else "differs"
-    print(f"{found.queue}: {state}; {count_text(found.messages, 'message')}, {found.settled:,} settled, {took}")
+    counts = f"{count_text(found.messages, 'message')}, {found.settled:,} settled"
+    print(f"{found.queue}{where}: {state}; {counts}, {_span(found.seconds)}")
     for one in found.differences:
         print(f"  {one.name}: {one.sentence}")
         for bookmark in one.bookmarks[:_SHOWN]:

@@ -7,6 +7,7 @@ This is `ampsq.client.partitioned_admin`, awaited.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
@@ -160,8 +161,9 @@ class AsyncPartitionedAdmin(AsyncAdmin):
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `AsyncAdmin.check`. A report for each of them."""
         reports: list[CheckReport] = []
-        for each in self._client.clients:
-            reports += await each.admin.check(*queues, repair=repair)
+        for number, each in enumerate(self._client.clients):
+            found = await each.admin.check(*queues, repair=repair)
+            reports += [replace(report, partition=number) for report in found]
         return reports
 
     async def rebuild(self, queue: str) -> Rebuilt:

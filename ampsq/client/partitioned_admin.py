@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
@@ -157,8 +158,9 @@ class PartitionedAdmin(Admin):
     def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `Admin.check`. A report for each of them."""
         reports: list[CheckReport] = []
-        for each in self._client.clients:
-            reports += each.admin.check(*queues, repair=repair)
+        for number, each in enumerate(self._client.clients):
+            found = each.admin.check(*queues, repair=repair)
+            reports += [replace(report, partition=number) for report in found]
         return reports
 
     def rebuild(self, queue: str) -> Rebuilt:

@@ -45,7 +45,7 @@ class Do:
         """Publish a message: exactly once for each event.
 
         Attributes:
-            topic: where; a name, or a text with variables that makes one.
+            topic: the topic to publish to; a name, or a text with variables that makes one.
             data: the body. Default: on expire the dead letter, a JSON object; else the message's own body.
         """
 

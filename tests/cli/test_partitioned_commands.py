@@ -268,8 +268,11 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
     assert {each["name"] for each in publishers} == {"till"}
     assert sum(each["sequence"] for each in publishers) == 51
     checked = run("check", "work", "--json").json
-    assert len(checked) == TOTAL
+    assert [each["partition"] for each in checked] == list(range(TOTAL))
     assert all(each["clean"] for each in checked)
+    shown = run("check", "work").out
+    assert shown.startswith(f"work: clean in {TOTAL} partitions; ")
+    assert shown.count("\n") == 1
 
 
 def recorded(bookmark):
