@@ -398,6 +398,7 @@ TWINS = [
         (
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
+            *("self._first.views(", "self._first.destinations(", "self._first.sync_states("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
             "each.admin.rebuild(",
             *("each.admin.explain(", "each.admin.readers(", "each.admin.actions(", "each.admin.failed_events("),
