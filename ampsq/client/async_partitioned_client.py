@@ -62,8 +62,8 @@ from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.async_server_pools import AsyncServerPools
 from ampsq.transport.instances import whole_instance
+from ampsq.transport.async_server_pools import AsyncServerPools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +103,9 @@ class AsyncPartitionedClient(AsyncClient):
         partitions: how many it has, where the address does not say it.
         options: as of `AsyncClient`, those of the client of each partition.
     """
+
+    #: What `publisher` opens.
+    _whole_publisher_type: type[AsyncPartitionedPublisher] = AsyncPartitionedPublisher
 
     def __init__(
         self,
@@ -420,7 +423,7 @@ class AsyncPartitionedClient(AsyncClient):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return AsyncPartitionedPublisher(name, self._router, make, keeps=guarantee is not None)
+        return self._whole_publisher_type(name, self._router, make, keeps=guarantee is not None)
 
     # -- records
 

@@ -100,6 +100,9 @@ class PartitionedClient(Client):
         options: as of `Client`, those of the client of each partition.
     """
 
+    #: What `publisher` opens.
+    _whole_publisher_type: type[PartitionedPublisher] = PartitionedPublisher
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -409,7 +412,8 @@ class PartitionedClient(Client):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return PartitionedPublisher(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001
+        kind = self._whole_publisher_type
+        return kind(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001  (our own)
 
     # -- records
 

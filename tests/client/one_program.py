@@ -113,7 +113,7 @@ class Stand:
 
 
 class Place:
-    """Where a program runs: the kind of its clients, a server, and an instance with or without partitions.
+    """A place where a program runs: the kind of its clients, a server, and an instance with or without partitions.
 
     Args:
         kind: ``threads`` or ``asyncio``.

@@ -185,7 +185,11 @@ TWINS = [
             "from ampsq.queues.handlers": (
                 "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
             ),
-            "keeps=guarantee is not None)._open()  # noqa: SLF001\n": "keeps=guarantee is not None)\n",
+            "        kind = self._whole_publisher_type\n"
+            "        return kind(name, self._router, make, keeps=guarantee is not None)._open()"
+            "  # noqa: SLF001  (our own)\n": (
+                "        return self._whole_publisher_type(name, self._router, make, keeps=guarantee is not None)\n"
+            ),
             "Open a publisher with a name in all partitions; see `Client.publisher`.": (
                 "Make a publisher with a name in all partitions; see `Client.publisher`. Open it with ``async with``."
             ),
