@@ -489,3 +489,15 @@ def test_a_key_is_where_its_own_number_says(run):
         assert [each.admin.queue_stats("work").depth for each in client.clients] == [
             int(number == partition_of_key("c3", TOTAL)) for number in range(TOTAL)
         ]
+
+
+def test_an_address_may_have_the_name_of_the_instance(run):
+    instance = run.environment.pop("AMPSQ_INSTANCE")
+    run.environment["AMPSQ_URL"] += f"#{instance}"
+    run.publish(*orders(4))
+
+    assert run("queues", "work", "--json").json[0]["depth"] == 4
+    assert all(each["well"] for each in run(*SHORT, "--json").json)
+    assert "4 of 4 partitions answer" in run(*SHORT).out
+    run.environment["AMPSQ_URL"] += f",{run.environment['AMPSQ_URL'].partition('?')[0]}#other"
+    assert "the addresses are of the instances" in run("queues", code=2).err
