@@ -28,6 +28,7 @@ from ampsq.coordinator.flush_settings import FlushState, read_flush_state
 from ampsq.coordinator.listener_counts import ListenerCounts
 from ampsq.coordinator.log_search import LogSearch
 from ampsq.coordinator.membership import MembershipQuestion
+from ampsq.coordinator.tracked_entries import TrackedEntries
 from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.functions import are_used
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.duties import NewsReply
     from ampsq.protocol.reads.duties import AllLogsScan
     from ampsq.protocol.request import Call
+    from ampsq.transport.route import Route
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -101,6 +103,7 @@ class _Watched:
 
     Attributes:
         duties: what it has to do.
+        is_new: its first round was not wanted yet.
         is_running: a round is under way, or waits for a thread.
         is_wanted: another round is wanted after that.
         look_at: when it is to be looked at beside the looks at everything, so that it can rest.
@@ -117,6 +120,7 @@ class _Watched:
         self.timer_at = math.inf
         self.looked_at = 0.0
         self.quiet_since = time.monotonic()
+        self.is_new = True
         # Those that come to rest together are not looked at together.
         self.turn = zlib.crc32(duties.store.instance.encode()) % _TURNS
 
@@ -194,6 +198,7 @@ class ServerWatch:
         servers: what waits for a server that is lost.
         run: lets work have a thread.
         membership: this coordinator's place among those of the server: looks give its signs of life.
+        moved: the server is a node of a cluster: called when an instance may be at another one, or the node is lost.
 
     Attributes:
         store: on the server.
@@ -205,8 +210,10 @@ class ServerWatch:
         servers: ServerWait,
         run: Callable[[Callable[[], None]], object],
         membership: Membership | None = None,
+        moved: Callable[[], None] | None = None,
     ) -> None:
         self.store, self._servers, self._run, self._membership = store, servers, run, membership
+        self._moved = moved
         self._instances: dict[str, _Watched] = {}
         # Guards what follows and all of `_Watched`; who changes what the loop waits for rings the alarm.
         self._changed, self._alarm = threading.Condition(), _Alarm()
@@ -225,9 +232,16 @@ class ServerWatch:
         # Rounds that have a thread.
         self._rounds = 0
         self._closed = threading.Event()
-        self._wakeups = Wakeups(store, self._woken, self._connection_lost)
-        waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
-        self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
+        self._wakeups = Wakeups(store, self._woken, self._connection_lost, None if moved is None else self._left)
+        # Those of which the node sends nothing, since it may not serve them.
+        self._unheard = False
+        self._opened_at = -math.inf
+        self._entries: EntryWait | TrackedEntries
+        if moved is None:
+            waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
+            self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
+        else:
+            self._entries = TrackedEntries(self._quiet_logs, self._entries_found, self._route)
         self._look_number = self._searched_at = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
@@ -257,8 +271,10 @@ class ServerWatch:
             return list(self._instances)
 
     def add(self, duties: InstanceDuties) -> None:
-        """Care for an instance from now on."""
+        """Care for an instance from now on, of which nothing is known, or which was at another node of the cluster."""
         name = duties.store.instance
+        duties.watched.rests_long = False
+        duties.wake_all()
         with self._changed:
             self._instances[name] = _Watched(duties)
             self._is_lost = True
@@ -267,16 +283,25 @@ class ServerWatch:
 
     def remove(self, name: str) -> None:
         """Let go of an instance; a round of it that is under way ends."""
+        duties = self.release(name)
+        if duties is not None:
+            duties.leaving.set()
+            self._run(duties.close)
+
+    def release(self, name: str) -> InstanceDuties | None:
+        """Let go of an instance, whose duties another watch goes on with; None: it is not cared for here."""
         with self._changed:
             watched = self._instances.pop(name, None)
             if watched is not None:
                 self._looked_at_soon.discard(watched)
             self._channels_known = None
             self._end_rest()
+            # No sign that the node serves it, nor of what is listened to for it.
+            self._is_lost = self._is_lost or self._moved is not None
             self._alarm.ring()
-        if watched is not None:
-            watched.duties.leaving.set()
-            self._run(watched.duties.close)
+        if isinstance(self._entries, TrackedEntries):
+            self._entries.uncover(name)
+        return watched.duties if watched is not None else None
 
     def lateness(self) -> dict[tuple[str, str], float]:
         """Return for each instance and duty by how many seconds it is late, or was not looked at."""
@@ -343,9 +368,29 @@ class ServerWatch:
             watched.duties.wake([what])  # type: ignore[list-item]  # what a script says
             self._want_round(watched)
 
+    def _left(self, instance: str) -> None:
+        """Look at an instance each time that the node serves no more, until it is cared for elsewhere."""
+        with self._changed:
+            if (watched := self._instances.get(instance)) is not None:
+                self._stir(watched)
+                self._unheard = True
+        self._tell_of_move()
+
+    def _tell_of_move(self) -> None:
+        """Have whoever places instances look where they are, at a node of a cluster."""
+        if self._moved is not None:
+            self._moved()
+
+    def _route(self, instance: str) -> Route | None:
+        with self._changed:
+            watched = self._instances.get(instance)
+        return watched.duties.store.route if watched is not None else None
+
     def _stir(self, watched: _Watched, until: float = 0.0) -> None:
         """Look at an instance each time from now on; see `_Watched.stir`. The lock is held."""
         watched.stir(until)
+        if isinstance(self._entries, TrackedEntries):
+            self._entries.uncover(watched.duties.store.instance)
         self._end_rest()
 
     def _end_rest(self) -> None:
@@ -411,15 +456,17 @@ class ServerWatch:
                 if failures:
                     at = max(at, time.monotonic() + _AFTER_FAILURE)
                 is_wanted = is_wanted or at <= time.monotonic()
+                is_here = self._instances.get(watched.duties.store.instance) is watched
                 # One that is never at rest is looked at in between: its catalog may have changed.
-                if is_wanted and not failures and time.monotonic() - watched.looked_at < _LOOK:
+                if not is_here:
+                    pass
+                elif is_wanted and not failures and time.monotonic() - watched.looked_at < _LOOK:
                     # Behind the others that wait for a thread.
                     self._want_round(watched)
                 else:
                     # Once it rests, whatever happens wakes us: at most that often.
                     watched.look_at = began + _BETWEEN_ROUNDS
-                    if self._instances.get(watched.duties.store.instance) is watched:
-                        self._looked_at_soon.add(watched)
+                    self._looked_at_soon.add(watched)
                     # Where more is to be done, the look lets it have its round.
                     is_looked_at = at <= time.monotonic() and watched.duties.watched.catalog != ""
                     self._set_timer(watched, math.inf if is_looked_at else at)
@@ -501,12 +548,16 @@ class ServerWatch:
         if self._wakeups.is_open:
             self._wakeups.listen(names)
         elif not self._wakeups.is_refused:
+            # A node that is not well refuses at once, and would be asked again at once.
+            self._closed.wait(max(self._opened_at + _AFTER_FAILURE - time.monotonic(), 0.0))
+            self._opened_at = time.monotonic()
             self._wakeups.open(names)
             self._wake_all(names)
             return
         with self._changed:
             for watched in self._instances.values():
-                if watched.duties.watched.catalog == "":
+                if watched.duties.watched.catalog == "" or watched.is_new:
+                    watched.is_new = False
                     self._want_round(watched)
 
     def _wake_all(self, names: Sequence[str]) -> None:
@@ -514,12 +565,14 @@ class ServerWatch:
             for name in names:
                 if (watched := self._instances.get(name)) is not None:
                     self._stir(watched)
+                    watched.is_new = False
                     watched.duties.wake_all()
                     self._want_round(watched)
 
     def _wait_for_server(self) -> None:
         """Wait until the server answers; then everything may have changed."""
         self._give_no_sign()
+        self._tell_of_move()
         if self._servers.wait(self.store, self._closed):
             self._go_on()
         else:
@@ -540,9 +593,12 @@ class ServerWatch:
         with self._changed:
             failures, self._failures = self._failures, []
         first = next((duties for duties, failure in failures if isinstance(failure.error, Unavailable)), None)
-        if first is not None and self._servers.wait(first.store, self._closed):
-            self._go_on()
-            return
+        if first is not None:
+            self._tell_of_move()
+            # What an instance waits for may be another node than this one, which its other instances need not wait for.
+            if self._servers.wait(first.store if self._moved is None else self.store, self._closed):
+                self._go_on()
+                return
         for duties, failure in failures:
             duties.warn(failure)
 
@@ -555,7 +611,13 @@ class ServerWatch:
         if not self._wakeups.check():
             # It is half open, or the server hangs: a new one shows which.
             self._wakeups.close()
+        if not (self._wakeups.is_open or self._wakeups.is_refused):
+            # Or it could not be opened.
             self._connection_lost()
+        if self._unheard and self._wakeups.is_open:
+            # It is served again, or refused again, where nobody has taken it up elsewhere.
+            self._unheard = False
+            self._wakeups.listen(self.names)
         with self._changed:
             self._end_rest()
             stirred = self._stirred
@@ -624,9 +686,8 @@ class ServerWatch:
 
     def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
         """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
-        # In a cluster an instance has a loop, and would have such a connection, of its own.
-        has_others = self._membership is not None and self._wakeups.is_open
-        quiet_until, covered = time.monotonic() - _QUIET_AFTER if has_others else -math.inf, self._entries.covered
+        quiet_until = time.monotonic() - _QUIET_AFTER if self._wakeups.is_open else -math.inf
+        covered = self._entries.covered
         turn, chosen, is_uncovered = self._look_number % _TURNS, [], False
         for each in idle:
             is_quiet, watched = each.quiet_since <= quiet_until, each.duties.watched
@@ -662,7 +723,12 @@ class ServerWatch:
             self._give_no_sign()
             return
         calls: list[Call[object]] = [
-            read_news([each.duties.watched for each in part], rare=rare or part[0].rests_long, remote=remote)
+            read_news(
+                [each.duties.watched for each in part],
+                rare=rare or part[0].rests_long,
+                remote=remote,
+                is_keyless=self._moved is not None,
+            )
             for part in parts
         ]
         calls += self._listeners.begin(self._channels()) if remote else []
@@ -675,8 +741,9 @@ class ServerWatch:
             # Behind all else: what of it is refused takes nothing away.
             signs = self._membership.question() if self._membership is not None else signs
         asked = time.monotonic()
-        # A script names an instance whose keys this user may use.
-        self._asked_by = parts[0][0].duties.store
+        if self._moved is None:
+            # A script names an instance whose keys this user may use.
+            self._asked_by = parts[0][0].duties.store
         with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *steps, *signs.calls])) as replies:
             is_moved = False
             for part in parts:
@@ -779,7 +846,7 @@ class ServerWatch:
         if is_moved:
             self._tell_clock(part, reply.now)
         known = {each.duties.store.instance: each for each in part} if reply.news else {}
-        now = time.monotonic()
+        now, is_elsewhere = time.monotonic(), False
         with self._changed:
             for name, news in reply.news.items():
                 each = known[name]
@@ -793,12 +860,15 @@ class ServerWatch:
                 if news.what & {"lost", "refused"}:
                     # The duties say why, once.
                     each.duties.wake_all()
+                    is_elsewhere = "refused" in news.what
                 each.duties.take_news(news)
             for each in [*(known[name] for name in reply.news), *(unsure.intersection(part) if unsure else ())]:
                 if (at := each.duties.wanted_at) <= time.monotonic():
                     self._want_round(each)
                 elif at < each.timer_at:
                     self._set_timer(each, at)
+        if is_elsewhere:
+            self._tell_of_move()
 
     def _channels(self) -> list[tuple[str, _Watched]]:
         """The channels that clients have to listen to, and whose they are."""

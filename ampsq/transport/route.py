@@ -213,12 +213,21 @@ class Route:
                 self.cut_waits()
         return True
 
+    def lead_to(self, url: str) -> None:
+        """Use a server that somebody else has found, where none is in use."""
+        with self._lock:
+            if self.current is None:
+                self.current = ServerAddress(url)
+
+    def node(self, host: str, port: int) -> str:
+        """The address of another node of the cluster, with the credentials and options of this one's."""
+        with self._lock:
+            return self._endpoints[self._index].at(host, port)
+
     def aside(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> str:
         """The address of the node that has a key outside of the instance."""
         here = redis.connection.parse_url(server.url)
-        host = moved.host or str(here.get("host", "localhost"))
-        with self._lock:
-            return self._endpoints[self._index].at(host, moved.port)
+        return self.node(moved.host or str(here.get("host", "localhost")), moved.port)
 
     # -- what came of it
 
