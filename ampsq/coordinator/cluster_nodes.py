@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -45,29 +44,33 @@ class ClusterNodes:
         url: the cluster.
 
     Attributes:
-        runs: the first slot of each run of slots, and the primary that serves them; "": none does.
+        runs: the first and the last slot of each run of slots, and the primary that serves them, in order.
     """
 
     def __init__(self, servers: ServerWait, url: str) -> None:
-        # The slot of a key outside of all instances is that of an instance of its name.
-        self._coordinators = servers.store(url, COORDINATORS_KEY, _RETRY_TIMEOUT)
-        self._instances = servers.store(url, LIST_KEY, _RETRY_TIMEOUT)
+        self._coordinators = servers.store(url, "", _RETRY_TIMEOUT, beside=COORDINATORS_KEY)
+        self._instances = servers.store(url, "", _RETRY_TIMEOUT, beside=LIST_KEY)
         self._stores = self._coordinators, self._instances
         asked: tuple[list[Call[object]], ...] = [list_ids()], [count_instances(), slots()]
         self._asked, self._questions = asked, (RepeatedQuestion(), RepeatedQuestion())
         self._turn = 0
         # Those that are asked who serves what: the one that answered last, all primaries, and those that were given.
         self._given = self._nodes = addresses_of(url)
-        self.runs: list[tuple[int, str]] = []
+        self.runs: list[tuple[int, int, str]] = []
         self._slots: dict[str, int] = {}
         #: Somebody has found an instance, or a node, otherwise than it was.
         self.is_doubtful = True
 
-    def are_as_before(self, membership: Membership) -> bool:
+    def are_as_before(self) -> bool:
         """Ask whether all is as it was; False: it is not, or it is time to look at it all the same."""
         self._turn += 1
         is_sure = self._turn % _LOOKED_AT_EVERY != 0 and not self.is_doubtful
-        is_sure = is_sure and not membership.is_among_others and not membership.owes_sign
+        if self.is_doubtful:
+            # The one that was asked last may not know yet what others do.
+            self._nodes = [*self._nodes[1:], *self._nodes[:1]]
+        elif self._instances.route.current is not None:
+            # The one whose answer has changed knows best.
+            self._nodes = list(dict.fromkeys([self._instances.route.current.url, *self._nodes]))
         # What changes after this, the next question tells.
         self.is_doubtful = False
         shown: list[float | None] = []
@@ -75,10 +78,7 @@ class ClusterNodes:
             if not question.is_open:
                 question.put(store, calls)
             shown.append(question.ask(store))
-        if not is_sure or None in shown:
-            return False
-        membership.met_at = time.monotonic()
-        return True
+        return is_sure and None not in shown
 
     def meet(self, membership: Membership) -> None:
         """Share the instances with the other coordinators."""
@@ -96,10 +96,9 @@ class ClusterNodes:
         """Read which primary serves which slots; where no node says it, all is as it was."""
         for url in self._nodes:
             with contextlib.suppress(AmpsqError):
-                runs = sorted(primaries_by_slot(url, _ANSWERS_WITHIN))
+                self.runs = sorted(primaries_by_slot(url, _ANSWERS_WITHIN))
                 # What answers is asked first.
-                self._nodes = list(dict.fromkeys([url, *(primary for _, _, primary in runs), *self._given]))
-                self.runs = [(first, primary) for first, _, primary in runs]
+                self._nodes = list(dict.fromkeys([url, *(primary for _, _, primary in self.runs), *self._given]))
                 return
         _log.debug("no node of the cluster says who serves which slots")
 
@@ -109,7 +108,8 @@ class ClusterNodes:
         if slot is None:
             slot = self._slots[instance] = slot_of(instance)
         place = bisect_right(self.runs, slot, key=lambda run: run[0])
-        return self.runs[place - 1][1] if place else ""
+        _, last, primary = self.runs[place - 1] if place else (0, -1, "")
+        return primary if slot <= last else ""
 
     def close(self) -> None:
         """Close the connections."""

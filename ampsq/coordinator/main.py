@@ -181,13 +181,18 @@ class Coordinator:
 
     def _follow_cluster(self, cluster: ClusterNodes) -> None:
         """Care for the instances of a cluster, each by the watch of the primary that serves it."""
-        if cluster.are_as_before(self._membership):
+        is_as_before = cluster.are_as_before()
+        if is_as_before and not (self._membership.is_among_others or self._membership.owes_sign):
+            self._membership.met_at = time.monotonic()
             return
         # Whoever gives no sign of life leaves its instances to others.
         if not any(watch.is_stuck for watch in self._all_watches()):
             cluster.meet(self._membership)
-        found = self._named or self._find_in_cluster(cluster)
-        cluster.find_primaries()
+        if not is_as_before:
+            if not self._named:
+                self._find_in_cluster(cluster)
+            cluster.find_primaries()
+        found = self._named or self._found
         taken = found, cluster.runs, self._membership.version
         if taken != self._taken:
             self._take_up([name for name in found if self._membership.owns(name)])
@@ -280,14 +285,13 @@ class Coordinator:
             self._found, self._search_fault = found, ""
         return self._found
 
-    def _find_in_cluster(self, cluster: ClusterNodes) -> Sequence[str]:
-        """The instances that clients have opened in a cluster; as they were, where nobody can say it."""
+    def _find_in_cluster(self, cluster: ClusterNodes) -> None:
+        """Read the instances that clients have opened in a cluster; they are as they were where nobody can say it."""
         try:
             self._found, self._search_fault = cluster.list_instances(), ""
         except AmpsqError as error:
             # Those of other nodes do not wait for the one that has the list.
             self._say_search_fault(error)
-        return self._found
 
     def _say_search_fault(self, error: AmpsqError) -> None:
         if not self._stopping.is_set() and str(error) != self._search_fault:

@@ -55,7 +55,9 @@ class ServerWait:
         self._changing = threading.Lock()
         self._closing = threading.Event()
 
-    def store(self, url: str, instance: str, retry_timeout: float, pools: ServerPools | None = None) -> Store:
+    def store(
+        self, url: str, instance: str, retry_timeout: float, pools: ServerPools | None = None, beside: str = ""
+    ) -> Store:
         """Make a store that leaves it to this object to say that its server is lost.
 
         Args:
@@ -63,8 +65,9 @@ class ServerWait:
             instance: the instance.
             retry_timeout: seconds for which a call is repeated while the server cannot be reached.
             pools: connections that other stores use, too.
+            beside: a key outside of all instances, to whose node of a cluster it leads.
         """
-        route = Route(url, instance, log_level=logging.DEBUG)
+        route = Route(url, instance, log_level=logging.DEBUG, beside=beside)
         return Store(route, instance, retry_timeout=retry_timeout, pools=pools)
 
     def wait(self, store: Store, leaving: _Leaving) -> bool:

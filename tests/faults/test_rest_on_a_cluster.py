@@ -15,6 +15,7 @@ from observing import eventually
 
 from ampsq import Client, Queue, Topic
 from ampsq.coordinator import Coordinator, server_watch
+from ampsq.operations.roles import rules
 from ampsq.protocol.reads.streams import log_of
 from ampsq.protocol.schema import key
 from ampsq.transport.discovery import slot_of
@@ -277,6 +278,60 @@ def test_where_a_user_may_not_track_keys_all_is_looked_at_each_time(make, instan
         add_foreign_entry(cluster, instance)
         duties = watch._instances[instance].duties
         eventually(lambda: duties.seen_logs[log_of("orders").key(instance)] != "0-0", within=5.0)
+    finally:
+        coordinator.stop()
+        thread.join()
+
+
+def test_coordinators_of_a_cluster_share_its_partitions_and_what_one_leaves_the_other_takes(make, rest):
+    cluster = make()
+    one, names = rest(cluster)
+    # When another one comes
+    other = Coordinator(url_of(cluster))
+    thread = threading.Thread(target=other.run)
+    thread.start()
+    try:
+        # Then each partition is one coordinator's, and each has some
+        began = time.monotonic()
+        eventually(lambda: cared_for(one) and cared_for(other) and cared_for(one).isdisjoint(cared_for(other)))
+        eventually(lambda: cared_for(one) | cared_for(other) == set(names))
+        assert time.monotonic() - began < 6.0
+    finally:
+        other.stop()
+        thread.join()
+    # And what it leaves, the first one takes
+    eventually(lambda: cared_for(one) == set(names), within=6.0)
+    eventually(lambda: all_rest(cluster, names), within=60.0)
+    check_all_is_noticed(cluster, names[3])
+
+
+def cared_for(coordinator):
+    return {name for name, _ in coordinator.rounds}
+
+
+def test_a_partition_that_is_made_while_all_rest_is_cared_for(make, rest, instance):
+    cluster = make()
+    coordinator, _ = rest(cluster)
+    with Client(url_of(cluster), instance=f"{instance}-late"):
+        eventually(lambda: f"{instance}-late" in coordinator._watches, within=6.0)
+
+
+def test_a_coordinator_with_the_rights_of_its_role_rests_and_nothing_is_refused(make, instance, monkeypatch):
+    monkeypatch.setattr(server_watch, "_QUIET_AFTER", 0.5)
+    cluster = make()
+    user = rules("coordinator", instance, user="care", password="secret")  # noqa: S106  (of a test's server)
+    for node in cluster.nodes:
+        node.ask("ACL", "SETUSER", "care", *user.words())
+    with Client(url_of(cluster), instance=instance) as client:
+        client.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders"))
+    # When one with the rules of its role cares for the instance
+    coordinator = Coordinator(url_of(cluster).replace("://", "://care:secret@"), [instance])
+    thread = threading.Thread(target=coordinator.run)
+    thread.start()
+    try:
+        # Then it rests long there, and has asked for nothing that it may not
+        eventually(lambda: rests(cluster, instance), within=60.0)
+        assert [node.ask("ACL", "LOG") for node in cluster.nodes] == [[], [], []]
     finally:
         coordinator.stop()
         thread.join()
