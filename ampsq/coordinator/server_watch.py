@@ -6,7 +6,9 @@ wake the coordinator (lua/lib/timetable.lua). The look each second finds what no
 older releases, and what was lost with a connection.
 
 An instance where nothing happened for a while rests long: it is looked at each twenty seconds only. What is due before
-then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py).
+then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py; tracked_entries.py in a cluster).
+
+In a cluster each primary is such a server. Who places the instances (main.py) is told when one may be at another node.
 """
 # Long: the loop and all that it looks at are one state under one lock.
 
@@ -16,17 +18,16 @@ import contextlib
 import heapq
 import logging
 import math
-import socket
 import threading
 import time
-import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
 from ampsq.coordinator.listener_counts import ListenerCounts
 from ampsq.coordinator.log_search import LogSearch
+from ampsq.coordinator.loop_state import Alarm, InstanceInLoop, ServerRest
 from ampsq.coordinator.membership import MembershipQuestion
 from ampsq.coordinator.tracked_entries import TrackedEntries
 from ampsq.operations.functions import keep_functions
@@ -98,98 +99,6 @@ _RETRY_TIMEOUT: Final = 0.5
 _AFTER_FAILURE: Final = 0.5
 
 
-class _Watched:
-    """An instance in the loop.
-
-    Attributes:
-        duties: what it has to do.
-        is_new: its first round was not wanted yet.
-        is_running: a round is under way, or waits for a thread.
-        is_wanted: another round is wanted after that.
-        look_at: when it is to be looked at beside the looks at everything, so that it can rest.
-        timer_at: when a round is wanted though nothing happens.
-        looked_at: when it was looked at last.
-        quiet_since: since when nothing has happened there.
-        turn: which looks it has while it rests long.
-    """
-
-    def __init__(self, duties: InstanceDuties) -> None:
-        self.duties = duties
-        self.is_running = self.is_wanted = False
-        self.look_at = math.inf
-        self.timer_at = math.inf
-        self.looked_at = 0.0
-        self.quiet_since = time.monotonic()
-        self.is_new = True
-        # Those that come to rest together are not looked at together.
-        self.turn = zlib.crc32(duties.store.instance.encode()) % _TURNS
-
-    @property
-    def rests_long(self) -> bool:
-        """Return whether it is looked at each twenty seconds only."""
-        return self.duties.watched.rests_long
-
-    def stir(self, until: float = 0.0) -> None:
-        """Look at it each time from now on, until nothing has happened for a while, or longer."""
-        self.quiet_since = max(time.monotonic(), until)
-        if self.duties.watched.rests_long:
-            self.duties.watched.rests_long = False
-
-
-class _Rest(NamedTuple):
-    """A state in which nothing is to be done at a server, as a look has found it.
-
-    Attributes:
-        channels: the channels that clients have to listen to, and whose they are.
-        covered: the instances in whose logs entries are waited for.
-        turns: the looks that some instance has though it rests.
-        until: the number of the look up to which that is enough.
-    """
-
-    channels: list[tuple[str, _Watched]]
-    covered: frozenset[str]
-    turns: frozenset[int]
-    until: int
-
-
-class _Alarm:
-    """Wakes the one thread that waits on it, for half of what a condition costs it, which makes a lock for each wait.
-
-    Who rings holds the lock under which the thread has seen that there is nothing to do, and called `arm`: so nothing
-    is missed. It may wake for nothing.
-    """
-
-    def __init__(self) -> None:
-        self._waits, self._rings = socket.socketpair()
-        self._rings.setblocking(False)
-        self._is_armed = False
-
-    def arm(self) -> None:
-        """Let who rings from now on end the next wait."""
-        self._is_armed = True
-
-    def ring(self) -> None:
-        """Wake the thread, if it waits or is about to."""
-        if self._is_armed:
-            self._is_armed = False
-            # Closed, nobody waits any more.
-            with contextlib.suppress(OSError):
-                self._rings.send(b"\0")
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it rings, at most so many seconds."""
-        if seconds > 0:
-            self._waits.settimeout(seconds)
-            with contextlib.suppress(TimeoutError):
-                self._waits.recv(64)
-        self._is_armed = False
-
-    def close(self) -> None:
-        """Let go of it; the thread waits no more."""
-        self._waits.close()
-        self._rings.close()
-
-
 class ServerWatch:
     """Cares for the instances of one server, in threads of its own, until it is closed.
 
@@ -214,15 +123,15 @@ class ServerWatch:
     ) -> None:
         self.store, self._servers, self._run, self._membership = store, servers, run, membership
         self._moved = moved
-        self._instances: dict[str, _Watched] = {}
-        # Guards what follows and all of `_Watched`; who changes what the loop waits for rings the alarm.
-        self._changed, self._alarm = threading.Condition(), _Alarm()
+        self._instances: dict[str, InstanceInLoop] = {}
+        # Guards what follows and all of `InstanceInLoop`; who changes what the loop waits for rings the alarm.
+        self._changed, self._alarm = threading.Condition(), Alarm()
         self._timers: list[tuple[float, str]] = []
         # Those that are to be looked at beside the looks at everything.
-        self._looked_at_soon: set[_Watched] = set()
+        self._looked_at_soon: set[InstanceInLoop] = set()
         # The channels that clients have to listen to, and whose they are; None: a round may have changed them.
-        self._channels_known: list[tuple[str, _Watched]] | None = None
-        self._listeners: ListenerCounts[_Watched] = ListenerCounts()
+        self._channels_known: list[tuple[str, InstanceInLoop]] | None = None
+        self._listeners: ListenerCounts[InstanceInLoop] = ListenerCounts()
         # The last look at everything was answered whole.
         self._is_answered = False
         # How far the server's clock is ahead of the own one, seconds, as all instances were told last.
@@ -233,7 +142,7 @@ class ServerWatch:
         self._rounds = 0
         self._closed = threading.Event()
         self._wakeups = Wakeups(store, self._woken, self._connection_lost, None if moved is None else self._left)
-        # Those of which the node sends nothing, since it may not serve them.
+        # The node sends nothing for some of them, since it may not serve them.
         self._unheard = False
         self._opened_at = -math.inf
         self._entries: EntryWait | TrackedEntries
@@ -248,10 +157,10 @@ class ServerWatch:
         self._flushing_at = self._functions_at = 0.0
         self._flushing_known_until = -math.inf
         # While nothing happens anywhere: what is found by one question. None: something may have happened.
-        self._rest: _Rest | None = None
+        self._rest: ServerRest | None = None
         self._stirred = 0
         self._question = RepeatedQuestion()
-        self._asked_about: list[tuple[str, _Watched]] | None = None
+        self._asked_about: list[tuple[str, InstanceInLoop]] | None = None
         self._rests_from = 0
         # This user may count the server's keys.
         self._may_count_keys = True
@@ -276,7 +185,7 @@ class ServerWatch:
         duties.watched.rests_long = False
         duties.wake_all()
         with self._changed:
-            self._instances[name] = _Watched(duties)
+            self._instances[name] = InstanceInLoop(duties, _TURNS)
             self._is_lost = True
             self._end_rest()
             self._alarm.ring()
@@ -296,7 +205,7 @@ class ServerWatch:
                 self._looked_at_soon.discard(watched)
             self._channels_known = None
             self._end_rest()
-            # No sign that the node serves it, nor of what is listened to for it.
+            # Nothing is listened to for it any more.
             self._is_lost = self._is_lost or self._moved is not None
             self._alarm.ring()
         if isinstance(self._entries, TrackedEntries):
@@ -386,8 +295,8 @@ class ServerWatch:
             watched = self._instances.get(instance)
         return watched.duties.store.route if watched is not None else None
 
-    def _stir(self, watched: _Watched, until: float = 0.0) -> None:
-        """Look at an instance each time from now on; see `_Watched.stir`. The lock is held."""
+    def _stir(self, watched: InstanceInLoop, until: float = 0.0) -> None:
+        """Look at an instance each time from now on; see `InstanceInLoop.stir`. The lock is held."""
         watched.stir(until)
         if isinstance(self._entries, TrackedEntries):
             self._entries.uncover(watched.duties.store.instance)
@@ -421,7 +330,7 @@ class ServerWatch:
             self._is_lost = True
             self._alarm.ring()
 
-    def _want_round(self, watched: _Watched) -> None:
+    def _want_round(self, watched: InstanceInLoop) -> None:
         """Let an instance have a round as soon as a thread is free; the lock is held."""
         if watched.is_running:
             watched.is_wanted = True
@@ -429,7 +338,7 @@ class ServerWatch:
             watched.is_running = True
             self._run(lambda: self._round(watched))
 
-    def _round(self, watched: _Watched) -> None:
+    def _round(self, watched: InstanceInLoop) -> None:
         """One round of an instance, in a thread of the pool."""
         began = time.monotonic()
         failures: list[RoundFailure] = []
@@ -472,7 +381,7 @@ class ServerWatch:
                     self._set_timer(watched, math.inf if is_looked_at else at)
                     self._alarm.ring()
 
-    def _set_timer(self, watched: _Watched, at: float) -> None:
+    def _set_timer(self, watched: InstanceInLoop, at: float) -> None:
         watched.timer_at = at
         if at < math.inf:
             heapq.heappush(self._timers, (at, watched.duties.store.instance))
@@ -661,7 +570,7 @@ class ServerWatch:
             self._membership.met_at = now
         return True
 
-    def _coming_rest(self) -> _Rest | None:
+    def _coming_rest(self) -> ServerRest | None:
         """Return what is found if the look that comes now finds nothing to do; None: then the server is not at rest.
 
         The question is asked before that look: what changes later is answered otherwise.
@@ -682,9 +591,9 @@ class ServerWatch:
         self._question.ask(self._asked_by)
         with self._changed:
             turns = frozenset(each.turn for each in self._instances.values())
-        return _Rest(channels, covered, turns, self._look_number + _SURE)
+        return ServerRest(channels, covered, turns, self._look_number + _SURE)
 
-    def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
+    def _whose_turn_it_is(self, idle: Sequence[InstanceInLoop]) -> list[InstanceInLoop]:
         """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
         quiet_until = time.monotonic() - _QUIET_AFTER if self._wakeups.is_open else -math.inf
         covered = self._entries.covered
@@ -702,7 +611,7 @@ class ServerWatch:
             self._entries.want()
         return chosen
 
-    def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
+    def _look(self, instances: Sequence[InstanceInLoop], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
         with self._changed:
             # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
@@ -773,7 +682,7 @@ class ServerWatch:
         flushing: list[Call[object]] = [configuration()] if is_flushing_due else []
         signs = self._membership.question() if self._membership is not None else MembershipQuestion([])
         calls = [*listeners, server_time(), *keys, *steps, *flushing, *signs.calls]
-        absent, is_doubtful, number, found = set[_Watched](), False, -1, list[object]()
+        absent, is_doubtful, number, found = set[InstanceInLoop](), False, -1, list[object]()
         with contextlib.closing(self._asking.ask(self._asked_by, calls)) as replies:
             if listeners:
                 absent, is_doubtful = self._listeners.take_in(replies)
@@ -808,7 +717,7 @@ class ServerWatch:
             is_same = known is not None and _flush_settings(known) == (settings["appendfsync"], settings[ON_REWRITE])
             self._flushing_at = time.monotonic() + _FLUSHING if is_same else 0.0
 
-    def _count_listeners(self) -> set[_Watched]:
+    def _count_listeners(self) -> set[InstanceInLoop]:
         with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
             return self._listeners.absent(replies)
 
@@ -833,7 +742,7 @@ class ServerWatch:
         self._ahead = ahead
         return True
 
-    def _tell_clock(self, instances: Iterable[_Watched], shown: float) -> None:
+    def _tell_clock(self, instances: Iterable[InstanceInLoop], shown: float) -> None:
         """Let instances know the server's clock; where it jumped, they have a round."""
         jumped = [each for each in instances if not each.duties.keep_clock(shown)]
         with self._changed:
@@ -841,7 +750,9 @@ class ServerWatch:
                 each.duties.wake(("clients",))
                 self._want_round(each)
 
-    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, unsure: set[_Watched], *, is_moved: bool) -> None:
+    def _take_in(
+        self, part: Sequence[InstanceInLoop], reply: NewsReply, unsure: set[InstanceInLoop], *, is_moved: bool
+    ) -> None:
         """Let those instances have a round where something has happened, or that may want one."""
         if is_moved:
             self._tell_clock(part, reply.now)
@@ -870,7 +781,7 @@ class ServerWatch:
         if is_elsewhere:
             self._tell_of_move()
 
-    def _channels(self) -> list[tuple[str, _Watched]]:
+    def _channels(self) -> list[tuple[str, InstanceInLoop]]:
         """The channels that clients have to listen to, and whose they are."""
         with self._changed:
             if self._channels_known is None:
@@ -878,7 +789,7 @@ class ServerWatch:
                 self._channels_known = [(channel, each) for each in watched for channel in each.duties.channels]
             return self._channels_known
 
-    def _look_for_lost_clients(self, absent: Iterable[_Watched]) -> None:
+    def _look_for_lost_clients(self, absent: Iterable[InstanceInLoop]) -> None:
         """Let instances look for them where one of their channels has no listener."""
         with self._changed:
             for each in absent:
@@ -901,7 +812,7 @@ class ServerWatch:
                         watched.duties.wake(("flushing",))
                         self._want_round(watched)
 
-    def _look_again(self, watched: _Watched, at: float) -> None:
+    def _look_again(self, watched: InstanceInLoop, at: float) -> None:
         """Look at one that rests long before its turn; the lock is held."""
         watched.look_at = min(watched.look_at, at)
         self._looked_at_soon.add(watched)

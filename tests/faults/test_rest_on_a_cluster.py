@@ -50,7 +50,7 @@ def rest(instance, monkeypatch):
     """
     monkeypatch.setattr(server_watch, "_QUIET_AFTER", 0.5)
     monkeypatch.setattr(server_watch, "_TURNS", 10**9)
-    monkeypatch.setattr(server_watch._Watched, "turn", property(lambda _: -1, lambda *_: None), raising=False)
+    monkeypatch.setattr(server_watch.InstanceInLoop, "turn", property(lambda _: -1, lambda *_: None), raising=False)
     with contextlib.ExitStack() as stack:
 
         def begin(cluster):
