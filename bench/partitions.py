@@ -120,11 +120,19 @@ class PartitionsBenchmark:
         time.sleep(min(3 * self.settings.idle_seconds, _SETTLES))
 
     def _idle(self, partitions: int) -> dict[str, float]:
-        """Have partitions of which nothing is asked: shares of a core of coordinator and server, in ms a second."""
+        """Have partitions of which nothing is asked: shares of a core of coordinator and servers, in ms a second.
+
+        The servers' are also measured before a coordinator is at work: what idle servers, and nodes of a cluster that
+        talk to each other, take by themselves.
+        """
         self.progress(f"define {partitions:,} partitions")
         client = self._client(partitions)
         try:
             client.apply(Queue(name="work", underlying_topic="orders"))
+            self.progress(f"{partitions:,} idle partitions without a coordinator")
+            began, served = time.perf_counter(), self._served()
+            time.sleep(self.settings.idle_seconds)
+            alone = (self._served() - served) / (time.perf_counter() - began)
             with coordinator_at(self.url) as coordinator:
                 self._settle(f"{partitions:,} idle partitions")
                 began, worked, served = time.perf_counter(), worked_by(coordinator.pid), self._served()
@@ -133,6 +141,7 @@ class PartitionsBenchmark:
                 return {
                     "coordinator_ms": round((worked_by(coordinator.pid) - worked) / passed * 1_000, 2),
                     "server_ms": round((self._served() - served) / passed * 1_000, 2),
+                    "server_alone_ms": round(alone * 1_000, 2),
                 }
         finally:
             self._remove(client)

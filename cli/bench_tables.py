@@ -142,7 +142,7 @@ def _print_partitions(figures: _Figures) -> None:
     for name, row in figures.group("idle").groups():
         print(
             f"{int(name):,} idle partitions: coordinator {row['coordinator_ms']:.1f} ms/s, "
-            f"server {row['server_ms']:.1f} ms/s"
+            f"server {row['server_ms']:.1f} ms/s, {row['server_alone_ms']:.1f} of it without a coordinator"
         )
 
 

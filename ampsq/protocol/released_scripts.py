@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "104d900b0390504d62ff5cd49e537137d7f8d4fbf67a99fb4392653370267f65"
+SOURCES: Final = "621a925f78c6c8f85dc165cb8f387d48727f6781ac721f901a1e12a3d68ecc69"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -131,7 +131,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "read_available": "13286d28c502ff61a3d397ecb70651f4ebf3502d",
         "read_catalog": "04bead913ed869e5eb5b546c24b124faf264e744",
         "read_journal": "636d1142b0c00d647fc54f39e40abe18c24bf2da",
-        "read_news": "c8afc51f5bddad6ee5b9acf9544903c489897c00",
+        "read_news": "42167127489c1fa16ff420caa61ad22898380832",
         "read_stats": "53683b83314bef51d0ea0bb9f99f76435de153f1",
         "rebuild": "53a1aea83ba4f849e51567dadd7383911eeabdbd",
         "record_stage": "34f6c807c81d5d909cc065ff8a93c1829aaf4e1e",

@@ -19,6 +19,8 @@ from ampsq.transport.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampsq.transport.server_pools import ServerPools
+
 __all__ = ["ServerWait"]
 
 #: Seconds between two questions whether the server is back: the first pause, doubled each time, up to the last.
@@ -53,9 +55,20 @@ class ServerWait:
         self._changing = threading.Lock()
         self._closing = threading.Event()
 
-    def store(self, url: str, instance: str, retry_timeout: float) -> Store:
-        """Make a store that leaves it to this object to say that its server is lost."""
-        return Store(Route(url, instance, log_level=logging.DEBUG), instance, retry_timeout=retry_timeout)
+    def store(
+        self, url: str, instance: str, retry_timeout: float, pools: ServerPools | None = None, beside: str = ""
+    ) -> Store:
+        """Make a store that leaves it to this object to say that its server is lost.
+
+        Args:
+            url: an address or several.
+            instance: the instance.
+            retry_timeout: seconds for which a call is repeated while the server cannot be reached.
+            pools: connections that other stores use, too.
+            beside: a key outside of all instances, to whose node of a cluster it leads.
+        """
+        route = Route(url, instance, log_level=logging.DEBUG, beside=beside)
+        return Store(route, instance, retry_timeout=retry_timeout, pools=pools)
 
     def wait(self, store: Store, leaving: _Leaving) -> bool:
         """Wait until the server of a store answers, after a call to it failed.

@@ -192,7 +192,7 @@ def test_partitions_are_measured_beside_an_instance(monkeypatch):
     assert "A consumer: processor time a message" in printed.getvalue()
     assert "Beginning to consume of 256 partitions, each: client " in printed.getvalue()
     assert "Publishing 1,000 a call by key" in printed.getvalue()
-    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms"}
+    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms", "server_alone_ms"}
     assert "100 idle partitions: coordinator" in printed.getvalue()
 
 

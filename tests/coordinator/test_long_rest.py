@@ -41,7 +41,7 @@ def resting(own, plain, monkeypatch):
     # What is noticed of one that rests long, somebody tells.
     monkeypatch.setattr(server_watch, "_TURNS", 10**9)
     # One of the first looks had each of them.
-    monkeypatch.setattr(server_watch._Watched, "turn", property(lambda _: -1, lambda *_: None), raising=False)
+    monkeypatch.setattr(server_watch.InstanceInLoop, "turn", property(lambda _: -1, lambda *_: None), raising=False)
     for name in NAMES:
         with Client(own.url, instance=name) as client:
             client.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders", lease_period="3s"))
