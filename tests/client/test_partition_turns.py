@@ -104,8 +104,8 @@ def test_what_full_visits_have_taken_is_settled_without_a_visit_that_finds_nothi
         with client.subscribe("work", max_backlog=10) as subscription:
             assert subscription.get("50ms") is None
             client.publish_many("orders", [{"id": number} for number in range(60)], batch=10)
-            takes, visits = [], subscription._turns.begin  # noqa: SLF001
-            subscription._turns.begin = lambda number: takes.append(number) or visits(number)  # noqa: SLF001
+            takes, visits = [], subscription._turns.begin
+            subscription._turns.begin = lambda number: takes.append(number) or visits(number)
             raw.config_resetstat()
 
             for _ in range(60):
