@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
 from click.testing import CliRunner
 
 from ampsq.bench import hostile, partition_stalls, partitions
+from ampsq.bench import server as bench_server
 from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.consuming import work_out_of_order
@@ -21,7 +26,7 @@ from ampsq.bench.idle import IdleBenchmark
 from ampsq.bench.private_cluster import private_cluster
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.replies import info
-from ampsq.bench.server import private_server
+from ampsq.bench.server import free_ports, private_server
 from ampsq.bench.setup import BenchSettings, NotAsRecorded, Stage
 from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import bench, measure
@@ -194,6 +199,59 @@ def test_partitions_are_measured_beside_an_instance(monkeypatch):
     assert "Publishing 1,000 a call by key" in printed.getvalue()
     assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms", "server_alone_ms"}
     assert "100 idle partitions: coordinator" in printed.getvalue()
+    assert all(figures["by_themselves"][f"{what}_server_ms"] > 0 for what in ("publish", "consume"))
+    assert "Left out above, since servers take it while nothing is asked of them" in printed.getvalue()
+
+
+def test_what_servers_take_by_themselves_is_left_out_of_what_is_measured(monkeypatch):
+    with private_server() as url:
+        benchmark = partitions.PartitionsBenchmark(url, LITTLE, nothing)
+        # Half a core while nothing is asked, and 1.1 s in the two seconds of a piece of work.
+        served, now = iter([1.0, 1.5, 2.0, 3.1]), iter([10.0, 11.0, 20.0, 22.0])
+        clock = SimpleNamespace(perf_counter=lambda: next(now), sleep=nothing, process_time=time.process_time)
+        monkeypatch.setattr(benchmark, "_served", lambda: next(served))
+        monkeypatch.setattr(partitions, "time", clock)
+        raw = redis.Redis.from_url(url)
+        one_script = raw.script_load("return 1")
+
+        assert benchmark._rest() == 500
+        found = benchmark._spent(lambda: raw.evalsha(one_script, 0), 1)
+
+        assert round(found["server_us"]) == 100_000
+
+
+def test_a_server_begins_anew_where_somebody_has_taken_its_port(monkeypatch, tmp_path):
+    free = iter([free_ports(2), free_ports(2)])
+    with socket.socket() as taken:
+        port, bus = next(free)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        monkeypatch.setattr(bench_server, "free_ports", lambda _: (port, bus) if not started else next(free))
+        started, popen = [], subprocess.Popen
+        monkeypatch.setattr(
+            bench_server.subprocess, "Popen", lambda *words, **how: started.append(words) or popen(*words, **how)
+        )
+        own = bench_server.PrivateServer(tmp_path, has_bus=True, options=["--cluster-enabled", "yes"])
+        try:
+            own.start()
+            assert len(started) == 2
+            assert (own.port, own.bus) != (port, bus)
+            with redis.Redis(port=own.port) as client:
+                assert client.ping()
+            # One that has run keeps its port, where others know it.
+            before = own.port
+            own.kill()
+            own.start()
+            assert own.port == before
+        finally:
+            own.kill()
+
+
+def test_free_ports_differ_and_are_none_that_connections_get():
+    found = free_ports(40)
+    assert len(set(found)) == 40
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not any(low <= port <= high for port in found)
 
 
 @pytest.mark.slow
