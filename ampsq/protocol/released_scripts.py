@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "104d900b0390504d62ff5cd49e537137d7f8d4fbf67a99fb4392653370267f65"
+SOURCES: Final = "73d619617947c0310c16069e279b6fd311f7319305cf08c732c136f58f27494c"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -105,7 +105,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "finish_job": "422b75d3e5c7448530d088fa95db99f2a871449b",
         "forget_publishers": "2395bb500be196139d11a2977f986d31b4b07ea1",
         "grant_messages": "cf17afecaf965a1179fea769ab4b6cb701779f6d",
-        "heartbeat": "5f14827cce4ed836f07f08ceaec819e9eacf0938",
+        "heartbeat": "91dd838fb06645f5c8fa14fe54838680ec733d4f",
         "hold_log": "31cfffdadcc7006d453d97111c7c2be3918de966",
         "index_log": "98b6cd7987ac02f109feed5ddcc51e08012fed05",
         "keep_duty": "e29322c4b15494faeaf09e68bd1bbc2c7a491985",
