@@ -288,12 +288,14 @@ def looking_into_a_queue(place):
     history = client.admin.history(recorded[3])
     latencies = client.admin.queue_latencies("work", over="6h")
     stats = client.admin.queue_stats("work")
-    return [
+    given = [
         *([each.data for each in found], sorted(each.data["number"] for each in client.sow("work"))),
         *(client.admin.explain("work", recorded[5]).state, client.admin.explain("work").state),
         *(history.recorded, [(each.queue, each.state) for each in history.queues], [e.event for e in history.events]),
         *(latencies.queue, latencies.over, stats.depth, stats.ready + stats.waiting, stats.subscriptions, stats.topics),
     ]
+    with client.subscribe("work"), client.subscribe("work"):
+        return [*given, client.admin.queue_stats("work").subscriptions]
 
 
 @program
