@@ -67,6 +67,18 @@ def test_a_fault_of_a_script_names_the_line_as_it_was_written(held):
     assert ("user_script:5" in str(failed.value)) == held._relay._backend.knows_shebang
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("?partitions=4", "has no partitions; allowed: the address without partitions="),
+        ("?nothing=4", "unknown option"),
+    ],
+)
+def test_an_address_that_an_instance_cannot_have_is_refused(options, told):
+    with pytest.raises(DefinitionError, match=told):
+        Instance(f"redis://localhost:1{options}")
+
+
 def test_threads_and_tasks_share_the_server_of_a_name():
     url = "memory://shared-by-all"
     got = []
