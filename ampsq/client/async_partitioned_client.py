@@ -62,8 +62,8 @@ from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
-from ampsq.transport.instances import whole_instance
 from ampsq.transport.async_server_pools import AsyncServerPools
+from ampsq.transport.instances import whole_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

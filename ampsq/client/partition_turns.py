@@ -31,6 +31,8 @@ _log = logging.getLogger("ampsq")
 #: Visits, and seconds, after which the next partition whose bell rang has its turn.
 _VISITS: Final = 100
 _SECONDS: Final = 0.1
+#: Seconds between two looks at the limits that the partitions have told.
+_FOLLOWS: Final = 1.0
 
 
 class PartitionTurns:
@@ -51,7 +53,8 @@ class PartitionTurns:
         self._tables = tables
         # What the queues allow one subscription holds in each partition.
         self._limits: list[int] = []
-        self.max_backlog = 0
+        self.max_backlog = self._asked = 0
+        self._follows_at = 0.0
         self.resize(asked)
         self.current = 0
         self.away: dict[int, float] = {}
@@ -73,14 +76,19 @@ class PartitionTurns:
         Args:
             asked: how many messages all may have leased together; 0: none, so that nothing comes.
         """
-        self._limits = [each.registration.max_backlog for each in self._tables]
-        self.max_backlog = min(asked, sum(self._limits))
+        self._asked = asked
+        self.follow()
         if self.max_backlog < asked:
             _log.warning(
                 "max_backlog %d is cut to %d: max_per_subscription_backlog of its queues, in all partitions together",
                 asked,
                 self.max_backlog,
             )
+
+    def follow(self) -> None:
+        """Take the limits that the partitions have told last: their queues may have others now."""
+        self._limits = [each.registration.max_backlog for each in self._tables]
+        self.max_backlog = min(self._asked, sum(self._limits))
 
     def ring(self, number: int, at: int = 0) -> None:
         """Note that a partition is to be visited: its bell rang, or may have.
@@ -113,6 +121,9 @@ class PartitionTurns:
         Args:
             now: by the monotonic clock.
         """
+        if now >= self._follows_at:
+            self._follows_at = now + _FOLLOWS
+            self.follow()
         for number in self._unknown:
             if number not in self.away:
                 return number

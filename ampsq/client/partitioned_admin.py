@@ -152,7 +152,10 @@ class PartitionedAdmin(Admin):
         return self._first.sync_states()
 
     def queue_stats(self, queue: str) -> QueueStats:
-        """Read a queue's figures: the sums over all partitions, each of its own moment."""
+        """Read a queue's figures: the sums over all partitions, each of its own moment.
+
+        Of `subscriptions` it is the number in the partition that has most: one to all is in each.
+        """
         parts = [each.admin.queue_stats(queue) for each in self._client.clients]
         return QueueStats.merged(parts)
 

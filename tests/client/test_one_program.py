@@ -288,12 +288,14 @@ def looking_into_a_queue(place):
     history = client.admin.history(recorded[3])
     latencies = client.admin.queue_latencies("work", over="6h")
     stats = client.admin.queue_stats("work")
-    return [
+    given = [
         *([each.data for each in found], sorted(each.data["number"] for each in client.sow("work"))),
         *(client.admin.explain("work", recorded[5]).state, client.admin.explain("work").state),
         *(history.recorded, [(each.queue, each.state) for each in history.queues], [e.event for e in history.events]),
         *(latencies.queue, latencies.over, stats.depth, stats.ready + stats.waiting, stats.subscriptions, stats.topics),
     ]
+    with client.subscribe("work"), client.subscribe("work"):
+        return [*given, client.admin.queue_stats("work").subscriptions]
 
 
 @program
@@ -529,6 +531,108 @@ def knowing_the_place(place):
     with pytest.raises(AmpsqError, match=r"closed|not open|not connected"):
         other.publish("orders", 1)
     return [*given, sorted({each.state for each in heard} - {"disconnected"})]
+
+
+@program
+def refusals(place):
+    client, admin, told = place.client, place.client.admin, []
+    client.apply(Topic(name="orders"), Topic(name="states", key="/id"), WORK, Queue(name="mail"))
+    client.publish("orders", {"key": "a", "number": 1}, key="a")
+    calls = {
+        "subscribe unknown": lambda: client.subscribe("wrok"),
+        "subscribe topic": lambda: client.subscribe("orders"),
+        "subscribe filter": lambda: client.subscribe("work", filter="/a >"),
+        "subscribe backlog": lambda: client.subscribe("work", max_backlog=-1),
+        "subscribe argument": lambda: client.subscribe("work", sub_id="x"),
+        "subscribe publisher": lambda: client.subscribe("work", publisher=3),
+        "subscribe handler": lambda: client.subscribe("work", on_message=3),
+        "publish topic": lambda: client.publish("no name", 1),
+        "publish key": lambda: client.publish("orders", 1, key=3),
+        "publish group": lambda: client.publish("orders", 1, group=3),
+        "publish headers": lambda: client.publish("orders", 1, headers={"a": 1}),
+        "publish data": lambda: client.publish("orders", object()),
+        "publish delay": lambda: client.publish("orders", 1, delay="1h", at=datetime.now(UTC)),
+        "publish at": lambda: client.publish("orders", 1, at=datetime.now(UTC).replace(tzinfo=None)),
+        "publish window": lambda: client.publish("orders", 1, within="1h"),
+        "publish record": lambda: client.publish("states", {"qty": 1}),
+        "publish_many text": lambda: client.publish_many("orders", "abc"),
+        "publish_many batch": lambda: client.publish_many("orders", [1], batch=0),
+        "publish_many record": lambda: client.publish_many("states", [{"id": 1}, {"qty": 1}]),
+        "delta_publish": lambda: client.delta_publish("states", {"qty": 1}),
+        "publisher name": lambda: client.publisher("no name"),
+        "publisher level": lambda: client.publisher("till", persisted="fsync"),
+        "publisher store": lambda: client.publisher("till", store=3),
+        "ack nothing": lambda: client.ack("work"),
+        "ack both": lambda: client.ack("work", "orders~a.b~1-0", filter="/a = 1"),
+        "ack unknown": lambda: client.ack("wrok", filter="/a = 1"),
+        "ack option": lambda: client.ack("work", filter="/a = 1", option="eat"),
+        "ack filter": lambda: client.ack("work", filter="/a ="),
+        "ack bookmark": lambda: client.ack("work", "nothing"),
+        "sow unknown": lambda: client.sow("sattes"),
+        "sow keyless": lambda: client.sow("orders"),
+        "sow filter": lambda: client.sow("states", "/a ="),
+        "sow top": lambda: client.sow("states", top_n=-1),
+        "sow skip": lambda: client.sow("states", skip_n=1),
+        "sow time": lambda: client.sow("states", bookmark="no time"),
+        "sow_delete nothing": lambda: client.sow_delete("states"),
+        "sow_delete both": lambda: client.sow_delete("states", keys=[1], filter="/a = 1"),
+        "sow_and_subscribe keyless": lambda: client.sow_and_subscribe("orders"),
+        "sow_and_subscribe conflation": lambda: client.sow_and_subscribe("states", conflation="no time"),
+        "topic unknown": lambda: client.subscribe_topic("ordres", bookmark="[epoch:now]"),
+        "topic queue": lambda: client.subscribe_topic("work"),
+        "topic bookmark": lambda: client.subscribe_topic("orders", bookmark="no time"),
+        "topic argument": lambda: client.subscribe_topic("orders", max_backlog=3),
+        "topic place": lambda: client.subscribe_topic("orders", bookmark="most_recent"),
+        "topic rate": lambda: client.subscribe_topic("orders", rate="fast"),
+        "apply no definition": lambda: client.apply("work"),
+        "apply change": lambda: client.apply(Queue(name="work", underlying_topic="letters")),
+        "apply type": lambda: client.apply(Topic(name="orders", message_type="msgpack")),
+        "remove used": lambda: admin.remove(Topic(name="orders")),
+        "stats unknown": lambda: admin.queue_stats("wrok"),
+        "latencies unknown": lambda: admin.queue_latencies("wrok"),
+        "latencies range": lambda: admin.queue_latencies("work", "3s"),
+        "explain unknown": lambda: admin.explain("wrok"),
+        "explain bookmark": lambda: admin.explain("work", "nothing"),
+        "history": lambda: admin.history("nothing"),
+        "check unknown": lambda: admin.check("wrok"),
+        "rebuild unknown": lambda: admin.rebuild("wrok"),
+        "groups unknown": lambda: admin.groups("wrok"),
+        "groups limit": lambda: admin.groups("work", limit=0),
+        "group unknown": lambda: admin.pause_group("wrok", "g"),
+        "group none": lambda: admin.pause_group("work", "g"),
+        "group text": lambda: admin.release_group("work", 3),
+        "drop reason": lambda: admin.drop_group("work", "g", reason="a\nb"),
+        "pause unknown": lambda: admin.pause_queue("wrok"),
+        "letters unknown": lambda: admin.dead_letters("wrok"),
+        "letters filter": lambda: admin.dead_letters("work", "/a ="),
+        "letters bookmark": lambda: admin.dead_letters("work", bookmarks="nothing"),
+        "redrive unknown": lambda: admin.redrive("wrok"),
+        "redrive rate": lambda: admin.redrive("work", rate="fast"),
+        "redrive to": lambda: admin.redrive("work", to=3),
+        "trim unknown": lambda: admin.trim("ordres", age="0s"),
+        "trim keeps": lambda: admin.trim("orders"),
+        "action unknown": lambda: admin.failed_events("nothing"),
+        "retry unknown": lambda: admin.retry_action("nothing"),
+        "drop unknown": lambda: admin.drop_failed("nothing", events=1),
+        "member": lambda: client.queue_stats,
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except (AmpsqError, TypeError, AttributeError, ValueError) as error:
+            told += [(name, type(error).__name__)]
+        else:
+            told += [(name, "nothing")]
+    with client.subscribe("work") as work:
+        message = work.get(LONG)
+        message.ack(wait=True)
+        for settle in (message.cancel, message.expire):
+            with pytest.raises(AmpsqError) as refused:
+                settle()
+            told += [type(refused.value).__name__]
+    with pytest.raises(AmpsqError) as refused:
+        work.get("1s")
+    return [*told, type(refused.value).__name__]
 
 
 # -- workers

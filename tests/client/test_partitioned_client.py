@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 
 import pytest
@@ -594,3 +595,17 @@ async def _do_the_same(server, instance):
             client.aggregate("work", ["COUNT(*) AS /n"])
     with pytest.raises(Closed):
         await client.publish("orders", 1)
+
+
+@pytest.mark.parametrize("address", ["memory://partitioned?partitions=3", None])
+def test_servers_that_a_program_begins_by_itself_have_partitions_and_a_coordinator_for_them(monkeypatch, address):
+    monkeypatch.delenv("AMPSQ_URL", raising=False)
+    monkeypatch.delenv("AMPSQ_INSTANCE", raising=False)
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+        options = {} if address else {"partitions": 3, "data_dir": folder}
+        with Client(address, **options) as client:
+            client.apply(Queue(name="work", underlying_topic="orders"), Queue(name="dead", underlying_topic="dead"))
+            client.apply(Action.dead_letter("work", "dead"))
+            bookmarks = client.publish_many("orders", messages_of(6, 1), key=key_of)
+            assert client.ack("work", bookmarks, "expire") == 6
+            eventually(lambda: len(client.admin.dead_letters("dead")) == 6, within=60.0)

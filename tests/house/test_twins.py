@@ -168,6 +168,11 @@ TWINS = [
             ),
             "ampsq.records.subscription": "ampsq.records.async_subscription",
             "ampsq.topics.subscription import": "ampsq.topics.async_subscription import",
+            "from ampsq.transport.instances import whole_instance\n"
+            "from ampsq.transport.async_server_pools import ServerPools\n": (
+                "from ampsq.transport.async_server_pools import ServerPools\n"
+                "from ampsq.transport.instances import whole_instance\n"
+            ),
             '    ) -> RecordSubscription:\n        """Query': (
                 '    ) -> Subscribing[RecordSubscription]:\n        """Query'
             ),
