@@ -134,9 +134,19 @@ class PartitionTurns:
             # From here on it comes behind the others.
             self._rang.pop(self.current, None)
             self._visits, self._until = 0, now + _SECONDS
+        for _ in self._tables:
+            if not self._is_at_limit(self._ringing[0]):
+                break
+            # What is free may be lent to others until some of it is settled.
+            self._ringing.rotate(-1)
         if self._ringing[0] != self.current:
             self._visits, self._until = 0, now + _SECONDS
         return self._ringing[0]
+
+    def _is_at_limit(self, number: int) -> bool:
+        """Return whether as much of a partition is being worked on as its queues allow one subscription."""
+        table = self._tables[number]
+        return table.number_held - len(table.acks) >= self._limits[number] > 0
 
     def goes_on(self, now: float) -> bool:
         """Return whether the partition that was visited last still has its turn, so that no bell changes what is next.

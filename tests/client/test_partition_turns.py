@@ -92,6 +92,33 @@ def test_a_partition_whose_last_message_is_held_has_its_turn_no_more_and_its_cre
     assert turns.next(0.0) is None
 
 
+def test_a_partition_of_which_as_much_is_held_as_its_queue_allows_keeps_no_credit_from_the_others():
+    tables = [SimpleNamespace(registration=SimpleNamespace(max_backlog=3), number_held=0, acks=[]) for _ in range(3)]
+    turns = PartitionTurns(tables, 5)
+    turns.begin(0)
+    tables[0].number_held = 3
+    turns.end(0, 3, is_done=False)
+
+    # More waits there, and two credits are free.
+    assert turns.next(0.0) == 1
+    assert turns.is_worth(1)
+    turns.begin(1)
+    turns.end(1, 0, is_done=True)
+    assert turns.next(0.0) == 2
+    turns.begin(2)
+    turns.end(2, 0, is_done=True)
+    assert turns.next(0.0) == 0
+    assert not turns.is_worth(0)
+    turns.ring(1)
+    assert turns.next(0.0) == 1
+    # Some of it is settled by its next visit.
+    tables[0].acks = [1]
+    turns.begin(1)
+    turns.end(1, 0, is_done=True)
+    assert turns.next(0.0) == 0
+    assert turns.is_worth(0)
+
+
 def calls_of_scripts(raw):
     stats = raw.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "fcall"))
