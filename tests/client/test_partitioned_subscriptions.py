@@ -53,24 +53,6 @@ def test_a_subscription_gets_every_message_once_and_those_of_a_key_in_order(clie
     assert (figures.depth, figures.acknowledged, figures.delivered, figures.leased) == (0, 1_000, 1_000, 0)
 
 
-def test_the_backlog_follows_what_its_queues_allow_later(connect_partitions):
-    client = connect_partitions(heartbeat="200ms")
-    client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 1}))
-    client.publish_many("orders", messages_of(20, 10), key=key_of)
-
-    with client.subscribe("work", max_backlog=50) as subscription:
-        assert subscription.max_backlog == TOTAL
-        held = [subscription.get("5s") for _ in range(TOTAL)]
-        assert subscription.get("50ms") is None
-        client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 5}))
-        # More is given to who waits.
-        held += [subscription.get("20s") for _ in range(4 * TOTAL)]
-        assert None not in held
-        assert subscription.max_backlog == 5 * TOTAL
-        client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 2}))
-        eventually(lambda: subscription.max_backlog == 2 * TOTAL)
-
-
 def test_a_partition_with_much_does_not_hold_up_the_others(client):
     client.apply(WORK)
     busy = next(f"k{number}" for number in range(99) if partition_of_key(f"k{number}", TOTAL) == 0)
