@@ -1,4 +1,4 @@
-"""Subscriptions to queues of all partitions that ask for something else, or may have something else."""
+"""Subscriptions to queues of all partitions that ask for something else, or whose queues allow something else."""
 
 from __future__ import annotations
 
