@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import subprocess
 import sys
 import time
 from contextlib import redirect_stdout
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,6 @@ import redis
 from click.testing import CliRunner
 
 from ampsq.bench import hostile, partition_stalls, partitions
-from ampsq.bench import server as bench_server
 from ampsq.bench.beside import Spent, compared
 from ampsq.bench.concurrency import FLOOR, ConcurrencyBenchmark
 from ampsq.bench.consuming import work_out_of_order
@@ -26,7 +23,7 @@ from ampsq.bench.idle import IdleBenchmark
 from ampsq.bench.private_cluster import private_cluster
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.replies import info
-from ampsq.bench.server import free_ports, private_server
+from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings, NotAsRecorded, Stage
 from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import bench, measure
@@ -218,40 +215,6 @@ def test_what_servers_take_by_themselves_is_left_out_of_what_is_measured(monkeyp
         found = benchmark._spent(lambda: raw.evalsha(one_script, 0), 1)
 
         assert round(found["server_us"]) == 100_000
-
-
-def test_a_server_begins_anew_where_somebody_has_taken_its_port(monkeypatch, tmp_path):
-    free = iter([free_ports(2), free_ports(2)])
-    with socket.socket() as taken:
-        port, bus = next(free)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        monkeypatch.setattr(bench_server, "free_ports", lambda _: (port, bus) if not started else next(free))
-        started, popen = [], subprocess.Popen
-        monkeypatch.setattr(
-            bench_server.subprocess, "Popen", lambda *words, **how: started.append(words) or popen(*words, **how)
-        )
-        own = bench_server.PrivateServer(tmp_path, has_bus=True, options=["--cluster-enabled", "yes"])
-        try:
-            own.start()
-            assert len(started) == 2
-            assert (own.port, own.bus) != (port, bus)
-            with redis.Redis(port=own.port) as client:
-                assert client.ping()
-            # One that has run keeps its port, where others know it.
-            before = own.port
-            own.kill()
-            own.start()
-            assert own.port == before
-        finally:
-            own.kill()
-
-
-def test_free_ports_differ_and_are_none_that_connections_get():
-    found = free_ports(40)
-    assert len(set(found)) == 40
-    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    assert not any(low <= port <= high for port in found)
 
 
 @pytest.mark.slow
