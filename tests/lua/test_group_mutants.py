@@ -1,4 +1,4 @@
-"""Whether the model of groups notices faults: each mutant is the scripts with one fault, with which it must not agree.
+"""Faults that the model of groups has to notice: each mutant is the scripts with one fault.
 
 A mutant that all histories agree with says that the model does not look at what that line does.
 """
