@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 _COLUMNS: Final = (
-    "queue",
-    "partition",
-    "messages",
-    "settled",
-    "clean",
-    "repaired",
-    "differences",
-    "undecided",
-    "seconds",
+    *("queue", "messages", "settled", "clean", "repaired", "differences", "undecided", "seconds", "partition"),
 )
 #: Bookmarks of one kind of difference that are printed.
 _SHOWN: Final = 5
@@ -79,24 +71,19 @@ def _show_all(checked: Sequence[CheckReport]) -> None:
         else:
             _show(found)
     for queue, some in together.items():
-        messages, settled, took = (sum(numbers) for numbers in zip(*map(_numbers, some), strict=True))
-        where = f"clean in {count_text(len(some), 'partition')}"
-        print(f"{queue}: {where}; {count_text(int(messages), 'message')}, {settled:,} settled, {_span(took)}")
+        _show_counts(f"{queue}: clean in {count_text(len(some), 'partition')}", some)
 
 
-def _numbers(found: CheckReport) -> tuple[int, int, float]:
-    return found.messages, found.settled, found.seconds
-
-
-def _span(seconds: float) -> str:
-    return span_text(int(seconds * 1000))
+def _show_counts(begins: str, checked: Sequence[CheckReport]) -> None:
+    messages, settled = (sum(each) for each in zip(*[(one.messages, one.settled) for one in checked], strict=True))
+    took = span_text(int(sum(one.seconds for one in checked) * 1000))
+    print(f"{begins}; {count_text(messages, 'message')}, {settled:,} settled, {took}")
 
 
 def _show(found: CheckReport) -> None:
     where = "" if found.partition is None else f" in partition {found.partition}"
     state = "clean" if found.clean else "mended" if found.repaired else "differs"
-    counts = f"{count_text(found.messages, 'message')}, {found.settled:,} settled"
-    print(f"{found.queue}{where}: {state}; {counts}, {_span(found.seconds)}")
+    _show_counts(f"{found.queue}{where}: {state}", [found])
     for one in found.differences:
         print(f"  {one.name}: {one.sentence}")
         for bookmark in one.bookmarks[:_SHOWN]:

@@ -8,7 +8,8 @@ older releases, and what was lost with a connection.
 An instance where nothing happened for a while rests long: it is looked at each twenty seconds only. What is due before
 then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py; tracked_entries.py in a cluster).
 
-In a cluster each primary is such a server. Who places the instances (main.py) is told when one may be at another node.
+In a cluster each primary is such a server. The loop tells main.py, which places the instances, when one of them may be
+at another node.
 """
 # Long: the loop and all that it looks at are one state under one lock.
 
@@ -771,7 +772,7 @@ class ServerWatch:
                 if news.what & {"lost", "refused"}:
                     # The duties say why, once.
                     each.duties.wake_all()
-                    is_elsewhere = "refused" in news.what
+                    is_elsewhere = is_elsewhere or "refused" in news.what
                 each.duties.take_news(news)
             for each in [*(known[name] for name in reply.news), *(unsure.intersection(part) if unsure else ())]:
                 if (at := each.duties.wanted_at) <= time.monotonic():

@@ -95,6 +95,8 @@ class TrackedEntries:
             except Exception:  # noqa: BLE001  (without this thread instances would be looked at each second for good)
                 with self._changing:
                     self.covered = frozenset()
+                    # Their answers may be lost, so that they are to be asked about again.
+                    self._asked.clear()
                 _log.exception("waiting for entries failed, so that all instances are looked at each second")
                 time.sleep(1.0)
         keys.close()

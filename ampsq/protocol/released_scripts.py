@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "9b8e01c3c95bfea0d54987c8edc03df8dc400601287f2085c82023bf77c18e3e"
+SOURCES: Final = "b9d5e800f69d1472343abae5298d1e711140206558188b0c90c54893871f031d"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {

@@ -104,7 +104,8 @@ _REST_FIELD = "F.resting"
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
-#: Scripts that are sent without a key, too, to a node of a cluster: the tag of the first instance that they are told.
+#: Scripts that a node of a cluster is also sent without a key: then the first instance that the arguments name gives
+#: the tag.
 _KEYLESS = {"read_news": " or '{' .. ARGV[3] .. '}'"}
 #: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run),
 #: or add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.

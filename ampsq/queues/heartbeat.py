@@ -157,7 +157,7 @@ class Keepalive:
             registration = subscription.registration
             registration.clock.learn(sent, received, found.now)
             if (backlog := found.backlogs.get(registration.id)) is not None:
-                registration.follow(backlog, sent)
+                registration.follow_backlog(backlog, sent)
             self._tell(subscription, found)
 
     def _tell(self, subscription: SubscriptionCore, found: HeartbeatReply) -> None:

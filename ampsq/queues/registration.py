@@ -123,7 +123,7 @@ class Registration:
         self.spec, self.has_bell = spec, has_bell
         self.id = ""
         self.max_backlog = 0
-        # When something else was asked for last: a sign of life of before tells what was so then.
+        # When something else was asked for last: the answer to an earlier sign of life has the backlog of before.
         self._asked_at = 0.0
         self.closed, self.left = False, False
         self.process = os.getpid()
@@ -148,12 +148,12 @@ class Registration:
         """Filter of its messages; None: all."""
         return self.spec.filter
 
-    def is_allowed(self, max_backlog: int) -> None:
+    def learn_backlog(self, max_backlog: int) -> None:
         """Note the effective backlog that the server has answered to what was asked for."""
         self.max_backlog, self._asked_at = max_backlog, time.monotonic()
 
-    def follow(self, max_backlog: int, sent: float) -> None:
-        """Note the effective backlog that a sign of life tells: a queue may have another limit now.
+    def follow_backlog(self, max_backlog: int, sent: float) -> None:
+        """Note the effective backlog that the answer to a sign of life has: a queue may have another limit now.
 
         Args:
             max_backlog: the effective one.
@@ -202,7 +202,7 @@ class Registration:
         made = await self.matched(self.spec, subscribe)
         self.clock.learn(sent, time.monotonic(), made.now)
         self.id = made.name
-        self.is_allowed(made.max_backlog)
+        self.learn_backlog(made.max_backlog)
         await self.tell_cut()
 
     async def tell_cut(self) -> None:

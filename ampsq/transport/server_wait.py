@@ -78,10 +78,13 @@ class ServerWait:
             leaving: set when nobody is to wait any more.
 
         Returns:
-            Whether the server was gone. False: it answers, so that what failed was that call alone.
+            Whether the server was gone, or this object is closed. False: it answers, so that what failed was that call
+            alone.
         """
         place = store.route.lost_place
         with self._changing:
+            if self._closing.is_set():
+                return True
             question = self._asked.get(place)
             if question is None:
                 question = self._asked[place] = _Question()
@@ -90,7 +93,7 @@ class ServerWait:
                 ).start()
         while not (question.answered.wait(_LOOK) or leaving.is_set() or self._closing.is_set()):
             pass
-        return question.was_gone
+        return question.was_gone or self._closing.is_set()
 
     def close(self) -> None:
         """Let all go that wait, and whoever comes later."""

@@ -23,18 +23,6 @@ NAMES = ("one", "two", "three")
 
 
 @pytest.fixture
-def own(start_server):
-    """A server of the test's own, on which nobody else has instances."""
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
-def plain(own):
-    with contextlib.closing(own.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def resting(own, plain, monkeypatch):
     """A coordinator of three instances with a queue, all of which rest long; the turn of one that does never comes."""
     monkeypatch.setattr(server_watch, "_QUIET_AFTER", 0.5)

@@ -33,18 +33,6 @@ with Client(sys.argv[1], instance="one") as client, client.subscribe("work"):
 
 
 @pytest.fixture
-def own(start_server):
-    """A server of the test's own, on which nobody else has instances."""
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
-def plain(own):
-    with contextlib.closing(own.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def store(own):
     with contextlib.closing(Store(own.url, "")) as store:
         yield store

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
+from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import pytest
 from observing import eventually
 
 from ampsq.coordinator.cluster_nodes import ClusterNodes
+from ampsq.coordinator.instance_duties import InstanceDuties
+from ampsq.coordinator.loop_state import InstanceInLoop
+from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.coordinator.tracked_entries import TrackedEntries
+from ampsq.protocol.calls.duties import InstanceNews, NewsReply, WatchedInstance
 from ampsq.protocol.reads.streams import log_of
 from ampsq.transport.discovery import addresses_of, slot_of
 from ampsq.transport.route import Route
 from ampsq.transport.server_wait import ServerWait
+from ampsq.transport.store import Store
+from ampsq.transport.tracked_keys import TrackedKeys
 
 LOGS = {name: {log_of("orders").key(name): "0-0"} for name in ("one", "two")}
-
-
-@pytest.fixture
-def own(start_server):
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
-def plain(own):
-    with contextlib.closing(own.client()) as client:
-        yield client
 
 
 @pytest.fixture
@@ -86,6 +85,45 @@ def test_who_may_not_have_keys_tracked_waits_for_nothing(own, plain, wait, caplo
         eventually(lambda: not waiting._asked)
     assert not waiting.covered
     assert "the rules of its user are those of an older release" in caplog.text
+
+
+def test_after_a_fault_all_are_asked_about_again(own, wait, monkeypatch, caplog):
+    read, faults = TrackedKeys.wait, [RuntimeError("a fault")]
+
+    def wait_or_fail(keys, seconds):
+        news = read(keys, seconds)
+        if news and faults:
+            raise faults.pop()
+        return news
+
+    monkeypatch.setattr(TrackedKeys, "wait", wait_or_fail)
+    waiting, _ = wait(own.url, LOGS)
+    # Given that the answers to what was asked were not taken in
+    eventually(lambda: "waiting for entries failed" in caplog.text)
+    # When somebody wants them again
+    waiting.want()
+    eventually(lambda: waiting.covered == {"one", "two"})
+
+
+def test_a_cluster_is_looked_at_where_an_instance_is_elsewhere_though_another_one_is_lost(own):
+    moved, rounds = [], []
+    with contextlib.closing(Store(own.url, "")) as store:
+        servers = ServerWait(logging.getLogger("test"))
+        watch = ServerWatch(store, servers, rounds.append, moved=lambda: moved.append(True))
+        watch.close()
+        assert watch.join(time.monotonic() + 10)
+        part = [InstanceInLoop(duties_of(name), 1) for name in ("one", "two")]
+        news = [InstanceNews(None, frozenset({what}), {}) for what in ("refused", "lost")]
+        moved.clear()
+        watch._take_in(part, NewsReply(0.0, dict(zip(("one", "two"), news, strict=True))), set(), is_moved=False)
+        assert moved == [True]
+
+
+def duties_of(name):
+    """Duties of an instance that want nothing."""
+    duties = create_autospec(InstanceDuties, instance=True)
+    duties.store, duties.watched, duties.wanted_at = SimpleNamespace(instance=name), WatchedInstance(name), math.inf
+    return duties
 
 
 def test_an_instance_is_at_the_primary_that_serves_its_slot_and_nowhere_where_none_does():

@@ -195,7 +195,7 @@ def test_the_bells_of_all_ring_and_those_that_were_heard_are_silent(world):
     assert visit(world, several[2], 1, 2) == ([], 0, True)
     world.publish("orders", "b")
 
-    # Whoever took the last one holds it yet, and is told of the next one all the same.
+    # The subscription that took the last message still holds it; its bell rings for the next one all the same.
     assert [rings(world, each) for each in several] == [1, 2, 2]
 
 

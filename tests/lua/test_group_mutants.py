@@ -121,7 +121,7 @@ MUTANTS = (
         "if true then return turn end",
     ),
     Mutant(
-        "what is behind a failed message of a batch stays leased",
+        "messages behind a failed one of their batch stay leased",
         "batch_return", "if batch.place[ref] > place then", "if false then",
     ),
     Mutant(

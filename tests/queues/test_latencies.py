@@ -303,7 +303,8 @@ def consume(client, redis, number):
 
 def fewest_calls(client):
     """Count calls of scripts for 500 messages: a sign of life, or a call that got little, may have come between."""
-    return min(sum(consume(client, client._store.redis, 500).values()) for _ in range(4))
+    rounds = [consume(client, client._store.redis, 500) for _ in range(4)]
+    return min(rounds, key=lambda calls: sum(calls.values()))
 
 
 def test_measuring_costs_no_call_on_the_way_of_a_message(start_server, instance, monkeypatch):
@@ -314,7 +315,8 @@ def test_measuring_costs_no_call_on_the_way_of_a_message(start_server, instance,
         with_all = fewest_calls(client)
         monkeypatch.setattr(LatencySamples, "choose", lambda *_: None)
         without = fewest_calls(client)
-    assert with_all == without > 0
+    assert with_all == without
+    assert with_all["evalsha"] > 0 or with_all["fcall"] > 0
 
 
 def test_a_client_that_gets_nothing_tells_nothing(start_server, instance):

@@ -96,7 +96,6 @@ class CheckReport:
         """The same as plain values, for JSON."""
         return {
             "queue": self.queue,
-            "partition": self.partition,
             "messages": self.messages,
             "settled": self.settled,
             "clean": self.clean,
@@ -107,6 +106,7 @@ class CheckReport:
             ],
             "undecided": list(self.undecided),
             "seconds": round(self.seconds, 3),
+            "partition": self.partition,
         }
 
 
