@@ -20,9 +20,13 @@ from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from ampsq.client.async_client import AsyncClient
+from ampsq.client.async_partitioned_client import AsyncPartitionedClient
+from ampsq.client.async_partitioned_publisher import AsyncPartitionedPublisher
 from ampsq.client.async_publisher import AsyncPublisher
 from ampsq.client.client import Client
 from ampsq.client.handler_rules import Hooks
+from ampsq.client.partitioned_client import PartitionedClient
+from ampsq.client.partitioned_publisher import PartitionedPublisher
 from ampsq.client.publisher import Publisher
 from ampsq.client.typed_handlers import as_handler
 
@@ -39,8 +43,12 @@ if TYPE_CHECKING:
 __all__ = [
     "TRACING",
     "TracedAsyncClient",
+    "TracedAsyncPartitionedClient",
+    "TracedAsyncPartitionedPublisher",
     "TracedAsyncPublisher",
     "TracedClient",
+    "TracedPartitionedClient",
+    "TracedPartitionedPublisher",
     "TracedPublisher",
     "processing",
     "traced",
@@ -107,6 +115,7 @@ class TracedClient(Client):
     """A `Client` whose publishes are spans, those of its publishers too."""
 
     _publisher_type = TracedPublisher
+    _of_partitions = ("ampsq.tracing", "TracedPartitionedClient")
 
     def publish(self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any) -> Bookmark:
         """As `Client.publish`."""
@@ -169,6 +178,7 @@ class TracedAsyncClient(AsyncClient):
     """An `AsyncClient` whose publishes are spans, those of its publishers too."""
 
     _publisher_type = TracedAsyncPublisher
+    _of_partitions = ("ampsq.tracing", "TracedAsyncPartitionedClient")
 
     async def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
@@ -196,6 +206,26 @@ class TracedAsyncClient(AsyncClient):
             published = await super().publish_many(topic, messages, headers=carried, **others)
             span.set_attribute("messaging.batch.message_count", len(published))
             return published
+
+
+class TracedPartitionedPublisher(TracedPublisher, PartitionedPublisher):
+    """A publisher of all partitions whose publishes are spans."""
+
+
+class TracedPartitionedClient(TracedClient, PartitionedClient):
+    """A client of all partitions whose publishes are spans; `TracedClient` makes it where partitions are asked for."""
+
+    _whole_publisher_type = TracedPartitionedPublisher
+
+
+class TracedAsyncPartitionedPublisher(TracedAsyncPublisher, AsyncPartitionedPublisher):
+    """The same for asyncio."""
+
+
+class TracedAsyncPartitionedClient(TracedAsyncClient, AsyncPartitionedClient):
+    """The same for asyncio."""
+
+    _whole_publisher_type = TracedAsyncPartitionedPublisher
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Costs of publishers and consumers of an instance with partitions beside those of one without.
 
 Both are on one server, or on the primaries of a cluster, of which one has the instance without partitions. The costs
-are processor time, so that other work on the machine changes little. Latencies are times that passed.
+are processor time, so that other work on the machine changes little; without what the servers take by themselves in the
+same time, since eight of them take eight times as much whatever is asked. Latencies are times that passed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ _IDLE: Final = 1_000
 #: Seconds that a coordinator is at work before it rests; and a consumer, at which messages came.
 _SETTLES: Final = 30.0
 _RESTS: Final = 6.0
+#: Seconds for which it is measured what servers take of which nothing is asked.
+_BY_THEMSELVES: Final = 5.0
+#: Calls on each connection before anything is measured on it: where scripts are called often it learns of functions.
+_WARM: Final = 20
 #: Seconds between two messages that wake a consumer.
 _PAUSE: Final = 0.005
 
@@ -71,6 +76,8 @@ class PartitionsBenchmark:
         self.url, self.settings, self.progress = url, settings, progress
         self._servers = list(servers) or [redis.Redis.from_url(url, protocol=2)]
         self._numbers = itertools.count(1)
+        # Seconds of the processor a second that all servers take while nothing is asked of them.
+        self._by_themselves = 0.0
 
     def run(self) -> dict[str, object]:
         """Measure everything; gives groups of figures, JSON-like."""
@@ -86,16 +93,19 @@ class PartitionsBenchmark:
                         max_per_subscription_backlog=10_000,
                     )
                 )
-                # Where a connection calls scripts often, it learns of the server's functions: not in what is measured.
-                client.publish_many("warm", itertools.repeat(_BODY, 20 * _A_CALL), batch=_A_CALL)
+                # A client has a connection to each server.
+                count = _WARM * len(self._servers) * _A_CALL
+                client.publish_many("warm", itertools.repeat(_BODY, count), batch=_A_CALL)
             rounds: dict[str, dict[str, list[dict[str, float]]]] = {
                 what: {name: [] for name in names} for what in ("publish", "by_key", "open", "consume", "consume_few")
             }
             # No coordinator yet: what it does for each partition that is published to is its own work.
+            idle = {"publish_server_ms": self._rest()}
             self._rounds(clients, self._publish, rounds)
             with coordinator_at(self.url):
                 # Without one a consumer looks at each partition every second.
                 self._settle("clients that consume")
+                idle["consume_server_ms"] = self._rest()
                 self._rounds(clients, self._consume, rounds)
                 self._settle("clients that wait")
                 waits = {}
@@ -112,7 +122,15 @@ class PartitionsBenchmark:
             }
             for what, found in rounds.items()
         }
-        return {**medians, "wait": waits, "idle": {str(_IDLE): self._idle(_IDLE)}}
+        return {**medians, "wait": waits, "by_themselves": idle, "idle": {str(_IDLE): self._idle(_IDLE)}}
+
+    def _rest(self) -> float:
+        """Measure what the servers take by themselves, which counts as nobody's from now on; gives ms a second."""
+        self.progress("nothing is asked of the servers")
+        began, served = time.perf_counter(), self._served()
+        time.sleep(min(_BY_THEMSELVES, self.settings.idle_seconds))
+        self._by_themselves = (self._served() - served) / (time.perf_counter() - began)
+        return round(self._by_themselves * 1_000, 2)
 
     def _settle(self, what: str) -> None:
         """Wait until a coordinator that began now rests."""
@@ -120,11 +138,19 @@ class PartitionsBenchmark:
         time.sleep(min(3 * self.settings.idle_seconds, _SETTLES))
 
     def _idle(self, partitions: int) -> dict[str, float]:
-        """Have partitions of which nothing is asked: shares of a core of coordinator and server, in ms a second."""
+        """Have partitions of which nothing is asked: shares of a core of coordinator and servers, in ms a second.
+
+        The servers' are also measured before a coordinator is at work: what idle servers, and nodes of a cluster that
+        talk to each other, take by themselves.
+        """
         self.progress(f"define {partitions:,} partitions")
         client = self._client(partitions)
         try:
             client.apply(Queue(name="work", underlying_topic="orders"))
+            self.progress(f"{partitions:,} idle partitions without a coordinator")
+            began, served = time.perf_counter(), self._served()
+            time.sleep(self.settings.idle_seconds)
+            alone = (self._served() - served) / (time.perf_counter() - began)
             with coordinator_at(self.url) as coordinator:
                 self._settle(f"{partitions:,} idle partitions")
                 began, worked, served = time.perf_counter(), worked_by(coordinator.pid), self._served()
@@ -133,14 +159,16 @@ class PartitionsBenchmark:
                 return {
                     "coordinator_ms": round((worked_by(coordinator.pid) - worked) / passed * 1_000, 2),
                     "server_ms": round((self._served() - served) / passed * 1_000, 2),
+                    "server_alone_ms": round(alone * 1_000, 2),
                 }
         finally:
             self._remove(client)
 
     def _client(self, partitions: int | None) -> Client:
-        if len(self._servers) == 1:
-            # A coordinator keeps those of a cluster's primaries.
-            keep_functions_at(self.url)
+        # As a coordinator does, which is not there yet.
+        for server in self._servers:
+            address = server.connection_pool.connection_kwargs
+            keep_functions_at(f"redis://{address['host']}:{address['port']}" if len(self._servers) > 1 else self.url)
         name = f"bench-p{next(self._numbers)}-{time.time_ns():x}"
         return Client(self.url, instance=name, partitions=partitions)
 
@@ -178,13 +206,17 @@ class PartitionsBenchmark:
         """Messages of a round, however many partitions there are."""
         return self.settings.messages // _BY_KEY * _BY_KEY
 
-    def _many(self, client: Client) -> int:
-        """Messages of a round that are several full calls in each partition."""
-        return max(self._few, _CALLS * _A_CALL * len(client.partitions))
+    @property
+    def _many(self) -> int:
+        """Messages of a round that are several full calls in each partition, of which there are most.
+
+        As many everywhere, since memory that is filled, and a coordinator's rounds, are a part of the cost.
+        """
+        return max(self._few, _CALLS * _A_CALL * max(_PARTITIONS))
 
     def _publish(self, client: Client) -> dict[str, dict[str, float]]:
         """Publish whole batches, then by key: microseconds a message."""
-        many, few = self._many(client), self._few
+        many, few = self._many, self._few
         found = {
             "publish": self._spent(lambda: self._publish_whole(client, many), many),
             "by_key": self._spent(lambda: self._publish_by_key(client, few), few),
@@ -197,10 +229,14 @@ class PartitionsBenchmark:
 
         Gives microseconds a partition of the beginning, and a message of the rest.
         """
-        many, few = self._many(client), self._few
+        many, few = self._many, self._few
         begun: list[Subscription] = []
         open_us = self._spent(lambda: begun.append(self._begin(client)), max(len(client.partitions), 1))
         with begun[0] as messages:
+            # A subscription may have a connection of its own.
+            warm = _WARM * len(self._servers) * _A_CALL
+            self._publish_whole(client, warm)
+            self._take(messages, warm)
             self._publish_whole(client, many)
             consume = self._spent(lambda: self._take(messages, many), many)
             self._publish_by_key(client, few)
@@ -220,12 +256,16 @@ class PartitionsBenchmark:
             client.publish_many("orders", itertools.repeat(_BODY, _BY_KEY), batch=_A_CALL, key=lambda _: next(keys))
 
     def _spent(self, work: Callable[[], object], count: int) -> dict[str, float]:
-        """Do a piece of work: microseconds a message of client and server, and messages of a call."""
+        """Do a piece of work: microseconds a message of client and server, and messages of a call.
+
+        What the servers take by themselves in that time is left out.
+        """
         for server in self._servers:
             server.config_resetstat()
-        served, began = self._served(), time.process_time()
+        served, at, began = self._served(), time.perf_counter(), time.process_time()
         work()
         client, worked = time.process_time() - began, self._served() - served
+        worked = max(worked - self._by_themselves * (time.perf_counter() - at), 0.0)
         calls = sum(command_calls(each).get(name, 0) for each in self._servers for name in _CALL_NAMES)
         return {
             "client_us": client / count * 1e6,

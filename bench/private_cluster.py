@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import redis
 
 from ampsq.base.errors import EmbeddedServerError
-from ampsq.bench.server import PrivateServer, free_port
+from ampsq.bench.server import PrivateServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,14 +45,10 @@ class PrivateCluster:
         options += ["--cluster-require-full-coverage", "no"]
         number = 2 * primaries if has_replicas else primaries
         self._nodes: list[PrivateServer] = []
-        self._buses: list[int] = []
         for each in range(number):
             own = folder / str(each)
             own.mkdir()
-            # Nodes talk to each other by a port of its own.
-            bus = free_port()
-            self._buses.append(bus)
-            self._nodes.append(PrivateServer(own, options=[*options, "--cluster-port", str(bus)]))
+            self._nodes.append(PrivateServer(own, has_bus=True, options=options))
         self._primaries = primaries
         self.servers: list[redis.Redis] = []
         self._clients: dict[int, redis.Redis] = {}
@@ -79,7 +75,7 @@ class PrivateCluster:
             self._ask(port, "CLUSTER", "ADDSLOTSRANGE", first, last)
             self._ask(port, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for port in ports[1:]:
-            self._ask(port, "CLUSTER", "MEET", "127.0.0.1", ports[0], self._buses[0])
+            self._ask(port, "CLUSTER", "MEET", "127.0.0.1", ports[0], self._nodes[0].bus)
         self._until(lambda: all(self._says(each, f"known_nodes:{len(ports)}\r") for each in ports), _MADE_WITHIN)
         for primary, replica in zip(primaries, replicas, strict=False):
             name = str(self._ask(primary, "CLUSTER", "MYID"))

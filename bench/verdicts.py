@@ -39,7 +39,7 @@ _DIRECTIONS: Final = tuple(
         (r".+\.(messages|letters|held|outage_s)", Better.NOT_COMPARED),
         (r"idle\..+\.samples", Better.NOT_COMPARED),
         # A server that nobody uses.
-        (r"idle\..+\.server_empty_ms", Better.NOT_COMPARED),
+        (r"idle\..+\.server_empty_ms|partitions\.by_themselves\..+", Better.NOT_COMPARED),
         # What idle instances cost: calls by their names.
         (r"idle\.\d+\.commands\..+|idle\..+\.(threads|descriptors|resident_kb)", Better.LESS),
         # Bytes and microseconds under the names of what they are for.

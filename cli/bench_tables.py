@@ -125,6 +125,11 @@ def _print_partitions(figures: _Figures) -> None:
                 f"{row['client_us'] / none['client_us']:.2f}, {row['server_us'] / none['server_us']:.2f}",
             )
         console.print(table)
+    alone = figures.group("by_themselves")
+    print(
+        f"Left out above, since servers take it while nothing is asked of them: {alone['publish_server_ms']:.1f} ms/s "
+        f"where was published, {alone['consume_server_ms']:.1f} ms/s where was consumed, of all servers together"
+    )
     for name, row in figures.group("open").groups():
         of = "without partitions" if name == "one" else f"of {name} partitions, each"
         print(f"Beginning to consume {of}: client {row['client_us']:.0f} us, server {row['server_us']:.0f} us")
@@ -142,7 +147,7 @@ def _print_partitions(figures: _Figures) -> None:
     for name, row in figures.group("idle").groups():
         print(
             f"{int(name):,} idle partitions: coordinator {row['coordinator_ms']:.1f} ms/s, "
-            f"server {row['server_ms']:.1f} ms/s"
+            f"server {row['server_ms']:.1f} ms/s, {row['server_alone_ms']:.1f} of it without a coordinator"
         )
 
 

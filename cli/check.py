@@ -11,12 +11,16 @@ from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.cli.options import CommandSettings
     from ampsq.operations.check.queue import CheckReport
 
 __all__ = ["check"]
 
-_COLUMNS: Final = ("queue", "messages", "settled", "clean", "repaired", "differences", "undecided", "seconds")
+_COLUMNS: Final = (
+    *("queue", "messages", "settled", "clean", "repaired", "differences", "undecided", "seconds", "partition"),
+)
 #: Bookmarks of one kind of difference that are printed.
 _SHOWN: Final = 5
 _EPILOG = """\b
@@ -53,16 +57,33 @@ def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, r
                 print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
         checked = client.admin.check(*queues, repair=repair)
     if not print_records(settings, (found.as_dict() for found in checked)):
-        for found in checked:
-            _show(found)
+        _show_all(checked)
     if not all(found.clean or found.repaired for found in checked):
         click.get_current_context().exit(1)
 
 
+def _show_all(checked: Sequence[CheckReport]) -> None:
+    """Print what was found: of partitions in which a queue is clean one line together, of each other one its own."""
+    together: dict[str, list[CheckReport]] = {}
+    for found in checked:
+        if found.partition is not None and found.clean and not found.undecided:
+            together.setdefault(found.queue, []).append(found)
+        else:
+            _show(found)
+    for queue, some in together.items():
+        _show_counts(f"{queue}: clean in {count_text(len(some), 'partition')}", some)
+
+
+def _show_counts(begins: str, checked: Sequence[CheckReport]) -> None:
+    messages, settled = (sum(each) for each in zip(*[(one.messages, one.settled) for one in checked], strict=True))
+    took = span_text(int(sum(one.seconds for one in checked) * 1000))
+    print(f"{begins}; {count_text(messages, 'message')}, {settled:,} settled, {took}")
+
+
 def _show(found: CheckReport) -> None:
-    took = span_text(int(found.seconds * 1000))
+    where = "" if found.partition is None else f" in partition {found.partition}"
     state = "clean" if found.clean else "mended" if found.repaired else "differs"
-    print(f"{found.queue}: {state}; {count_text(found.messages, 'message')}, {found.settled:,} settled, {took}")
+    _show_counts(f"{found.queue}{where}: {state}", [found])
     for one in found.differences:
         print(f"  {one.name}: {one.sentence}")
         for bookmark in one.bookmarks[:_SHOWN]:

@@ -117,9 +117,11 @@ def _ask(ctx: click.Context, read: Callable[[str, click.Context], Flow[list[str]
     try:
         bare, partitions = asked_partitions(url, None)
         name = _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
-        # All partitions have the definitions that the first one has.
-        instance = partitions_of(name, partitions)[0].instance if partitions else name
-        instance_address = parse_instances(bare or "", instance)[0]
+        instance_address = parse_instances(bare or "", name)[0]
+        if partitions:
+            # All partitions have the definitions that the first one has.
+            first = partitions_of(instance_address.instance, partitions)[0].instance
+            instance_address = instance_address._replace(instance=first)
         store = Store(instance_address.url, instance_address.instance, retry_timeout=0.0)
         found += store.run(read(instance_address.instance, ctx))
     except AmpsqError:

@@ -251,10 +251,13 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
         os.environ.pop("AMPSQ_URL", None)
     elif url is None:
         url = os.environ.get("AMPSQ_URL") or None
+    instance = instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None)
+    if url is not None and "#" in url:
+        url, instance = _of_whole(url, instance)
     outer = group.output if group else "table"
     return CommandSettings(
         url,
-        instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None),
+        instance,
         data_dir or DATA_DIR,
         json or outer == "jsonl" or bool(group and group.json),
         "jsonl" if json else outer,
@@ -364,3 +367,19 @@ def on_stop(*stops: Callable[[], None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopping)
+
+
+def _of_whole(url: str, instance: str | None) -> tuple[str, str | None]:
+    """Take the name behind ``#`` out of an address that asks for all partitions: it names the whole instance."""
+    from ampsq.base.partitions import asked_partitions
+    from ampsq.cli.open_instance import DEFAULT
+    from ampsq.transport.instances import whole_instance
+
+    try:
+        bare, partitions = asked_partitions(url, None)
+        if partitions is None:
+            return url, instance
+        whole, name = whole_instance(bare, instance or DEFAULT)
+    except DefinitionError as error:
+        raise click.UsageError(str(error)) from error
+    return f"{whole}{'&' if '?' in str(whole) else '?'}partitions={partitions}", name

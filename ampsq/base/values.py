@@ -338,18 +338,19 @@ def parse_size(value: object) -> int:
     return size
 
 
-def parse_count(value: object) -> int:
+def parse_count(value: object, allowed: str = _COUNT_ALLOWED) -> int:
     """Read a count.
 
     Args:
         value: a whole number, or a text such as ``100``, ``10k`` (thousands) or ``1.5M`` (millions).
+        allowed: what a refusal says is allowed, of a count with other bounds, which its caller checks.
 
     Raises:
         DefinitionError: the value is no whole number from 0 to 1,000,000,000.
     """
     count = _whole(value, _COUNTS)
     if count is None or count > _MAX_COUNT:
-        raise DefinitionError(f"{shown(value)} is not a count; allowed: {_COUNT_ALLOWED}")
+        raise DefinitionError(f"{shown(value)} is not a count; allowed: {allowed}")
     return count
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from functools import partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack, cast
 
 from ampsq.base.errors import Closed
 from ampsq.base.partitions import asked_partitions, check_key_function, refuse_partitions
@@ -53,6 +53,9 @@ class AsyncClient:
 
     #: What `publisher` makes; None: a plain one.
     _publisher_type: type[AsyncPublisher] | None = None
+
+    #: As of `Client`.
+    _of_partitions: ClassVar[tuple[str, str]] = ("ampsq.client.async_partitioned_client", "AsyncPartitionedClient")
 
     #: As of `Client`.
     _partition: Partition | None = None
@@ -107,10 +110,10 @@ class AsyncClient:
         @wraps(__init__, assigned=())
         def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
             """Make a client of one instance, or of all its partitions where they are asked for."""
-            kind = cls
-            if cls is AsyncClient and asked_partitions(url, partitions)[1] is not None:
+            kind, whole = cls, vars(cls).get("_of_partitions")
+            if whole is not None and asked_partitions(url, partitions)[1] is not None:
                 # By name: that module imports this one.
-                kind = import_module("ampsq.client.async_partitioned_client").AsyncPartitionedClient
+                kind = getattr(import_module(whole[0]), whole[1])
             return object.__new__(kind)
 
     @classmethod

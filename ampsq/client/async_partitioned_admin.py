@@ -7,6 +7,7 @@ This is `ampsq.client.partitioned_admin`, awaited.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
@@ -18,6 +19,7 @@ from ampsq.client.partition_merging import (
     events_of_each,
     merged_actions,
     merged_events,
+    merged_plans,
     merged_rebuilt,
     merged_redriven,
     merged_topics,
@@ -39,12 +41,14 @@ if TYPE_CHECKING:
     from ampsq.catalog.apply import Outcome, Planned
     from ampsq.client.async_client import AsyncClient
     from ampsq.definitions.address_setting import AddressSetting
-    from ampsq.definitions.queue import Definition, Queue
+    from ampsq.definitions.destination import Destination
+    from ampsq.definitions.queue import Definition, Queue, View
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.check.queue import CheckReport
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.publishing.publishers import PublisherState
+    from ampsq.publishing.sync_state import SyncState
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
@@ -91,11 +95,14 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         return self._client.clients[0].admin
 
     async def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
-        """Say what `AsyncClient.apply` would do in the first partition; what any would refuse is refused."""
+        """Say what `AsyncClient.apply` would do; what any partition would refuse is refused. See `AsyncAdmin.plan`.
+
+        What is unchanged in some partitions and not in others is as in the first one of those others.
+        """
         removed = list(removing)
         check_definable([*definitions, *removed])
         plans = [await each.admin.plan(*definitions, removing=removed) for each in self._client.clients]
-        return plans[0]
+        return merged_plans(plans)
 
     async def definitions(self) -> list[Definition]:
         """Read everything that is defined in all partitions; see `AsyncAdmin.definitions`."""
@@ -135,8 +142,23 @@ class AsyncPartitionedAdmin(AsyncAdmin):
         """Read all address settings, by what they match."""
         return await self._first.address_settings()
 
+    async def views(self) -> dict[str, View]:
+        """Read the definitions of all views, by name; an instance with partitions has none yet."""
+        return await self._first.views()
+
+    async def destinations(self) -> dict[str, Destination]:
+        """Read the definitions of all destinations, by name; an instance with partitions has none yet."""
+        return await self._first.destinations()
+
+    async def sync_states(self) -> dict[str, SyncState]:
+        """Read how each sync destination stands, by name; an instance with partitions has none yet."""
+        return await self._first.sync_states()
+
     async def queue_stats(self, queue: str) -> QueueStats:
-        """Read a queue's figures: the sums over all partitions, each of its own moment."""
+        """Read a queue's figures: the sums over all partitions, each of its own moment.
+
+        Of `subscriptions` it is the number in the partition that has most: one to all is in each.
+        """
         parts = [await each.admin.queue_stats(queue) for each in self._client.clients]
         return QueueStats.merged(parts)
 
@@ -160,8 +182,9 @@ class AsyncPartitionedAdmin(AsyncAdmin):
     async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Check queues of each partition, one after the other; see `AsyncAdmin.check`. A report for each of them."""
         reports: list[CheckReport] = []
-        for each in self._client.clients:
-            reports += await each.admin.check(*queues, repair=repair)
+        for number, each in enumerate(self._client.clients):
+            found = await each.admin.check(*queues, repair=repair)
+            reports += [replace(report, partition=number) for report in found]
         return reports
 
     async def rebuild(self, queue: str) -> Rebuilt:

@@ -16,7 +16,6 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, Unpack
 
-from ampsq.base.addresses import join_addresses
 from ampsq.base.errors import (
     AmpsqError,
     Closed,
@@ -64,6 +63,7 @@ from ampsq.topics.async_subscription import AsyncManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
 from ampsq.transport.async_server_pools import AsyncServerPools
+from ampsq.transport.instances import whole_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,6 +104,9 @@ class AsyncPartitionedClient(AsyncClient):
         options: as of `AsyncClient`, those of the client of each partition.
     """
 
+    #: What `publisher` opens.
+    _whole_publisher_type: type[AsyncPartitionedPublisher] = AsyncPartitionedPublisher
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -112,13 +115,9 @@ class AsyncPartitionedClient(AsyncClient):
         partitions: int | None = None,
         **options: Any,
     ) -> None:
-        self._url, total = asked_partitions(url, partitions)
-        if self._url is not None and "#" in join_addresses(self._url):
-            raise DefinitionError(
-                "an instance with partitions has no other one to go on at yet; allowed: addresses without #, and its "
-                "name as instance="
-            )
-        self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        bare, total = asked_partitions(url, partitions)
+        name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        self._url, self._name = whole_instance(bare or os.environ.get("AMPSQ_URL"), name)
         self._all, self._options = partitions_of(self._name, total or 0), options
         self._subscriptions: list[_Subscription] = []
         self._clients: list[AsyncClient] = []
@@ -424,7 +423,7 @@ class AsyncPartitionedClient(AsyncClient):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return AsyncPartitionedPublisher(name, self._router, make, keeps=guarantee is not None)
+        return self._whole_publisher_type(name, self._router, make, keeps=guarantee is not None)
 
     # -- records
 

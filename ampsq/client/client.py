@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
 from ampsq.base.errors import Closed
 from ampsq.base.partitions import asked_partitions, check_key_function, refuse_partitions
@@ -83,6 +83,9 @@ class Client:
     #: What `publisher` opens; None: a plain one.
     _publisher_type: type[Publisher] | None = None
 
+    #: Module and name of what it is where all partitions are asked for; a subclass has one of its own, or none.
+    _of_partitions: ClassVar[tuple[str, str]] = ("ampsq.client.partitioned_client", "PartitionedClient")
+
     #: Which partition of an instance it is at, for one of the clients that a client of all of them has.
     _partition: Partition | None = None
     #: The connections that it shares with the others of these.
@@ -133,10 +136,10 @@ class Client:
         @wraps(__init__, assigned=())
         def __new__(cls, url: object = None, *, partitions: object = None, **_: object) -> object:
             """Make a client of one instance, or of all its partitions where they are asked for."""
-            kind = cls
-            if cls is Client and asked_partitions(url, partitions)[1] is not None:
+            kind, whole = cls, vars(cls).get("_of_partitions")
+            if whole is not None and asked_partitions(url, partitions)[1] is not None:
                 # By name: that module imports this one.
-                kind = import_module("ampsq.client.partitioned_client").PartitionedClient
+                kind = getattr(import_module(whole[0]), whole[1])
             return object.__new__(kind)
 
     @classmethod

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.bookmarks import Bookmark
+    from ampsq.catalog.apply import Planned
     from ampsq.operations.actions import ActionState, FailedEvent
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.queues.dead_letters import DeadLetter
@@ -25,6 +26,7 @@ __all__ = [
     "events_of_each",
     "merged_actions",
     "merged_events",
+    "merged_plans",
     "merged_rebuilt",
     "merged_redriven",
     "merged_topics",
@@ -32,6 +34,14 @@ __all__ = [
     "oldest_first",
     "oldest_next",
 ]
+
+
+def merged_plans(plans: Sequence[Sequence[Planned]]) -> list[Planned]:
+    """Put together what comes of definitions in all partitions: unchanged is what is so in all."""
+    return [
+        next((planned for planned in of_one if planned.outcome != "unchanged"), of_one[0])
+        for of_one in zip(*plans, strict=True)
+    ]
 
 
 def merged_redriven(parts: Sequence[Redriven]) -> Redriven:

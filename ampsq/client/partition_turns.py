@@ -31,6 +31,8 @@ _log = logging.getLogger("ampsq")
 #: Visits, and seconds, after which the next partition whose bell rang has its turn.
 _VISITS: Final = 100
 _SECONDS: Final = 0.1
+#: Seconds between two looks at the limits that the partitions have told.
+_FOLLOWS: Final = 1.0
 
 
 class PartitionTurns:
@@ -51,7 +53,8 @@ class PartitionTurns:
         self._tables = tables
         # What the queues allow one subscription holds in each partition.
         self._limits: list[int] = []
-        self.max_backlog = 0
+        self.max_backlog = self._asked = 0
+        self._follows_at = 0.0
         self.resize(asked)
         self.current = 0
         self.away: dict[int, float] = {}
@@ -73,14 +76,19 @@ class PartitionTurns:
         Args:
             asked: how many messages all may have leased together; 0: none, so that nothing comes.
         """
-        self._limits = [each.registration.max_backlog for each in self._tables]
-        self.max_backlog = min(asked, sum(self._limits))
+        self._asked = asked
+        self.follow()
         if self.max_backlog < asked:
             _log.warning(
                 "max_backlog %d is cut to %d: max_per_subscription_backlog of its queues, in all partitions together",
                 asked,
                 self.max_backlog,
             )
+
+    def follow(self) -> None:
+        """Take the limits that the partitions have told last: their queues may have others now."""
+        self._limits = [each.registration.max_backlog for each in self._tables]
+        self.max_backlog = min(self._asked, sum(self._limits))
 
     def ring(self, number: int, at: int = 0) -> None:
         """Note that a partition is to be visited: its bell rang, or may have.
@@ -113,6 +121,9 @@ class PartitionTurns:
         Args:
             now: by the monotonic clock.
         """
+        if now >= self._follows_at:
+            self._follows_at = now + _FOLLOWS
+            self.follow()
         for number in self._unknown:
             if number not in self.away:
                 return number
@@ -123,9 +134,19 @@ class PartitionTurns:
             # From here on it comes behind the others.
             self._rang.pop(self.current, None)
             self._visits, self._until = 0, now + _SECONDS
+        for _ in self._tables:
+            if not self._is_at_limit(self._ringing[0]):
+                break
+            # What is free may be lent to others until some of it is settled.
+            self._ringing.rotate(-1)
         if self._ringing[0] != self.current:
             self._visits, self._until = 0, now + _SECONDS
         return self._ringing[0]
+
+    def _is_at_limit(self, number: int) -> bool:
+        """Return whether as much of a partition is being worked on as its queues allow one subscription."""
+        table = self._tables[number]
+        return table.number_held - len(table.acks) >= self._limits[number] > 0
 
     def goes_on(self, now: float) -> bool:
         """Return whether the partition that was visited last still has its turn, so that no bell changes what is next.

@@ -14,7 +14,6 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, Unpack
 
-from ampsq.base.addresses import join_addresses
 from ampsq.base.errors import (
     AmpsqError,
     Closed,
@@ -59,6 +58,7 @@ from ampsq.queues.query import Query, QueryResult
 from ampsq.topics.subscription import ManagedTopicSubscription
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec, refuse_arguments
 from ampsq.topics.topic_names import ConflatedName
+from ampsq.transport.instances import whole_instance
 from ampsq.transport.server_pools import ServerPools
 
 if TYPE_CHECKING:
@@ -100,6 +100,9 @@ class PartitionedClient(Client):
         options: as of `Client`, those of the client of each partition.
     """
 
+    #: What `publisher` opens.
+    _whole_publisher_type: type[PartitionedPublisher] = PartitionedPublisher
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -108,13 +111,9 @@ class PartitionedClient(Client):
         partitions: int | None = None,
         **options: Any,
     ) -> None:
-        self._url, total = asked_partitions(url, partitions)
-        if self._url is not None and "#" in join_addresses(self._url):
-            raise DefinitionError(
-                "an instance with partitions has no other one to go on at yet; allowed: addresses without #, and its "
-                "name as instance="
-            )
-        self._name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        bare, total = asked_partitions(url, partitions)
+        name = instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+        self._url, self._name = whole_instance(bare or os.environ.get("AMPSQ_URL"), name)
         self._all, self._options = partitions_of(self._name, total or 0), options
         self._subscriptions: list[_Subscription] = []
         self._clients: list[Client] = []
@@ -413,7 +412,8 @@ class PartitionedClient(Client):
                 on_persisted=reporting(number, on_persisted, turn),
             )
 
-        return PartitionedPublisher(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001
+        kind = self._whole_publisher_type
+        return kind(name, self._router, make, keeps=guarantee is not None)._open()  # noqa: SLF001  (our own)
 
     # -- records
 

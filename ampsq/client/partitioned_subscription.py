@@ -92,7 +92,11 @@ class PartitionedSubscription(Subscription):
 
     @property
     def max_backlog(self) -> int:
-        """The effective backlog of all partitions together: what was asked for, or the sum of the queues' limits."""
+        """The effective backlog of all partitions together: what was asked for, or the sum of the queues' limits.
+
+        It follows changed limits, as that of `Subscription` does.
+        """
+        self._turns.follow()
         return self._turns.max_backlog
 
     @property

@@ -106,6 +106,8 @@ class InstanceDuties:
         self._faults: dict[str, str] = {}
         # Held over a few assignments only.
         self._changing = threading.Lock()
+        # Held over a round: where the instance was moved, one that began there may be under way.
+        self._round = threading.Lock()
         self._watched_of: Catalog | None = None
         self._log_keys: frozenset[str] = frozenset()
 
@@ -191,6 +193,10 @@ class InstanceDuties:
         Returns:
             What could not be done since the server did not answer, or refused.
         """
+        with self._round:
+            return self._do_round()
+
+    def _do_round(self) -> list[RoundFailure]:
         failures, before = [], self._definitions.known
         for index, duty in enumerate(self._duties):
             with self._changing:

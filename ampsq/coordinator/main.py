@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.shutdown import StopRequest
 from ampsq.coordinator.actions import OutsidePermissions
+from ampsq.coordinator.cluster_nodes import ClusterNodes
 from ampsq.coordinator.instance_duties import InstanceDuties
 from ampsq.coordinator.membership import PERIOD, Membership
 from ampsq.coordinator.server_watch import ServerWatch
 from ampsq.protocol.reads.instances import list_instances
 from ampsq.protocol.reads.server import is_cluster_node
 from ampsq.replication.link_rounds import LinkRounds
+from ampsq.transport.server_pools import ServerPools
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
@@ -82,9 +84,14 @@ class Coordinator:
         self._found: Sequence[str] = ()
         self._search_fault = ""
         self._pool = ThreadPoolExecutor(_ROUNDS, thread_name_prefix="coordinator-round")
-        # All instances of a server have one; in a cluster each has its own, since it may be moved.
+        # The watch of each instance, which all of a server have together; and those of a cluster's primaries.
         self._watches: dict[str, ServerWatch] = {}
-        self._is_cluster: bool | None = None
+        self._nodes: dict[str, ServerWatch] = {}
+        self._cluster: ClusterNodes | None = None
+        # What instances of a cluster's node ask, they ask on the same connections.
+        self._pools = ServerPools()
+        # The lists by which instances were taken up last.
+        self._taken: object = None
         self._membership = Membership(self._named, self._powers.words, self._work)
         self._counted_at = -math.inf
         self._late: dict[str, float] = {}
@@ -128,7 +135,7 @@ class Coordinator:
         with self._changing:
             self._stopping.set()
             self._membership.changed.set()
-            watches = set(self._watches.values())
+            watches = {*self._watches.values(), *self._nodes.values()}
         for watch in watches:
             watch.close()
         # Where the server hangs, the others take the instances without that.
@@ -139,18 +146,26 @@ class Coordinator:
         self._pool.shutdown(wait=False, cancel_futures=True)
         until = time.monotonic() + _ENDS_WITHIN
         left = [watch for watch in watches if not watch.join(until)]
+        self._pools.close()
         if left:
             number = sum(len(watch.names) for watch in left)
             _log.warning("%d instances are left in the middle of a round: the server does not answer", number)
 
     def _follow(self, finder: Store) -> None:
         """Care for the instances that are named, or that there are."""
+        is_cluster: bool | None = None
         while not self._stopping.is_set():
             try:
-                self._meet(finder)
-                found = self._named or self._find(finder)
-                self._take_up(finder, [name for name in found if self._membership.owns(name)])
-                self._tell_of_others()
+                if is_cluster is None:
+                    is_cluster = finder.call(is_cluster_node())
+                    self._cluster = ClusterNodes(self._servers, self._url) if is_cluster else None
+                if self._cluster is not None:
+                    self._follow_cluster(self._cluster)
+                else:
+                    self._meet(finder)
+                    found = self._named or self._find(finder)
+                    self._take_up([name for name in found if self._membership.owns(name)])
+                    self._tell_of_others()
             except Unavailable:
                 self._servers.wait(finder, self._stopping)
             except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
@@ -158,9 +173,31 @@ class Coordinator:
             # While a watch gives the signs of life with what it asks, this thread has nothing to do; the watch says
             # when it gives none.
             is_met = time.monotonic() < self._membership.met_at + _UNMET
-            is_met = is_met and bool(self._watches) and not self._is_cluster
+            is_met = is_met and bool(self._watches) and not is_cluster
             self._membership.changed.wait(_RESTS if is_met else PERIOD)
             self._membership.changed.clear()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _follow_cluster(self, cluster: ClusterNodes) -> None:
+        """Care for the instances of a cluster, each by the watch of the primary that serves it."""
+        is_as_before = cluster.are_as_before()
+        if is_as_before and not (self._membership.is_among_others or self._membership.owes_sign):
+            self._membership.met_at = time.monotonic()
+            return
+        # Whoever gives no sign of life leaves its instances to others.
+        if not any(watch.is_stuck for watch in self._all_watches()):
+            cluster.meet(self._membership)
+        if not is_as_before:
+            if not self._named:
+                self._find_in_cluster(cluster)
+            cluster.find_primaries()
+        found = self._named or self._found
+        taken = found, cluster.runs, self._membership.version
+        if taken != self._taken:
+            self._take_up([name for name in found if self._membership.owns(name)])
+            self._tell_of_others()
+            self._taken = taken
 
     def _meet(self, finder: Store) -> None:
         """Share the instances with the other coordinators of the server, where no watch gives the signs of life."""
@@ -171,7 +208,7 @@ class Coordinator:
 
     def _all_watches(self) -> set[ServerWatch]:
         with self._changing:
-            return set(self._watches.values())
+            return {*self._watches.values(), *self._nodes.values()}
 
     def _work(self) -> tuple[int, Mapping[str, float]]:
         """Return how many instances are cared for, and what is late, as it was counted last; for signs of life."""
@@ -184,22 +221,47 @@ class Coordinator:
             self._late = late
         return len(self._watches), self._late
 
-    def _take_up(self, finder: Store, instances: Sequence[str]) -> None:
-        """Begin with those that are new, and let go of those that are not there any more."""
-        if self._is_cluster is None and instances:
-            self._is_cluster = finder.call(is_cluster_node())
+    def _take_up(self, instances: Sequence[str]) -> None:
+        """Begin with those that are new or at another node, and let go of those that are not there any more."""
         with self._changing:
             if self._stopping.is_set():
                 return
             for instance in instances:
-                if instance not in self._watches:
+                if self._cluster is not None:
+                    self._place(instance, self._cluster.primary_of(instance))
+                elif instance not in self._watches:
                     self._watches[instance] = self._care_for(instance)
             wanted = set(instances)
             for instance in [name for name in self._watches if name not in wanted]:
-                watch = self._watches.pop(instance)
-                watch.remove(instance)
-                if self._is_cluster:
-                    watch.close()
+                self._watches.pop(instance).remove(instance)
+            used = set(self._watches.values())
+            for url, watch in [(url, watch) for url, watch in self._nodes.items() if watch not in used]:
+                del self._nodes[url]
+                watch.close()
+                self._pool.submit(watch.join, time.monotonic() + _ENDS_WITHIN)
+
+    def _place(self, instance: str, node: str) -> None:
+        """Let an instance be cared for by the watch of a cluster's node; "": it stays where it is."""
+        watch = self._watches.get(instance)
+        if not node or (watch is not None and watch is self._nodes.get(node)):
+            return
+        if node not in self._nodes:
+            store = self._servers.store(node, "", _RETRY_TIMEOUT)
+            self._nodes[node] = ServerWatch(store, self._servers, self._pool.submit, moved=self._has_moved)
+        duties = watch.release(instance) if watch is not None else None
+        if duties is None:
+            _log.info("caring for instance %s", instance)
+            own = self._servers.store(self._url, instance, _RETRY_TIMEOUT, self._pools)
+            own.route.lead_to(node)
+            duties = InstanceDuties(own, self._servers, self._powers, self._link_rounds)
+        self._watches[instance] = self._nodes[node]
+        self._nodes[node].add(duties)
+
+    def _has_moved(self) -> None:
+        """Have the cluster looked at: an instance may be at another node."""
+        if self._cluster is not None:
+            self._cluster.is_doubtful = True
+            self._membership.changed.set()
 
     def _tell_of_others(self) -> None:
         """Log which instances that this coordinator was told to care for another one has."""
@@ -217,22 +279,33 @@ class Coordinator:
             found = store.call(list_instances()) if listed is None else listed
         except AmpsqError as error:
             is_gone = isinstance(error, Unavailable) and self._servers.wait(store, self._stopping)
-            if not is_gone and not self._stopping.is_set() and str(error) != self._search_fault:
-                self._search_fault = str(error)
-                _log.warning("cannot look for new instances, those known are cared for: %s", error)
+            if not is_gone:
+                self._say_search_fault(error)
         else:
             self._found, self._search_fault = found, ""
         return self._found
 
+    def _find_in_cluster(self, cluster: ClusterNodes) -> None:
+        """Read the instances that clients have opened in a cluster; they are as they were where nobody can say it."""
+        try:
+            self._found, self._search_fault = cluster.list_instances(), ""
+        except AmpsqError as error:
+            # Those of other nodes do not wait for the one that has the list.
+            self._say_search_fault(error)
+
+    def _say_search_fault(self, error: AmpsqError) -> None:
+        if not self._stopping.is_set() and str(error) != self._search_fault:
+            self._search_fault = str(error)
+            _log.warning("cannot look for new instances, those known are cared for: %s", error)
+
     def _care_for(self, instance: str) -> ServerWatch:
         _log.info("caring for instance %s", instance)
-        watch = None if self._is_cluster else next(iter(self._watches.values()), None)
+        watch = next(iter(self._watches.values()), None)
         if watch is None:
             # A user may have rights at one instance alone.
-            name = instance if self._is_cluster or len(self._named) == 1 else ""
+            name = instance if len(self._named) == 1 else ""
             store = self._servers.store(self._url, name, _RETRY_TIMEOUT)
-            membership = None if self._is_cluster else self._membership
-            watch = ServerWatch(store, self._servers, self._pool.submit, membership)
+            watch = ServerWatch(store, self._servers, self._pool.submit, self._membership)
         own = watch.store.of_instance(instance)
         watch.add(InstanceDuties(own, self._servers, self._powers, self._link_rounds))
         return watch

@@ -78,6 +78,7 @@ class Membership:
         met_at: when the others were read last, by the monotonic clock.
         listed: the instances of the server as they were read with the others; None: whoever wants to know has to ask.
         changed: set when the others or these instances are not what they were.
+        version: another number where this coordinator may own other instances than before.
         owes_sign: there is another one, which waits for a sign of life.
     """
 
@@ -95,7 +96,7 @@ class Membership:
         self._owned: dict[str, bool] = {}
         self.met_at = self._trusted_from = 0.0
         self.listed: Sequence[str] | None = None
-        self.changed = threading.Event()
+        self.changed, self.version = threading.Event(), 0
         self.owes_sign = False
         self._work = work
         self._is_alone = self._is_listed = self._has_left = False
@@ -116,8 +117,12 @@ class Membership:
         """Name of the coordinator in the list."""
         return self._own.id
 
-    def meet(self, store: Store) -> None:
+    def meet(self, store: Store, *, has_instances: bool = True) -> None:
         """Give a sign of life, and see which others are alive; for one who asks the server nothing else.
+
+        Args:
+            store: on the server that has the list of coordinators.
+            has_instances: that server has the list of instances, too.
 
         Raises:
             Unavailable: the server does not answer.
@@ -126,14 +131,9 @@ class Membership:
             return
         now = store.call(server_time())
         self.keep_time(now)
-        if store.route.is_cluster:
-            # The two lists may be on different nodes: one that is away is no reason to be without the other.
-            asked = self._question(has_instances=False)
-            self.take_in(asked, (store.call(call) for call in asked.calls), now)
-        else:
-            asked = self._question(has_instances=True)
-            with contextlib.closing(self._asking.ask(store, asked.calls)) as replies:
-                self.take_in(asked, replies, now)
+        asked = self._question(has_instances=has_instances)
+        with contextlib.closing(self._asking.ask(store, asked.calls)) as replies:
+            self.take_in(asked, replies, now)
 
     def question(self, *, has_instances: bool = True) -> MembershipQuestion:
         """Return what a look asks: for the others, with a sign of life where it is time for one.
@@ -209,6 +209,7 @@ class Membership:
                     error,
                 )
             self._is_alone, self._alive, self._owned = True, [self._own], {}
+            self.version += 1
         except AmpsqError as error:
             _log.debug("the list of coordinators: %s", error)
         if asked.has_instances and listed != self.listed:
@@ -271,6 +272,7 @@ class Membership:
             if _roles(alive) != _roles(self._alive):
                 self.owes_sign = self.owes_sign or self._own.quiet > 0
                 self._owned = {}
+                self.version += 1
                 self.changed.set()
             self._alive = alive
             self._forgotten = [each.id for each in found if now - each.seen > _FORGOTTEN]

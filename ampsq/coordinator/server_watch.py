@@ -6,7 +6,10 @@ wake the coordinator (lua/lib/timetable.lua). The look each second finds what no
 older releases, and what was lost with a connection.
 
 An instance where nothing happened for a while rests long: it is looked at each twenty seconds only. What is due before
-then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py).
+then wakes the coordinator, too, and the server tells of plain XADDs (entry_wait.py; tracked_entries.py in a cluster).
+
+In a cluster each primary is such a server. The loop tells main.py, which places the instances, when one of them may be
+at another node.
 """
 # Long: the loop and all that it looks at are one state under one lock.
 
@@ -16,18 +19,18 @@ import contextlib
 import heapq
 import logging
 import math
-import socket
 import threading
 import time
-import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ampsq.base.errors import AmpsqError, NotPermitted, Unavailable
 from ampsq.coordinator.entry_wait import EntryWait
 from ampsq.coordinator.flush_settings import FlushState, read_flush_state
 from ampsq.coordinator.listener_counts import ListenerCounts
 from ampsq.coordinator.log_search import LogSearch
+from ampsq.coordinator.loop_state import Alarm, InstanceInLoop, ServerRest
 from ampsq.coordinator.membership import MembershipQuestion
+from ampsq.coordinator.tracked_entries import TrackedEntries
 from ampsq.operations.functions import keep_functions
 from ampsq.protocol.calls.duties import read_news
 from ampsq.protocol.functions import are_used
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.duties import NewsReply
     from ampsq.protocol.reads.duties import AllLogsScan
     from ampsq.protocol.request import Call
+    from ampsq.transport.route import Route
     from ampsq.transport.server_wait import ServerWait
     from ampsq.transport.store import Store
 
@@ -96,96 +100,6 @@ _RETRY_TIMEOUT: Final = 0.5
 _AFTER_FAILURE: Final = 0.5
 
 
-class _Watched:
-    """An instance in the loop.
-
-    Attributes:
-        duties: what it has to do.
-        is_running: a round is under way, or waits for a thread.
-        is_wanted: another round is wanted after that.
-        look_at: when it is to be looked at beside the looks at everything, so that it can rest.
-        timer_at: when a round is wanted though nothing happens.
-        looked_at: when it was looked at last.
-        quiet_since: since when nothing has happened there.
-        turn: which looks it has while it rests long.
-    """
-
-    def __init__(self, duties: InstanceDuties) -> None:
-        self.duties = duties
-        self.is_running = self.is_wanted = False
-        self.look_at = math.inf
-        self.timer_at = math.inf
-        self.looked_at = 0.0
-        self.quiet_since = time.monotonic()
-        # Those that come to rest together are not looked at together.
-        self.turn = zlib.crc32(duties.store.instance.encode()) % _TURNS
-
-    @property
-    def rests_long(self) -> bool:
-        """Return whether it is looked at each twenty seconds only."""
-        return self.duties.watched.rests_long
-
-    def stir(self, until: float = 0.0) -> None:
-        """Look at it each time from now on, until nothing has happened for a while, or longer."""
-        self.quiet_since = max(time.monotonic(), until)
-        if self.duties.watched.rests_long:
-            self.duties.watched.rests_long = False
-
-
-class _Rest(NamedTuple):
-    """A state in which nothing is to be done at a server, as a look has found it.
-
-    Attributes:
-        channels: the channels that clients have to listen to, and whose they are.
-        covered: the instances in whose logs entries are waited for.
-        turns: the looks that some instance has though it rests.
-        until: the number of the look up to which that is enough.
-    """
-
-    channels: list[tuple[str, _Watched]]
-    covered: frozenset[str]
-    turns: frozenset[int]
-    until: int
-
-
-class _Alarm:
-    """Wakes the one thread that waits on it, for half of what a condition costs it, which makes a lock for each wait.
-
-    Who rings holds the lock under which the thread has seen that there is nothing to do, and called `arm`: so nothing
-    is missed. It may wake for nothing.
-    """
-
-    def __init__(self) -> None:
-        self._waits, self._rings = socket.socketpair()
-        self._rings.setblocking(False)
-        self._is_armed = False
-
-    def arm(self) -> None:
-        """Let who rings from now on end the next wait."""
-        self._is_armed = True
-
-    def ring(self) -> None:
-        """Wake the thread, if it waits or is about to."""
-        if self._is_armed:
-            self._is_armed = False
-            # Closed, nobody waits any more.
-            with contextlib.suppress(OSError):
-                self._rings.send(b"\0")
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it rings, at most so many seconds."""
-        if seconds > 0:
-            self._waits.settimeout(seconds)
-            with contextlib.suppress(TimeoutError):
-                self._waits.recv(64)
-        self._is_armed = False
-
-    def close(self) -> None:
-        """Let go of it; the thread waits no more."""
-        self._waits.close()
-        self._rings.close()
-
-
 class ServerWatch:
     """Cares for the instances of one server, in threads of its own, until it is closed.
 
@@ -194,6 +108,7 @@ class ServerWatch:
         servers: what waits for a server that is lost.
         run: lets work have a thread.
         membership: this coordinator's place among those of the server: looks give its signs of life.
+        moved: the server is a node of a cluster: called when an instance may be at another one, or the node is lost.
 
     Attributes:
         store: on the server.
@@ -205,17 +120,19 @@ class ServerWatch:
         servers: ServerWait,
         run: Callable[[Callable[[], None]], object],
         membership: Membership | None = None,
+        moved: Callable[[], None] | None = None,
     ) -> None:
         self.store, self._servers, self._run, self._membership = store, servers, run, membership
-        self._instances: dict[str, _Watched] = {}
-        # Guards what follows and all of `_Watched`; who changes what the loop waits for rings the alarm.
-        self._changed, self._alarm = threading.Condition(), _Alarm()
+        self._moved = moved
+        self._instances: dict[str, InstanceInLoop] = {}
+        # Guards what follows and all of `InstanceInLoop`; who changes what the loop waits for rings the alarm.
+        self._changed, self._alarm = threading.Condition(), Alarm()
         self._timers: list[tuple[float, str]] = []
         # Those that are to be looked at beside the looks at everything.
-        self._looked_at_soon: set[_Watched] = set()
+        self._looked_at_soon: set[InstanceInLoop] = set()
         # The channels that clients have to listen to, and whose they are; None: a round may have changed them.
-        self._channels_known: list[tuple[str, _Watched]] | None = None
-        self._listeners: ListenerCounts[_Watched] = ListenerCounts()
+        self._channels_known: list[tuple[str, InstanceInLoop]] | None = None
+        self._listeners: ListenerCounts[InstanceInLoop] = ListenerCounts()
         # The last look at everything was answered whole.
         self._is_answered = False
         # How far the server's clock is ahead of the own one, seconds, as all instances were told last.
@@ -225,19 +142,26 @@ class ServerWatch:
         # Rounds that have a thread.
         self._rounds = 0
         self._closed = threading.Event()
-        self._wakeups = Wakeups(store, self._woken, self._connection_lost)
-        waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
-        self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
+        self._wakeups = Wakeups(store, self._woken, self._connection_lost, None if moved is None else self._left)
+        # The node sends nothing for some of them, since it may not serve them.
+        self._unheard = False
+        self._opened_at = -math.inf
+        self._entries: EntryWait | TrackedEntries
+        if moved is None:
+            waiting = servers.store(store.url, store.instance, _RETRY_TIMEOUT)
+            self._entries = EntryWait(waiting, self._quiet_logs, self._entries_found)
+        else:
+            self._entries = TrackedEntries(self._quiet_logs, self._entries_found, self._route)
         self._look_number = self._searched_at = 0
         self._looked_at = time.monotonic()
         self._flushing: FlushState | None = None
         self._flushing_at = self._functions_at = 0.0
         self._flushing_known_until = -math.inf
         # While nothing happens anywhere: what is found by one question. None: something may have happened.
-        self._rest: _Rest | None = None
+        self._rest: ServerRest | None = None
         self._stirred = 0
         self._question = RepeatedQuestion()
-        self._asked_about: list[tuple[str, _Watched]] | None = None
+        self._asked_about: list[tuple[str, InstanceInLoop]] | None = None
         self._rests_from = 0
         # This user may count the server's keys.
         self._may_count_keys = True
@@ -257,26 +181,37 @@ class ServerWatch:
             return list(self._instances)
 
     def add(self, duties: InstanceDuties) -> None:
-        """Care for an instance from now on."""
+        """Care for an instance from now on, of which nothing is known, or which was at another node of the cluster."""
         name = duties.store.instance
+        duties.watched.rests_long = False
+        duties.wake_all()
         with self._changed:
-            self._instances[name] = _Watched(duties)
+            self._instances[name] = InstanceInLoop(duties, _TURNS)
             self._is_lost = True
             self._end_rest()
             self._alarm.ring()
 
     def remove(self, name: str) -> None:
         """Let go of an instance; a round of it that is under way ends."""
+        duties = self.release(name)
+        if duties is not None:
+            duties.leaving.set()
+            self._run(duties.close)
+
+    def release(self, name: str) -> InstanceDuties | None:
+        """Let go of an instance, whose duties another watch goes on with; None: it is not cared for here."""
         with self._changed:
             watched = self._instances.pop(name, None)
             if watched is not None:
                 self._looked_at_soon.discard(watched)
             self._channels_known = None
             self._end_rest()
+            # Nothing is listened to for it any more.
+            self._is_lost = self._is_lost or self._moved is not None
             self._alarm.ring()
-        if watched is not None:
-            watched.duties.leaving.set()
-            self._run(watched.duties.close)
+        if isinstance(self._entries, TrackedEntries):
+            self._entries.uncover(name)
+        return watched.duties if watched is not None else None
 
     def lateness(self) -> dict[tuple[str, str], float]:
         """Return for each instance and duty by how many seconds it is late, or was not looked at."""
@@ -343,9 +278,29 @@ class ServerWatch:
             watched.duties.wake([what])  # type: ignore[list-item]  # what a script says
             self._want_round(watched)
 
-    def _stir(self, watched: _Watched, until: float = 0.0) -> None:
-        """Look at an instance each time from now on; see `_Watched.stir`. The lock is held."""
+    def _left(self, instance: str) -> None:
+        """Look at an instance each time that the node serves no more, until it is cared for elsewhere."""
+        with self._changed:
+            if (watched := self._instances.get(instance)) is not None:
+                self._stir(watched)
+                self._unheard = True
+        self._tell_of_move()
+
+    def _tell_of_move(self) -> None:
+        """Have whoever places instances look where they are, at a node of a cluster."""
+        if self._moved is not None:
+            self._moved()
+
+    def _route(self, instance: str) -> Route | None:
+        with self._changed:
+            watched = self._instances.get(instance)
+        return watched.duties.store.route if watched is not None else None
+
+    def _stir(self, watched: InstanceInLoop, until: float = 0.0) -> None:
+        """Look at an instance each time from now on; see `InstanceInLoop.stir`. The lock is held."""
         watched.stir(until)
+        if isinstance(self._entries, TrackedEntries):
+            self._entries.uncover(watched.duties.store.instance)
         self._end_rest()
 
     def _end_rest(self) -> None:
@@ -376,7 +331,7 @@ class ServerWatch:
             self._is_lost = True
             self._alarm.ring()
 
-    def _want_round(self, watched: _Watched) -> None:
+    def _want_round(self, watched: InstanceInLoop) -> None:
         """Let an instance have a round as soon as a thread is free; the lock is held."""
         if watched.is_running:
             watched.is_wanted = True
@@ -384,7 +339,7 @@ class ServerWatch:
             watched.is_running = True
             self._run(lambda: self._round(watched))
 
-    def _round(self, watched: _Watched) -> None:
+    def _round(self, watched: InstanceInLoop) -> None:
         """One round of an instance, in a thread of the pool."""
         began = time.monotonic()
         failures: list[RoundFailure] = []
@@ -411,21 +366,23 @@ class ServerWatch:
                 if failures:
                     at = max(at, time.monotonic() + _AFTER_FAILURE)
                 is_wanted = is_wanted or at <= time.monotonic()
+                is_here = self._instances.get(watched.duties.store.instance) is watched
                 # One that is never at rest is looked at in between: its catalog may have changed.
-                if is_wanted and not failures and time.monotonic() - watched.looked_at < _LOOK:
+                if not is_here:
+                    pass
+                elif is_wanted and not failures and time.monotonic() - watched.looked_at < _LOOK:
                     # Behind the others that wait for a thread.
                     self._want_round(watched)
                 else:
                     # Once it rests, whatever happens wakes us: at most that often.
                     watched.look_at = began + _BETWEEN_ROUNDS
-                    if self._instances.get(watched.duties.store.instance) is watched:
-                        self._looked_at_soon.add(watched)
+                    self._looked_at_soon.add(watched)
                     # Where more is to be done, the look lets it have its round.
                     is_looked_at = at <= time.monotonic() and watched.duties.watched.catalog != ""
                     self._set_timer(watched, math.inf if is_looked_at else at)
                     self._alarm.ring()
 
-    def _set_timer(self, watched: _Watched, at: float) -> None:
+    def _set_timer(self, watched: InstanceInLoop, at: float) -> None:
         watched.timer_at = at
         if at < math.inf:
             heapq.heappush(self._timers, (at, watched.duties.store.instance))
@@ -501,12 +458,16 @@ class ServerWatch:
         if self._wakeups.is_open:
             self._wakeups.listen(names)
         elif not self._wakeups.is_refused:
+            # A node that is not well refuses at once, and would be asked again at once.
+            self._closed.wait(max(self._opened_at + _AFTER_FAILURE - time.monotonic(), 0.0))
+            self._opened_at = time.monotonic()
             self._wakeups.open(names)
             self._wake_all(names)
             return
         with self._changed:
             for watched in self._instances.values():
-                if watched.duties.watched.catalog == "":
+                if watched.duties.watched.catalog == "" or watched.is_new:
+                    watched.is_new = False
                     self._want_round(watched)
 
     def _wake_all(self, names: Sequence[str]) -> None:
@@ -514,12 +475,14 @@ class ServerWatch:
             for name in names:
                 if (watched := self._instances.get(name)) is not None:
                     self._stir(watched)
+                    watched.is_new = False
                     watched.duties.wake_all()
                     self._want_round(watched)
 
     def _wait_for_server(self) -> None:
         """Wait until the server answers; then everything may have changed."""
         self._give_no_sign()
+        self._tell_of_move()
         if self._servers.wait(self.store, self._closed):
             self._go_on()
         else:
@@ -540,9 +503,12 @@ class ServerWatch:
         with self._changed:
             failures, self._failures = self._failures, []
         first = next((duties for duties, failure in failures if isinstance(failure.error, Unavailable)), None)
-        if first is not None and self._servers.wait(first.store, self._closed):
-            self._go_on()
-            return
+        if first is not None:
+            self._tell_of_move()
+            # What an instance waits for may be another node than this one, which its other instances need not wait for.
+            if self._servers.wait(first.store if self._moved is None else self.store, self._closed):
+                self._go_on()
+                return
         for duties, failure in failures:
             duties.warn(failure)
 
@@ -555,7 +521,13 @@ class ServerWatch:
         if not self._wakeups.check():
             # It is half open, or the server hangs: a new one shows which.
             self._wakeups.close()
+        if not (self._wakeups.is_open or self._wakeups.is_refused):
+            # Or it could not be opened.
             self._connection_lost()
+        if self._unheard and self._wakeups.is_open:
+            # It is served again, or refused again, where nobody has taken it up elsewhere.
+            self._unheard = False
+            self._wakeups.listen(self.names)
         with self._changed:
             self._end_rest()
             stirred = self._stirred
@@ -599,7 +571,7 @@ class ServerWatch:
             self._membership.met_at = now
         return True
 
-    def _coming_rest(self) -> _Rest | None:
+    def _coming_rest(self) -> ServerRest | None:
         """Return what is found if the look that comes now finds nothing to do; None: then the server is not at rest.
 
         The question is asked before that look: what changes later is answered otherwise.
@@ -620,13 +592,12 @@ class ServerWatch:
         self._question.ask(self._asked_by)
         with self._changed:
             turns = frozenset(each.turn for each in self._instances.values())
-        return _Rest(channels, covered, turns, self._look_number + _SURE)
+        return ServerRest(channels, covered, turns, self._look_number + _SURE)
 
-    def _whose_turn_it_is(self, idle: Sequence[_Watched]) -> list[_Watched]:
+    def _whose_turn_it_is(self, idle: Sequence[InstanceInLoop]) -> list[InstanceInLoop]:
         """Return the instances that are looked at now, once it was seen which may rest long; the lock is held."""
-        # In a cluster an instance has a loop, and would have such a connection, of its own.
-        has_others = self._membership is not None and self._wakeups.is_open
-        quiet_until, covered = time.monotonic() - _QUIET_AFTER if has_others else -math.inf, self._entries.covered
+        quiet_until = time.monotonic() - _QUIET_AFTER if self._wakeups.is_open else -math.inf
+        covered = self._entries.covered
         turn, chosen, is_uncovered = self._look_number % _TURNS, [], False
         for each in idle:
             is_quiet, watched = each.quiet_since <= quiet_until, each.duties.watched
@@ -641,7 +612,7 @@ class ServerWatch:
             self._entries.want()
         return chosen
 
-    def _look(self, instances: Sequence[_Watched], *, rare: bool, remote: bool) -> None:
+    def _look(self, instances: Sequence[InstanceInLoop], *, rare: bool, remote: bool) -> None:
         """Look at instances, and let those have a round where something has happened."""
         with self._changed:
             # Of the others nothing has been wanted since they had a timer, unless the look before was not answered.
@@ -662,7 +633,12 @@ class ServerWatch:
             self._give_no_sign()
             return
         calls: list[Call[object]] = [
-            read_news([each.duties.watched for each in part], rare=rare or part[0].rests_long, remote=remote)
+            read_news(
+                [each.duties.watched for each in part],
+                rare=rare or part[0].rests_long,
+                remote=remote,
+                is_keyless=self._moved is not None,
+            )
             for part in parts
         ]
         calls += self._listeners.begin(self._channels()) if remote else []
@@ -675,8 +651,9 @@ class ServerWatch:
             # Behind all else: what of it is refused takes nothing away.
             signs = self._membership.question() if self._membership is not None else signs
         asked = time.monotonic()
-        # A script names an instance whose keys this user may use.
-        self._asked_by = parts[0][0].duties.store
+        if self._moved is None:
+            # A script names an instance whose keys this user may use.
+            self._asked_by = parts[0][0].duties.store
         with contextlib.closing(self._asking.ask(self._asked_by, [*calls, *steps, *signs.calls])) as replies:
             is_moved = False
             for part in parts:
@@ -706,7 +683,7 @@ class ServerWatch:
         flushing: list[Call[object]] = [configuration()] if is_flushing_due else []
         signs = self._membership.question() if self._membership is not None else MembershipQuestion([])
         calls = [*listeners, server_time(), *keys, *steps, *flushing, *signs.calls]
-        absent, is_doubtful, number, found = set[_Watched](), False, -1, list[object]()
+        absent, is_doubtful, number, found = set[InstanceInLoop](), False, -1, list[object]()
         with contextlib.closing(self._asking.ask(self._asked_by, calls)) as replies:
             if listeners:
                 absent, is_doubtful = self._listeners.take_in(replies)
@@ -741,7 +718,7 @@ class ServerWatch:
             is_same = known is not None and _flush_settings(known) == (settings["appendfsync"], settings[ON_REWRITE])
             self._flushing_at = time.monotonic() + _FLUSHING if is_same else 0.0
 
-    def _count_listeners(self) -> set[_Watched]:
+    def _count_listeners(self) -> set[InstanceInLoop]:
         with contextlib.closing(self._asking.ask(self._asked_by, self._listeners.calls())) as replies:
             return self._listeners.absent(replies)
 
@@ -766,7 +743,7 @@ class ServerWatch:
         self._ahead = ahead
         return True
 
-    def _tell_clock(self, instances: Iterable[_Watched], shown: float) -> None:
+    def _tell_clock(self, instances: Iterable[InstanceInLoop], shown: float) -> None:
         """Let instances know the server's clock; where it jumped, they have a round."""
         jumped = [each for each in instances if not each.duties.keep_clock(shown)]
         with self._changed:
@@ -774,12 +751,14 @@ class ServerWatch:
                 each.duties.wake(("clients",))
                 self._want_round(each)
 
-    def _take_in(self, part: Sequence[_Watched], reply: NewsReply, unsure: set[_Watched], *, is_moved: bool) -> None:
+    def _take_in(
+        self, part: Sequence[InstanceInLoop], reply: NewsReply, unsure: set[InstanceInLoop], *, is_moved: bool
+    ) -> None:
         """Let those instances have a round where something has happened, or that may want one."""
         if is_moved:
             self._tell_clock(part, reply.now)
         known = {each.duties.store.instance: each for each in part} if reply.news else {}
-        now = time.monotonic()
+        now, is_elsewhere = time.monotonic(), False
         with self._changed:
             for name, news in reply.news.items():
                 each = known[name]
@@ -793,14 +772,17 @@ class ServerWatch:
                 if news.what & {"lost", "refused"}:
                     # The duties say why, once.
                     each.duties.wake_all()
+                    is_elsewhere = is_elsewhere or "refused" in news.what
                 each.duties.take_news(news)
             for each in [*(known[name] for name in reply.news), *(unsure.intersection(part) if unsure else ())]:
                 if (at := each.duties.wanted_at) <= time.monotonic():
                     self._want_round(each)
                 elif at < each.timer_at:
                     self._set_timer(each, at)
+        if is_elsewhere:
+            self._tell_of_move()
 
-    def _channels(self) -> list[tuple[str, _Watched]]:
+    def _channels(self) -> list[tuple[str, InstanceInLoop]]:
         """The channels that clients have to listen to, and whose they are."""
         with self._changed:
             if self._channels_known is None:
@@ -808,7 +790,7 @@ class ServerWatch:
                 self._channels_known = [(channel, each) for each in watched for channel in each.duties.channels]
             return self._channels_known
 
-    def _look_for_lost_clients(self, absent: Iterable[_Watched]) -> None:
+    def _look_for_lost_clients(self, absent: Iterable[InstanceInLoop]) -> None:
         """Let instances look for them where one of their channels has no listener."""
         with self._changed:
             for each in absent:
@@ -831,7 +813,7 @@ class ServerWatch:
                         watched.duties.wake(("flushing",))
                         self._want_round(watched)
 
-    def _look_again(self, watched: _Watched, at: float) -> None:
+    def _look_again(self, watched: InstanceInLoop, at: float) -> None:
         """Look at one that rests long before its turn; the lock is held."""
         watched.look_at = min(watched.look_at, at)
         self._looked_at_soon.add(watched)

@@ -43,7 +43,7 @@ class DeadLetterAction(Definition):
     Attributes:
         name: of the action. Default: ``dead-letter-<queue>``.
         queue: the queue whose messages expire.
-        topic: where they go.
+        topic: the topic that they go to.
         reasons: only for these reasons. Default: all.
     """
 
@@ -110,7 +110,7 @@ class Action(Definition):
 
         Args:
             queue: the queue whose messages expire.
-            topic: where they go.
+            topic: the topic that they go to.
             name: the action's name; default ``dead-letter-<queue>``.
             reasons: only for these reasons; default all.
 

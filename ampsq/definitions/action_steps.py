@@ -18,6 +18,7 @@ from ampsq.definitions.action_values import (
     Text,
     Variable,
     Wait,
+    WebAddress,
 )
 from ampsq.definitions.definition import Name
 from ampsq.definitions.elements import Delay, TopicOrPattern
@@ -45,7 +46,7 @@ class Do:
         """Publish a message: exactly once for each event.
 
         Attributes:
-            topic: where; a name, or a text with variables that makes one.
+            topic: the topic to publish to; a name, or a text with variables that makes one.
             data: the body. Default: on expire the dead letter, a JSON object; else the message's own body.
         """
 
@@ -209,7 +210,7 @@ class Do:
         """POST to an address, where the coordinator was started with ``--allow-webhooks PREFIX`` of it.
 
         Attributes:
-            url: http or https.
+            url: http or https, or a variable that gives such an address.
             data: what is sent. Default: ``{{AMPS_DATA}}``.
             timeout: for the answer, which must be of the two hundreds; up to 60s. Default: 10s.
         """
@@ -217,6 +218,6 @@ class Do:
         word = "webhook"
         module = "ampsq: AMPS has none"
         main = "url"
-        url: FilledText
+        url: WebAddress
         data: Text = "{{AMPS_DATA}}"
         timeout: Wait = _TEN_SECONDS

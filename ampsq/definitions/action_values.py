@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
 
@@ -34,6 +35,7 @@ __all__ = [
     "TimeZone",
     "Variable",
     "Wait",
+    "WebAddress",
 ]
 
 VARIABLE: Final = re.compile(rb"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -65,6 +67,24 @@ def _filled(value: object) -> str:
     text = _text(value)
     if not text.strip():
         raise DefinitionError(f"{shown(text)} is empty; allowed: a text, in which {{{{NAME}}}} is a variable")
+    return text
+
+
+def _web_address(value: object) -> str:
+    """Return an http address; what begins with a variable is checked where it is put in."""
+    text = _filled(value)
+    if is_stored() or VARIABLE.match(text.encode()):
+        return text
+    try:
+        parts = urlsplit(text)
+        is_web = parts.scheme in ("http", "https") and bool(parts.netloc)
+    except ValueError:
+        is_web = False
+    if not is_web:
+        raise DefinitionError(
+            f"{shown(text)} is no address of the web; allowed: http://HOST or https://HOST, with a path, as in "
+            "'https://example.com/orders', or a variable in its place"
+        )
     return text
 
 
@@ -134,9 +154,10 @@ def _wait(value: object) -> Interval:
 
 
 def _percent(value: object) -> int:
-    percent = parse_count(value.removesuffix("%").strip() if isinstance(value, str) else value)
+    allowed = "a whole number from 0 to 100"
+    percent = parse_count(value.removesuffix("%").strip() if isinstance(value, str) else value, allowed)
     if percent > 100:  # noqa: PLR2004
-        raise DefinitionError(f"{shown(value)} is more than all; allowed: a whole number from 0 to 100")
+        raise DefinitionError(f"{shown(value)} is more than all; allowed: {allowed}")
     return percent
 
 
@@ -147,6 +168,7 @@ def _every(value: object) -> str:
 
 Text = Annotated[str, BeforeValidator(_text)]
 FilledText = Annotated[str, BeforeValidator(_filled)]
+WebAddress = Annotated[str, BeforeValidator(_web_address)]
 Target = Annotated[str, BeforeValidator(_target)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Expression = Annotated[str, BeforeValidator(_expression)]

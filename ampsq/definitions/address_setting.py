@@ -42,7 +42,8 @@ def _match(value: object) -> str:
 
 
 def _attempts(value: object) -> int:
-    return NO_LIMIT if value in (NO_LIMIT, str(NO_LIMIT)) else parse_count(value)
+    allowed = f"a whole number from 0 to 1000000000, or {NO_LIMIT} for no limit"
+    return NO_LIMIT if value in (NO_LIMIT, str(NO_LIMIT)) else parse_count(value, allowed)
 
 
 def _expiry_delay(value: object) -> Interval | int:

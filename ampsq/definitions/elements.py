@@ -79,11 +79,17 @@ _EXAMPLES = {
 }
 
 
-def _positive(value: object) -> int:
-    count = parse_count(value)
-    if count < 1:
-        raise DefinitionError(f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000")
+def _count_from(least: int, value: object, beside: str = "") -> int:
+    """Read a count that has a least value; `beside` is what is allowed beside it."""
+    allowed = f"a whole number from {least} to 1000000000{beside}"
+    count = parse_count(value, f"{allowed}; also with k (thousand) or M (million), as in '10k'")
+    if count < least:
+        raise DefinitionError(f"{shown(value)} is too small; allowed: {allowed}")
     return count
+
+
+def _positive(value: object) -> int:
+    return _count_from(1, value)
 
 
 def _limited(value: object, most: int, refusal: str) -> int:
@@ -116,13 +122,8 @@ def _expression_limit(value: object) -> int:
 
 
 def _queue_depth(value: object) -> int:
-    depth = parse_count(value)
-    if depth < MIN_QUEUE_DEPTH:
-        raise DefinitionError(
-            f"{shown(value)} is too small; allowed: a whole number from {MIN_QUEUE_DEPTH} to 1000000000, best the "
-            "messages of several seconds, or no target_queue_depth for a queue that has no such limit"
-        )
-    return depth
+    beside = ", best the messages of several seconds, or no target_queue_depth for a queue that has no such limit"
+    return _count_from(MIN_QUEUE_DEPTH, value, beside)
 
 
 def _lease_period(value: object) -> Interval:
@@ -156,12 +157,7 @@ def _ring_size(value: object) -> int:
     # A file's values are texts.
     if value in (NO_RING, str(NO_RING)):
         return NO_RING
-    count = parse_count(value)
-    if count < 1:
-        raise DefinitionError(
-            f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000, or {NO_RING} for no limit"
-        )
-    return count
+    return _count_from(1, value, f", or {NO_RING} for no limit")
 
 
 _POINTS = ("epoch", "now", "creation")

@@ -35,9 +35,10 @@ def _path(value: object) -> str:
 
 
 def _percent(value: object) -> int:
-    percent = parse_count(value.strip().removesuffix("%") if isinstance(value, str) else value)
+    allowed = "1% to 100%"
+    percent = parse_count(value.strip().removesuffix("%") if isinstance(value, str) else value, allowed)
     if not 1 <= percent <= _MOST_PERCENT:
-        raise DefinitionError(f"{shown(value)} is no share; allowed: 1% to 100%")
+        raise DefinitionError(f"{shown(value)} is no share; allowed: {allowed}")
     return percent
 
 

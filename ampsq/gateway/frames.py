@@ -150,6 +150,8 @@ class Leased(_Body):
     bookmark: str
     delivery: int
     headers: dict[str, str]
+    group: str = Field("", description="its group, where it is in one")
+    group_begins: bool = Field(False, description="its group was bound to another subscription before, or to none")
 
 
 class Delivered(_Body):

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,8 +102,12 @@ def loaded(raw: bytes | str) -> Any:
     limits().check_depth(text)
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DefinitionError(f"what was sent is no JSON: {error}; allowed: an object") from error
+    except ValueError as error:
+        # Python reads no number that is longer.
+        told = f"what was sent has a number of more than {sys.get_int_max_str_digits():,} digits; allowed: shorter ones"
+        raise DefinitionError(told) from error
 
 
 def body_of(message: dict[str, Any]) -> Any:
@@ -169,5 +174,13 @@ def leased_frame(message: AsyncMessage, number: int) -> dict[str, Any]:
         "bookmark": str(message.bookmark),
         "delivery": message.delivery,
         "headers": message.headers,
+        **_group(message),
         **_body(message),
     }
+
+
+def _group(message: AsyncMessage) -> dict[str, Any]:
+    group = message.group
+    if group is None:
+        return {}
+    return {"group": group, "group_begins": True} if message.group_begins else {"group": group}

@@ -33,6 +33,7 @@ _ENVELOPE: Final = {
     **_EXPIRATION,
     "delay": {**_TEXT, "description": "an interval, as 30s"},
     "at": {**_TEXT, "format": "date-time", "description": "when it is due, instead of delay"},
+    "group": {**_TEXT, "description": "its group, in queues with groups, instead of what their group_by says"},
     **_PERSISTED,
 }
 _TOLD: Final = {
@@ -58,12 +59,13 @@ _REFUSALS: Final = {
     400: "what was asked for is wrong, and the text says what is allowed",
     401: "no name and secret that are known",
     403: "the user is not entitled to it",
-    404: "there is no such topic or queue",
+    404: "there is no such topic or queue, or no such address",
+    405: "the address has other methods, which the text names",
     409: "refused by the state of the instance, or by what its server cannot do",
     410: "the log does not have it any more",
     413: "the request is too large",
     415: "the request is no application/json",
-    421: "the request names a host that the gateway was not given; its text is plain",
+    421: "the request names a host that the gateway was not given",
     429: "the user has too many subscriptions or requests, or its address too many failed logins",
     500: "the gateway could not do it, and its log says why",
     503: "the server, or the gateway, cannot serve now",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Writing"]
 
-_ENVELOPE: Final = frozenset({"headers", "expiration", "delay", "at"})
+_ENVELOPE: Final = frozenset({"headers", "expiration", "delay", "at", "group"})
 _MESSAGE: Final = _ENVELOPE | {"topic", "data", "base64", "persisted"}
 _MESSAGES: Final = _ENVELOPE | {"topic", "messages", "persisted"}
 _CHANGE: Final = frozenset({"topic", "data", "headers", "expiration", "persisted"})
@@ -183,7 +183,8 @@ def _envelope(given: dict[str, Any]) -> Envelope:
     headers, at = given.get("headers"), given.get("at")
     if headers is not None and not isinstance(headers, dict):
         raise DefinitionError(f"headers: {shown(headers)}; allowed: an object of texts")
-    return Envelope.of(headers, given.get("expiration"), given.get("delay"), None if at is None else _time_of(at))
+    due = None if at is None else _time_of(at)
+    return Envelope.of(headers, given.get("expiration"), given.get("delay"), due, given.get("group"))
 
 
 def _time_of(text: object) -> datetime:

@@ -110,9 +110,10 @@ class RequestHandler:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(415, "NotJson", "content-type: allowed is application/json")
         given = loaded(await self._body(user, request))
-        if not isinstance(given, dict) or given.keys() - allowed:
-            wrong = min(given.keys() - allowed) if isinstance(given, dict) else given
-            raise DefinitionError(f"{shown(wrong)}: allowed is an object with {', '.join(sorted(allowed))}")
+        if not isinstance(given, dict):
+            raise DefinitionError(f"{shown(given)} was sent; allowed is an object with {', '.join(sorted(allowed))}")
+        if unknown := given.keys() - allowed:
+            raise DefinitionError(f"unknown element {shown(min(unknown))}; allowed are {', '.join(sorted(allowed))}")
         return given
 
     async def _body(self, user: str, request: Request) -> bytes:
@@ -199,8 +200,10 @@ def name_of(value: object, element: str) -> str:
     """A name that was given.
 
     Raises:
-        DefinitionError: it is none.
+        DefinitionError: it is missing, or no name.
     """
+    if value is None:
+        raise DefinitionError(f"{element} is missing; allowed: a name, as in 'orders'")
     if not isinstance(value, str) or not is_name(value):
         raise DefinitionError(f"{element}: {shown(value)} is no name")
     return value

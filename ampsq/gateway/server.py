@@ -16,18 +16,21 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
 from ampsq.base.addresses import is_host_of
 from ampsq.base.errors import AmpsqError, DefinitionError, NotPermitted
+from ampsq.base.values import shown
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
+from ampsq.gateway.json_messages import Problem
 from ampsq.gateway.openapi import document
 from ampsq.gateway.publish import Writing
-from ampsq.gateway.requests import RequestHandler
+from ampsq.gateway.requests import RequestHandler, refusal
 from ampsq.gateway.rules_reload import RulesFile
 from ampsq.gateway.server_probe import Probe
 from ampsq.gateway.streams import Streams
@@ -62,7 +65,10 @@ _COMPARED: Final = (b"origin", b"host")
 _PROBES: Final = ("/healthz", "/readyz")
 _NOT_OURS: Final = (
     "This is not the host that the gateway answers to. Allowed: localhost, any IP address, the host that it listens "
-    "on, and the names given with --host (of a coordinator --gateway-host).\n"
+    "on, and the names given with --host (of a coordinator --gateway-host)."
+)
+_NOT_SAME: Final = (
+    "A page of another origin asked. Allowed: pages of the gateway's own, and programs that are no browsers."
 )
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
@@ -117,9 +123,23 @@ class _SameOrigin:
             reason = "another origin" if is_ours else "another host"
             await send({"type": "websocket.close", "code": 1008, "reason": reason})
         elif is_ours:
-            await PlainTextResponse("Asked by a page of another origin.\n", 403)(scope, receive, send)
+            await refusal(Problem(403, "OtherOrigin", _NOT_SAME))(scope, receive, send)
         else:
-            await PlainTextResponse(_NOT_OURS, 421)(scope, receive, send)
+            await refusal(Problem(421, "OtherHost", _NOT_OURS))(scope, receive, send)
+
+
+async def _refuse_address(request: Request, error: Exception) -> Response:
+    """Refuse an address that is none, or a method that it does not have."""
+    if not isinstance(error, HTTPException):
+        raise error
+    path, headers = shown(request.url.path), error.headers or {}
+    if allowed := headers.get("Allow"):
+        text = f"{request.method} {path}: allowed is {allowed}; /openapi.json has all requests"
+        return JSONResponse(Problem(error.status_code, "UnknownMethod", text).as_dict(), error.status_code, headers)
+    text = (
+        f"{path} is no address of the gateway; /openapi.json has all requests, /asyncapi.json what goes over WebSockets"
+    )
+    return refusal(Problem(error.status_code, "UnknownAddress", text))
 
 
 async def _may_serve(client: GatewayClient) -> None:
@@ -278,7 +298,8 @@ class Gateway:
             if tls.clients:
                 encrypted.update({"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED})
         guard = Middleware(_SameOrigin, hosts=self._hosts)
-        app = Starlette(routes=self._routes(), middleware=[guard], lifespan=self._lifespan)
+        refusals = {404: _refuse_address, 405: _refuse_address}
+        app = Starlette(routes=self._routes(), middleware=[guard], lifespan=self._lifespan, exception_handlers=refusals)
         return uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             http=partial(Requests, bounds=self._bounds), ws=partial(Sockets, bounds=self._bounds),  # type: ignore[arg-type]

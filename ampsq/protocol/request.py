@@ -120,6 +120,8 @@ class Call(_Awaited, Generic[_T_co]):
         parts: how it is made in several; None: it cannot be.
         is_sent_ahead: False: it may be refused as too much to read, so that nothing is sent behind it before its reply.
         key: of another instance of the server, which its script works on; "" for the one that it is sent to.
+        is_keyless: its arguments name the instances that its script works on, and it is sent without a key: a node of a
+            cluster runs such a script whatever slots it serves.
         packed: more arguments of its script, behind the others, as they travel.
     """
 
@@ -133,6 +135,7 @@ class Call(_Awaited, Generic[_T_co]):
     parts: CallParts[_T_co] | None = None
     is_sent_ahead: bool = True
     key: str = ""
+    is_keyless: bool = False
     packed: PackedWords | None = None
 
     @property

@@ -104,6 +104,9 @@ _REST_FIELD = "F.resting"
 _REST = "resting"
 #: `open` makes the format; `read_news` tells of each of many instances whether it has it.
 _UNCHECKED = frozenset({"open", "read_news"})
+#: Scripts that a node of a cluster is also sent without a key: then the first instance that the arguments name gives
+#: the tag.
+_KEYLESS = {"read_news": " or '{' .. ARGV[3] .. '}'"}
 #: Scripts that come to the keys of a queue by `load_queue` first, which ends its open run (lua/queues/lib/open_run),
 #: or add to that run and take out of it. All others that write have `closed_queue` in the names of a queue's keys.
 LOADING = frozenset({"publish", "settle", "sweep", "take"})
@@ -760,7 +763,8 @@ def _compose(main: _File, *, shebang: bool) -> ComposedScript:
     head = [f"#!lua flags={flags}" if flags else "#!lua"] if shebang else []
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
-    head += ["local call = redis.call", "local P = KEYS[1]", f"local only_reads = {str(_only_reads(main)).lower()}"]
+    prefix = f"local P = KEYS[1]{_KEYLESS.get(_verb(main), '')}"
+    head += ["local call = redis.call", prefix, f"local only_reads = {str(_only_reads(main)).lower()}"]
     lines = (
         [(text, start) for text in head]
         + closing

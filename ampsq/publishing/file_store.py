@@ -27,6 +27,8 @@ __all__ = ["FilePublishStore"]
 _LAYOUT: Final = 1
 #: Seconds for which another process's transaction on the same file is waited for.
 _BUSY: Final = 30.0
+#: What helps where the disk is full.
+_FULL: Final = "make room there (df -h); what it cannot keep is not sent"
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS publishers(
     id INTEGER PRIMARY KEY, instance TEXT, name TEXT, last INTEGER, UNIQUE(instance, name)
@@ -163,7 +165,8 @@ class FilePublishStore(PublishStore):
         try:
             yield
         except sqlite3.Error as error:
-            ours = PublishStoreError(f"{self.path}: {error}")
+            helps = f"; {_FULL}" if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL else ""
+            ours = PublishStoreError(f"{self.path}: {error}{helps}")
             ours.may_pass = isinstance(error, sqlite3.OperationalError)
             raise ours from error
 

@@ -154,7 +154,10 @@ class Keepalive:
     def answered(self, sent: float, received: float, found: HeartbeatReply) -> None:
         """Compare the server's clock with ours, and what it knows of the subscriptions with what they know."""
         for subscription in list(self._subscriptions):
-            subscription.registration.clock.learn(sent, received, found.now)
+            registration = subscription.registration
+            registration.clock.learn(sent, received, found.now)
+            if (backlog := found.backlogs.get(registration.id)) is not None:
+                registration.follow_backlog(backlog, sent)
             self._tell(subscription, found)
 
     def _tell(self, subscription: SubscriptionCore, found: HeartbeatReply) -> None:

@@ -109,7 +109,8 @@ class Registration:
 
     Attributes:
         id: the subscription's name on the instance; another one after it had to be made again.
-        max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
+        max_backlog: the effective backlog: the least of what was asked and of the queues' limits, as the server said it
+            last.
         spec: what is asked for.
         closed: whether nobody uses it any more.
         left: whether the server has ended it, too.
@@ -122,6 +123,8 @@ class Registration:
         self.spec, self.has_bell = spec, has_bell
         self.id = ""
         self.max_backlog = 0
+        # When something else was asked for last: the answer to an earlier sign of life has the backlog of before.
+        self._asked_at = 0.0
         self.closed, self.left = False, False
         self.process = os.getpid()
         self.clock = ClockComparison()
@@ -144,6 +147,20 @@ class Registration:
     def filter(self) -> Expression | None:
         """Filter of its messages; None: all."""
         return self.spec.filter
+
+    def learn_backlog(self, max_backlog: int) -> None:
+        """Note the effective backlog that the server has answered to what was asked for."""
+        self.max_backlog, self._asked_at = max_backlog, time.monotonic()
+
+    def follow_backlog(self, max_backlog: int, sent: float) -> None:
+        """Note the effective backlog that the answer to a sign of life has: a queue may have another limit now.
+
+        Args:
+            max_backlog: the effective one.
+            sent: when the sign of life was sent, by the monotonic clock.
+        """
+        if sent > self._asked_at:
+            self.max_backlog = max_backlog
 
     def check_open(self) -> None:
         """Refuse what comes after the end; raises `Closed`."""
@@ -184,7 +201,8 @@ class Registration:
 
         made = await self.matched(self.spec, subscribe)
         self.clock.learn(sent, time.monotonic(), made.now)
-        self.id, self.max_backlog = made.name, made.max_backlog
+        self.id = made.name
+        self.learn_backlog(made.max_backlog)
         await self.tell_cut()
 
     async def tell_cut(self) -> None:

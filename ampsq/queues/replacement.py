@@ -71,7 +71,7 @@ class Replacement:
             self.pending = None
             raise
         registration.spec, self.pending = wanted, None
-        registration.max_backlog = replaced.max_backlog
+        registration.learn_backlog(replaced.max_backlog)
         for queue, token in replaced.tokens.items():
             self.former[queue] = max(token, self.former.get(queue, 0))
 

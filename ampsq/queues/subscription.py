@@ -323,7 +323,10 @@ class Subscription:
 
     @property
     def max_backlog(self) -> int:
-        """The effective backlog: the least of what was asked and of the queues' limits."""
+        """The effective backlog: the least of what was asked and of the queues' limits.
+
+        Where a limit is changed, it follows with the next sign of life, within ten seconds.
+        """
         return self._managed.core.registration.max_backlog
 
     @property

@@ -123,7 +123,7 @@ class SubscriptionCore:
         # Without a subscription, what it held is back in its queues, or will be.
         with contextlib.suppress(UnknownSubscription):
             await self.inbox.collect_all(pipeline)
-            self.registration.max_backlog = await subscription_calls.resize(self.registration.id, 0)
+            self.registration.learn_backlog(await subscription_calls.resize(self.registration.id, 0))
             await self.inbox.give_back()
         self.inbox.buffer.clear()
         self.inbox.unwanted.clear()

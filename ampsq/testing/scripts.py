@@ -181,19 +181,31 @@ end
 #: Answers what MEMORY USAGE of a stream does.
 MEMORY_USAGE: Final = _LACKING + b"return redis.call('MEMORY', 'USAGE', KEYS[1])"
 #: An entry whose ID would not be the greatest of its stream is numbered by the server after all, as its clock may be
-#: ahead of the one that is held.
+#: ahead of the one that is held. A failure names the line that has called, and not one of this; fakeredis names none,
+#: and what its replies have as `err` is no text.
 _WITH_TIME: Final = b"""\
 local given = table.remove(ARGV)
+local function is_error(reply) return type(reply) == 'table' and reply.err end
 local function call(command, ...)
   if command == 'TIME' then return {string.sub(given, 1, -4), string.sub(given, -3) .. '000'} end
-  if command ~= 'XADD' then return redis.call(command, ...) end
-  local words, at = {...}, 2
-  if words[2] == 'MAXLEN' then at = words[3] == '~' and 5 or 4 end
-  if words[at] ~= '*' then return redis.call(command, ...) end
-  words[at] = given .. '-*'
-  local reply = redis.pcall(command, unpack(words))
-  if type(reply) == 'table' and reply.err then return redis.call(command, ...) end
-  return reply
+  local reply
+  if command == 'XADD' then
+    local words, at = {...}, 2
+    if words[2] == 'MAXLEN' then at = words[3] == '~' and 5 or 4 end
+    if words[at] == '*' then
+      words[at] = given .. '-*'
+      reply = redis.pcall(command, unpack(words))
+    end
+  end
+  if reply == nil or is_error(reply) then reply = redis.pcall(command, ...) end
+  if not is_error(reply) then return reply end
+  if type(reply.err) ~= 'string' then return redis.call(command, ...) end
+  local line
+  for level = 3, 6 do
+    local _, place = pcall(error, '', level)
+    line = line or string.match(place, ':(%d+):')
+  end
+  error({err = reply.err .. ' script: held, on @user_script:' .. (line or '?') .. '.'}, 0)
 end
 """
 #: Answers what TIME does, with a time that is given.
@@ -205,7 +217,8 @@ _END: Final = b"return main()\n"
 _END_WITH_ERRORS: Final = b"""\
 local fine, result = pcall(main)
 if fine then return result end
-return {err = type(result) == 'table' and result.err or tostring(result)}
+if type(result) == 'table' then return {err = result.err} end
+return {err = string.gsub(tostring(result), '%[string "[^"]*"%]:(%d+):', 'user_script:%1:')}
 """
 #: SHA1 of each script that a client has sent -> its text.
 _sent: dict[bytes, bytes] = {}
@@ -252,8 +265,15 @@ def _changed(source: bytes, shebang: bool, with_time: bool) -> ScriptText:  # no
     if is_ours:
         if not shebang:
             rest = rest.removesuffix(_END) + _END_WITH_ERRORS
-        source = b"".join((flags if shebang else _LACKING, _WITH_TIME if with_time else call, rest))
+        # Each takes the one line of what it replaces, so that errors name the lines of the script as it was composed.
+        before, call = flags if shebang else _one_line(_LACKING), _one_line(_WITH_TIME) if with_time else call
+        source = b"".join((before, call, rest))
     return ScriptText(source, _sha(source), is_ours)
+
+
+def _one_line(text: bytes) -> bytes:
+    """Return the same Lua in one line; it has no comments, and no text goes over several lines."""
+    return b" ".join(text.split(b"\n")) + b"\n"
 
 
 def _sha(source: bytes) -> bytes:

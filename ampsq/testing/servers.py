@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from ampsq.base.addresses import parse_endpoints, redacted
 from ampsq.base.errors import DefinitionError
+from ampsq.base.partitions import asked_partitions
 from ampsq.testing.memory import FakeServer
 from ampsq.testing.relay import pass_on
 from ampsq.transport.discovery import options_of
@@ -81,6 +83,12 @@ def backend_of(server: str, instance: str) -> Backend:
     if server == "embedded":
         return RealServer(_start_embedded(), instance)
     if server.startswith(("redis://", "rediss://", "unix://")):
+        if asked_partitions(server, None)[1] is not None:
+            raise DefinitionError(
+                f"server={redacted(server)!r}: the instance of a test has no partitions; allowed: the address without "
+                "partitions=, where a program does the same, or a client of memory://?partitions=4"
+            )
+        parse_endpoints(server)
         return RealServer(server, instance)
     raise DefinitionError(
         f"server={server!r}: allowed are memory, embedded, redis://HOST:PORT/DB, rediss://... and unix:///PATH"

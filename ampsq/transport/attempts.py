@@ -16,7 +16,7 @@ import redis
 from ampsq.base.errors import DefinitionError, StillUpgrading, Unavailable
 from ampsq.base.values import shown
 from ampsq.protocol.replies import plain
-from ampsq.transport.discovery import options_of, slot_of
+from ampsq.transport.discovery import options_of
 from ampsq.transport.errors import RetryPauses, may_repeat, translate_error
 from ampsq.transport.route import Route
 
@@ -112,7 +112,7 @@ class Attempts:
         route = self._route
         if server is None or not isinstance(error, redis.exceptions.MovedError):
             return None
-        if error.slot_id == slot_of(route.instance):
+        if error.slot_id == route.slot:
             return None
         if route.detours >= _DETOURS:
             raise translate_error(error, self._call, server.url) from error

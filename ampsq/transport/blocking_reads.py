@@ -49,6 +49,7 @@ class _Read:
         make: gives the read.
         call: the one that was sent last.
         until: when its answer is there at the latest, by the monotonic clock.
+        watched: the socket that is waited on, also once it was closed: the selector knows it until it is taken off.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class _Read:
     make: Callable[[], Call[int]]
     call: Call[int]
     until: float
+    watched: socket.socket | None = None
 
     @property
     def link(self) -> socket.socket | None:
@@ -106,6 +108,7 @@ class BlockingReads:
             read.drop()
             return False
         self._selector.register(link, selectors.EVENT_READ, number)
+        read.watched = link
         self._reads[number] = read
         return True
 
@@ -117,10 +120,9 @@ class BlockingReads:
             read.drop()
 
     def _unregister(self, read: _Read) -> None:
-        link = read.link
-        if link is not None:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(link)
+        if read.watched is not None:
+            self._selector.unregister(read.watched)
+            read.watched = None
 
     def wait(self, seconds: float) -> list[EndedRead]:
         """Wait until reads end, at most so many seconds or until it is awoken. What was answered is sent again."""

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from ampsq.base.addresses import Endpoint, redacted
+from ampsq.base.addresses import Endpoint, parse_endpoints, redacted
 from ampsq.base.errors import AuthenticationFailed, PrimaryUnknown, Unavailable
 from ampsq.protocol.reads.greeting import ASK_SLOTS
 from ampsq.transport.errors import translate_connect_error
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
     from ampsq.base.errors import AmpsqError
 
-__all__ = ["RedisOptions", "ask_cluster", "ask_sentinels", "options_of", "primaries_of", "slot_of"]
+__all__ = [
+    "RedisOptions",
+    "addresses_of",
+    "ask_cluster",
+    "ask_sentinels",
+    "options_of",
+    "primaries_by_slot",
+    "primaries_of",
+    "slot_of",
+]
 
 #: A node as ``CLUSTER SLOTS`` tells it: host, port and more.
 _Node: TypeAlias = "tuple[bytes | None, int, *tuple[object, ...]]"
@@ -152,14 +161,37 @@ def primaries_of(url: str, seconds: float) -> list[str]:
         Unavailable: it does not answer.
     """
     try:
-        parts = _slots(url, seconds)
+        return list(dict.fromkeys(primary for _, _, primary in primaries_by_slot(url, seconds)))
     except PrimaryUnknown:
         return [url]
+
+
+def primaries_by_slot(url: str, seconds: float) -> list[tuple[int, int, str]]:
+    """The first and the last slot of each run, and the address of the primary that serves it, as a node has it.
+
+    Args:
+        url: of the node.
+        seconds: for each step.
+
+    Raises:
+        Unavailable: it does not answer. PrimaryUnknown: it is no node of a cluster.
+    """
+    parts = _slots(url, seconds)
     here = redis.connection.parse_url(url)
     host = str(here.get("host", "localhost"))
     cluster = Endpoint.parse(url).of_cluster(((host, int(here.get("port", 6379))),))
-    found = (cluster.at(_name(primary[0]) or host, int(primary[1])) for _, _, primary, *_ in parts)
-    return list(dict.fromkeys(found))
+    return [(first, last, cluster.at(_name(primary[0]) or host, int(primary[1]))) for first, last, primary, *_ in parts]
+
+
+def addresses_of(url: str) -> list[str]:
+    """The addresses of the servers that an address names, with its credentials and options; none of Sentinels."""
+    found: list[str] = []
+    for endpoint in parse_endpoints(url):
+        if endpoint.kind == "server":
+            found.append(endpoint.text)
+        elif endpoint.kind == "cluster":
+            found += [endpoint.at(*host) for host in endpoint.hosts]
+    return found
 
 
 def _name(host: bytes | None) -> str:

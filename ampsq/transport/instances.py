@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["POLICIES", "InstanceAddress", "barriers_to_failover", "parse_instances", "parse_policy"]
+__all__ = [
+    "POLICIES",
+    "InstanceAddress",
+    "barriers_to_failover",
+    "parse_instances",
+    "parse_policy",
+    "whole_instance",
+]
 
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=[a-z+]+://)")
 #: What a client does where what it was told may be missing at the next instance.
@@ -61,6 +68,28 @@ def parse_instances(url: str | Sequence[str], instance: str) -> list[InstanceAdd
             )
         found.setdefault(name or instance, []).append(address)
     return [InstanceAddress(",".join(addresses), name) for name, addresses in found.items()]
+
+
+def whole_instance(url: str | Sequence[str] | None, instance: str) -> tuple[str | None, str]:
+    """Return the addresses of an instance with partitions, and its name: that behind ``#``, else the given one.
+
+    Args:
+        url: addresses, without what they say of partitions; None: the embedded server.
+        instance: its name, where the addresses do not say another one.
+
+    Raises:
+        DefinitionError: they are of several instances, or behind a ``#`` is no name.
+    """
+    if url is None or url == "":
+        return None, instance
+    found = parse_instances(url, instance)
+    if len(found) > 1:
+        names = ", ".join(each.instance for each in found)
+        raise DefinitionError(
+            f"the addresses are of the instances {names}, and one with partitions has no other one to go on at yet; "
+            "allowed: addresses of one instance, whose name is behind # or given as instance="
+        )
+    return found[0].url, found[0].instance
 
 
 def parse_policy(value: object) -> str:

@@ -90,6 +90,7 @@ class Route:
         listeners: called when the state of the connection changes.
         confirmed: gives an ID that the server has confirmed, or "": a server that does not have it lost messages.
         log_level: at which the loss of a connection is logged.
+        beside: a key outside of all instances: in a cluster, the way leads to its node, where no instance is named.
 
     Raises:
         DefinitionError: an address is wrong.
@@ -104,9 +105,12 @@ class Route:
         listeners: Listeners | None = None,
         confirmed: Callable[[], str] = str,
         log_level: int = logging.WARNING,
+        beside: str = "",
     ) -> None:
         self.url, self.instance, self.heartbeat = join_addresses(url), instance, heartbeat
         self.log_level = log_level
+        #: The slot of a cluster to whose node it leads. That of a key is that of an instance of its name.
+        self.slot = slot_of(instance or beside)
         self.listeners = listeners or Listeners()
         self.current: ServerAddress | None = None
         #: Why the client does not go on at another instance; "" where there is none, or all is well.
@@ -190,13 +194,13 @@ class Route:
         if endpoint.kind == "server":
             return endpoint.text
         hosts = dict.fromkeys((*self._nodes.get(index, ()), *endpoint.hosts))
-        url, nodes = ask_cluster(endpoint, hosts, slot_of(self.instance), self.heartbeat)
+        url, nodes = ask_cluster(endpoint, hosts, self.slot, self.heartbeat)
         self._nodes[index] = nodes or self._nodes.get(index, [])
         return url
 
     def redirect(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> bool:
         """Follow a cluster's word that the instance is at another node; False: it is not about the instance."""
-        if moved.slot_id != slot_of(self.instance):
+        if moved.slot_id != self.slot:
             return False
         with self._lock:
             if self.current is server:
@@ -213,12 +217,21 @@ class Route:
                 self.cut_waits()
         return True
 
+    def lead_to(self, url: str) -> None:
+        """Use a server that somebody else has found, where none is in use."""
+        with self._lock:
+            if self.current is None:
+                self.current = ServerAddress(url)
+
+    def node(self, host: str, port: int) -> str:
+        """The address of another node of the cluster, with the credentials and options of this one's."""
+        with self._lock:
+            return self._endpoints[self._index].at(host, port)
+
     def aside(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> str:
         """The address of the node that has a key outside of the instance."""
         here = redis.connection.parse_url(server.url)
-        host = moved.host or str(here.get("host", "localhost"))
-        with self._lock:
-            return self._endpoints[self._index].at(host, moved.port)
+        return self.node(moved.host or str(here.get("host", "localhost")), moved.port)
 
     # -- what came of it
 

@@ -19,6 +19,8 @@ from ampsq.transport.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampsq.transport.server_pools import ServerPools
+
 __all__ = ["ServerWait"]
 
 #: Seconds between two questions whether the server is back: the first pause, doubled each time, up to the last.
@@ -53,9 +55,20 @@ class ServerWait:
         self._changing = threading.Lock()
         self._closing = threading.Event()
 
-    def store(self, url: str, instance: str, retry_timeout: float) -> Store:
-        """Make a store that leaves it to this object to say that its server is lost."""
-        return Store(Route(url, instance, log_level=logging.DEBUG), instance, retry_timeout=retry_timeout)
+    def store(
+        self, url: str, instance: str, retry_timeout: float, pools: ServerPools | None = None, beside: str = ""
+    ) -> Store:
+        """Make a store that leaves it to this object to say that its server is lost.
+
+        Args:
+            url: an address or several.
+            instance: the instance.
+            retry_timeout: seconds for which a call is repeated while the server cannot be reached.
+            pools: connections that other stores use, too.
+            beside: a key outside of all instances, to whose node of a cluster it leads.
+        """
+        route = Route(url, instance, log_level=logging.DEBUG, beside=beside)
+        return Store(route, instance, retry_timeout=retry_timeout, pools=pools)
 
     def wait(self, store: Store, leaving: _Leaving) -> bool:
         """Wait until the server of a store answers, after a call to it failed.
@@ -65,10 +78,13 @@ class ServerWait:
             leaving: set when nobody is to wait any more.
 
         Returns:
-            Whether the server was gone. False: it answers, so that what failed was that call alone.
+            Whether the server was gone, or this object is closed. False: it answers, so that what failed was that call
+            alone.
         """
         place = store.route.lost_place
         with self._changing:
+            if self._closing.is_set():
+                return True
             question = self._asked.get(place)
             if question is None:
                 question = self._asked[place] = _Question()
@@ -77,7 +93,7 @@ class ServerWait:
                 ).start()
         while not (question.answered.wait(_LOOK) or leaving.is_set() or self._closing.is_set()):
             pass
-        return question.was_gone
+        return question.was_gone or self._closing.is_set()
 
     def close(self) -> None:
         """Let all go that wait, and whoever comes later."""

@@ -43,6 +43,7 @@ class _Link:
         asked: those that the server was asked for and has not confirmed, in order.
         pinged: when it was asked whether it is there; None: it has answered.
         next_ping: when it is asked next.
+        watched: the socket that is waited on, also once it was closed: the selector knows it until it is taken off.
     """
 
     connection: Connection
@@ -51,6 +52,7 @@ class _Link:
     asked: deque[str] = field(default_factory=deque)
     pinged: float | None = None
     next_ping: float = 0.0
+    watched: socket.socket | None = None
 
     @property
     def socket(self) -> socket.socket | None:
@@ -160,8 +162,9 @@ class ShardChannels:
     def _linked(self, store: Store, connection: Connection) -> _Link:
         heartbeat = store.route.heartbeat
         link = _Link(connection, heartbeat, next_ping=time.monotonic() + heartbeat)
-        if link.socket is not None:
-            self._selector.register(link.socket, selectors.EVENT_READ, link)
+        if (watched := link.socket) is not None:
+            self._selector.register(watched, selectors.EVENT_READ, link)
+            link.watched = watched
         return link
 
     def end(self, number: int) -> None:
@@ -186,9 +189,9 @@ class ShardChannels:
             for number in link.channels.values():
                 if self._listening.pop(number, None) is not None:
                     self._lost.append(number)
-            if link.socket is not None:
-                with contextlib.suppress(KeyError, ValueError):
-                    self._selector.unregister(link.socket)
+            if link.watched is not None:
+                self._selector.unregister(link.watched)
+                link.watched = None
             link.connection.drop()
             link.connection.release()
         self.wake()

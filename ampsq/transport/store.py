@@ -354,7 +354,7 @@ class Connection:
                             self._read_functions(self.functions)
                             name = self.functions.names.get(call.script.name)
                     script = script if name is None else ("FCALL", name)
-                words = (*script, 1, call.key or self.key, *words)
+                words = (*script, 0, *words) if call.is_keyless else (*script, 1, call.key or self.key, *words)
             try:
                 # In one go, where redis-py would look at every argument first.
                 request = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows requests of one word

@@ -68,6 +68,7 @@ class _Link:
         asked: for each answer that is to come, in order: the number that asked; None: it is no such answer.
         pinged: when it was asked whether it is there; None: it has answered.
         next_ping: when it is asked next.
+        watched: the socket that is waited on, also once it was closed: the selector knows it until it is taken off.
     """
 
     raw: RawConnection
@@ -77,6 +78,7 @@ class _Link:
     asked: deque[int | None] = field(default_factory=deque)
     pinged: float | None = None
     next_ping: float = 0.0
+    watched: socket.socket | None = None
 
     @property
     def socket(self) -> socket.socket | None:
@@ -172,8 +174,9 @@ class TrackedKeys:
                 route.failed(server, ours, connecting=True)
             raise ours from error
         link = _Link(raw, server.url, heartbeat, asked=deque([None]), next_ping=time.monotonic() + heartbeat)
-        if link.socket is not None:
-            self._selector.register(link.socket, selectors.EVENT_READ, link)
+        if (watched := link.socket) is not None:
+            self._selector.register(watched, selectors.EVENT_READ, link)
+            link.watched = watched
         return link
 
     def _forget(self, number: int) -> None:
@@ -191,9 +194,9 @@ class TrackedKeys:
             for number in [number for number, each in self._tracked.items() if each.link is link]:
                 del self._tracked[number]
                 self._news.append(KeyNews(number, "lost"))
-            if link.socket is not None:
-                with contextlib.suppress(KeyError, ValueError):
-                    self._selector.unregister(link.socket)
+            if link.watched is not None:
+                self._selector.unregister(link.watched)
+                link.watched = None
             link.raw.disconnect()
         self.wake()
 

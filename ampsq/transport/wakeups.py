@@ -12,6 +12,7 @@ import redis
 
 from ampsq.base.errors import AmpsqError
 from ampsq.protocol.keepalive import HEARTBEAT, wake_channel
+from ampsq.transport.discovery import slot_of
 from ampsq.transport.errors import translate_error
 
 if TYPE_CHECKING:
@@ -37,14 +38,22 @@ class Wakeups:
     Args:
         store: on the server.
         wake: called with the instance and what happened there, in the thread.
-        lost: called when the connection was lost, or the server sends nothing for an instance any more, in the thread.
+        lost: called when the connection was lost, in the thread.
+        left: called with an instance for which the server sends nothing, since its slot is at another node; in the
+            thread.
 
     Attributes:
         is_refused: this user may not listen.
     """
 
-    def __init__(self, store: Store, wake: Callable[[str, str], None], lost: Callable[[], None]) -> None:
-        self._store, self._wake, self._lost = store, wake, lost
+    def __init__(
+        self,
+        store: Store,
+        wake: Callable[[str, str], None],
+        lost: Callable[[], None],
+        left: Callable[[str], None] | None = None,
+    ) -> None:
+        self._store, self._wake, self._lost, self._left = store, wake, lost, left
         self._instances: dict[str, str] = {}
         self._connection: Connection | None = None
         self._asked_at: float | None = None
@@ -115,10 +124,11 @@ class Wakeups:
     def _subscribe(self, instances: list[str]) -> None:
         for first in range(0, len(instances), _TOGETHER):
             some = {wake_channel(name): name for name in instances[first : first + _TOGETHER]}
-            # In a cluster the channels of a command are of one slot; elsewhere there are no slots.
-            for words in ([channel] for channel in some) if self._store.route.is_cluster else [list(some)]:
-                self._ask("SSUBSCRIBE", *words)
+            # First, since a node may refuse one before the next one is asked for.
             self._instances.update(some)
+            # In a cluster the channels of a command are of one slot; elsewhere there are no slots.
+            for words in ([channel] for channel in some) if self._left is not None else [list(some)]:
+                self._ask("SSUBSCRIBE", *words)
 
     def _ask(self, *words: str) -> None:
         if self._connection is not None:
@@ -129,7 +139,11 @@ class Wakeups:
         try:
             while self._connection is connection:
                 if connection.is_readable(_WAIT):
-                    self._take_in(connection.read())
+                    try:
+                        message = connection.read()
+                    except redis.ResponseError as error:
+                        message = error
+                    self._take_in(message)
         except (AmpsqError, redis.RedisError, OSError) as error:
             if self._connection is connection:
                 self.is_refused = isinstance(error, redis.exceptions.NoPermissionError)
@@ -149,14 +163,24 @@ class Wakeups:
                 if instance is not None:
                     self._wake(instance, what.decode(errors="replace"))
             case [b"sunsubscribe", bytes(channel), _] if channel.decode(errors="replace") in self._instances:
-                # Its slot was moved to another server.
-                raise redis.ConnectionError("the server serves an instance no more")
+                # Its slot was moved to another node.
+                self._leave([channel.decode(errors="replace")])
+            case redis.exceptions.MovedError() as error:
+                self._leave([channel for channel, name in self._instances.items() if slot_of(name) == error.slot_id])
             case redis.ResponseError() as error:
                 raise error
             case [b"pong", _] | b"PONG":
                 self._asked_at = None
             case _:
                 pass
+
+    def _leave(self, channels: Iterable[str]) -> None:
+        """Say which instances the server serves no more; whoever asks for one again listens anew."""
+        with self._sending:
+            left = [name for name in (self._instances.pop(channel, None) for channel in channels) if name is not None]
+        for name in left:
+            if self._left is not None:
+                self._left(name)
 
     def end(self) -> None:
         """End the connection for good."""

@@ -1,6 +1,6 @@
 --- heartbeat: a client's sign of life for its subscriptions, and how long some of their messages took; for several clients in one call.
 --- ARGV now, patience, latencies, ids...
---- GIVES ms now, ms at which the first entry of the timetable is due or '', and of each subscription how many messages it is leased, '' where it is gone; of each further instance {the same from the second on}
+--- GIVES ms now, ms at which the first entry of the timetable is due or '', and of each subscription how many messages it is leased and its effective max_backlog, '' where it is gone; of each further instance {the same from the second on}
 --- FLAGS allow-oom, allow-cross-slot-keys
 --- @include clock, fail, latency_buckets
 -- latencies: a line for each queue of which something was measured since the last one; else ''. Behind the ids may stand others of the server's
@@ -24,6 +24,20 @@ P = own
 
 local function first_due() return call('ZRANGE', K.due(), 0, 0, 'WITHSCORES')[2] or '' end
 
+-- What a subscription may hold, as `refresh_subscription` has it; of one with a bell that is not stored. Queues that `queue.lua` has loaded are
+-- those of one instance.
+local function effective_backlog(id, max, bell)
+  if not bell then return max end
+  local asked, queues = unpack(call('HMGET', K.subscription(id), F.asked, F.queues))
+  local least = tonumber(asked)
+  for name in string.gmatch(queues, '%S+') do
+    -- The ninth number of schema.COMPILED: `room`.
+    local room = string.match(call('HGET', K.queue(name), F.compiled) or '', '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+)')
+    least = math.min(least, tonumber(room or least))
+  end
+  return string.format('%d', least)
+end
+
 local reply = {string.format('%.0f', ms), first_due()}
 local found, measured = reply, latencies
 i = ids_from
@@ -38,7 +52,8 @@ while i <= #ARGV do
   else
     local is_gone = call('ZADD', K.subscriptions(), 'XX', 'CH', ms + patience, id) == 0
       and not call('ZSCORE', K.subscriptions(), id)
-    found[#found + 1] = is_gone and '' or call('HGET', K.subscription(id), F.leased) or '0'
+    local leased, max, bell = unpack(call('HMGET', K.subscription(id), F.leased, F.max, F.bell))
+    found[#found + 1] = is_gone and '' or (leased or '0') .. ' ' .. effective_backlog(id, max or '0', bell)
   end
   i = i + 1
 end

@@ -6,7 +6,9 @@ import io
 import json
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -169,13 +171,14 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
 def test_partitions_are_measured_beside_an_instance(monkeypatch):
     monkeypatch.setattr(partitions, "_IDLE", 100)
     monkeypatch.setattr(partitions, "_CALLS", 2)
+    monkeypatch.setattr(partitions, "_PARTITIONS", (4, 256))
     with private_server() as url:
         measured = measure(url, "partitions", LITTLE, nothing)
     with redirect_stdout(io.StringIO()) as printed:
         print_tables(measured)
 
     figures = measured["partitions"]
-    names = {"one", "4", "16", "64", "256"}
+    names = {"one", "4", "256"}
     assert all(
         figures[what].keys() == names for what in ("publish", "by_key", "open", "consume", "consume_few", "wait")
     )
@@ -185,15 +188,34 @@ def test_partitions_are_measured_beside_an_instance(monkeypatch):
     assert figures["consume_few"]["256"]["messages_per_call"] < 10
     # Whole batches are not cut, and what keys spread over partitions is.
     assert {round(row["messages_per_call"]) for row in figures["publish"].values()} == {100}
-    assert figures["by_key"]["64"]["messages_per_call"] < 20
+    assert figures["by_key"]["256"]["messages_per_call"] < 5
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in figures["wait"].values())
     assert [name for name in flattened(measured) if direction(name) is None] == []
     assert all(row["client_us"] > 0 for row in figures["open"].values())
     assert "A consumer: processor time a message" in printed.getvalue()
     assert "Beginning to consume of 256 partitions, each: client " in printed.getvalue()
     assert "Publishing 1,000 a call by key" in printed.getvalue()
-    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms"}
+    assert figures["idle"]["100"].keys() == {"coordinator_ms", "server_ms", "server_alone_ms"}
     assert "100 idle partitions: coordinator" in printed.getvalue()
+    assert all(figures["by_themselves"][f"{what}_server_ms"] > 0 for what in ("publish", "consume"))
+    assert "Left out above, since servers take it while nothing is asked of them" in printed.getvalue()
+
+
+def test_what_servers_take_by_themselves_is_left_out_of_what_is_measured(monkeypatch):
+    with private_server() as url:
+        benchmark = partitions.PartitionsBenchmark(url, LITTLE, nothing)
+        # Half a core while nothing is asked, and 1.1 s in the two seconds of a piece of work.
+        served, now = iter([1.0, 1.5, 2.0, 3.1]), iter([10.0, 11.0, 20.0, 22.0])
+        clock = SimpleNamespace(perf_counter=lambda: next(now), sleep=nothing, process_time=time.process_time)
+        monkeypatch.setattr(benchmark, "_served", lambda: next(served))
+        monkeypatch.setattr(partitions, "time", clock)
+        raw = redis.Redis.from_url(url)
+        one_script = raw.script_load("return 1")
+
+        assert benchmark._rest() == 500
+        found = benchmark._spent(lambda: raw.evalsha(one_script, 0), 1)
+
+        assert round(found["server_us"]) == 100_000
 
 
 @pytest.mark.slow

@@ -180,6 +180,17 @@ def test_a_queue_that_grows_with_nobody_subscribed_is_told_before_its_messages_a
     assert [each.well for each in rules.unattended(after.seen, after)] == [True]
 
 
+def test_what_was_given_up_into_a_topic_without_a_queue_is_told_with_a_command_that_shows_it(defined):
+    with defined.client() as client:
+        bookmark = client.publish("orders", "lost")
+        client.ack("work", [bookmark], "expire")
+        eventually(lambda: "dead" in client.admin.topics())
+
+    mend = findings(defined)["dead letters", "topic dead"]["mend"]
+
+    assert "lost" in defined(*shlex.split(mend)[1:]).out
+
+
 def test_what_was_given_up_in_the_last_hour_is_told_and_where_to_see_it(defined):
     with defined.client() as client:
         client.apply(Queue(name="letters", underlying_topic="dead"))

@@ -268,8 +268,11 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
     assert {each["name"] for each in publishers} == {"till"}
     assert sum(each["sequence"] for each in publishers) == 51
     checked = run("check", "work", "--json").json
-    assert len(checked) == TOTAL
+    assert [each["partition"] for each in checked] == list(range(TOTAL))
     assert all(each["clean"] for each in checked)
+    shown = run("check", "work").out
+    assert shown.startswith(f"work: clean in {TOTAL} partitions; ")
+    assert shown.count("\n") == 1
 
 
 def recorded(bookmark):
@@ -486,3 +489,15 @@ def test_a_key_is_where_its_own_number_says(run):
         assert [each.admin.queue_stats("work").depth for each in client.clients] == [
             int(number == partition_of_key("c3", TOTAL)) for number in range(TOTAL)
         ]
+
+
+def test_an_address_may_have_the_name_of_the_instance(run):
+    instance = run.environment.pop("AMPSQ_INSTANCE")
+    run.environment["AMPSQ_URL"] += f"#{instance}"
+    run.publish(*orders(4))
+
+    assert run("queues", "work", "--json").json[0]["depth"] == 4
+    assert all(each["well"] for each in run(*SHORT, "--json").json)
+    assert "4 of 4 partitions answer" in run(*SHORT).out
+    run.environment["AMPSQ_URL"] += f",{run.environment['AMPSQ_URL'].partition('?')[0]}#other"
+    assert "the addresses are of the instances" in run("queues", code=2).err

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 
 import pytest
@@ -39,7 +40,6 @@ from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.catalog.partitioned import Intent
 from ampsq.client.partitioned_admin import PartitionedAdmin
 from ampsq.client.partitioned_client import PartitionedClient
-from ampsq.tracing import TracedClient
 
 client = client_of_partitions
 
@@ -105,12 +105,15 @@ def test_a_name_of_a_partition_that_another_instance_has_is_refused(server, inst
 
 def test_an_address_of_another_instance_to_go_on_at_is_refused(server, instance):
     with pytest.raises(DefinitionError, match="no other one to go on at yet"):
-        Client(f"{server.url}?partitions=4#{instance}")
+        Client(f"{server.url}?partitions=4#{instance},{server.url}#other")
 
 
 def test_a_client_of_another_kind_has_one_partition(server, instance):
-    with pytest.raises(DefinitionError, match="TracedClient works at one instance, and partitions=4"):
-        TracedClient(server.url, instance=instance, partitions=4)
+    class OwnClient(Client):
+        pass
+
+    with pytest.raises(DefinitionError, match="OwnClient works at one instance, and partitions=4"):
+        OwnClient(server.url, instance=instance, partitions=4)
 
 
 # -- publishing
@@ -147,6 +150,28 @@ def test_a_group_and_a_deduplication_id_choose_a_partition(client):
     assert first == again
     assert many[0] == many[2]
     assert many[1] == many[3] == many[4]
+
+
+def test_the_name_of_the_instance_may_be_in_the_address(server, instance, monkeypatch):
+    for address in (f"{server.url}?partitions=4#{instance}", f"{server.url}#{instance}?partitions=4"):
+        with Client(address, instance="another") as client:
+            assert (client.instance, len(client.partitions)) == (instance, TOTAL)
+            assert all(each.startswith(f"{instance}.") for each in client.partitions)
+    monkeypatch.setenv("AMPSQ_URL", f"{server.url}#{instance}")
+    with Client(partitions=TOTAL) as client:
+        assert client.clients[1].instance == client.partitions[1]
+    with pytest.raises(DefinitionError, match=r"of the instances a, b, and one with partitions .*; allowed: "):
+        Client(f"{server.url}?partitions=4#a,{server.url}#b")
+
+
+def test_a_plan_says_what_comes_of_a_definition_that_only_some_partitions_have(client):
+    # Given a client that died when the first partition had it
+    made_so(client, begun(client, Topic(name="orders")), [0])
+
+    plans = [one.admin.plan(Topic(name="orders"))[0].outcome for one in client.clients]
+    (planned,) = client.admin.plan(Topic(name="orders"))
+
+    assert (plans, planned.outcome) == (["unchanged", "new", "new", "new"], "new")
 
 
 def test_one_instance_takes_a_key_too_so_that_only_the_address_changes(server, instance):
@@ -570,3 +595,17 @@ async def _do_the_same(server, instance):
             client.aggregate("work", ["COUNT(*) AS /n"])
     with pytest.raises(Closed):
         await client.publish("orders", 1)
+
+
+@pytest.mark.parametrize("address", ["memory://partitioned?partitions=3", None])
+def test_servers_that_a_program_begins_by_itself_have_partitions_and_a_coordinator_for_them(monkeypatch, address):
+    monkeypatch.delenv("AMPSQ_URL", raising=False)
+    monkeypatch.delenv("AMPSQ_INSTANCE", raising=False)
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+        options = {} if address else {"partitions": 3, "data_dir": folder}
+        with Client(address, **options) as client:
+            client.apply(Queue(name="work", underlying_topic="orders"), Queue(name="dead", underlying_topic="dead"))
+            client.apply(Action.dead_letter("work", "dead"))
+            bookmarks = client.publish_many("orders", messages_of(6, 1), key=key_of)
+            assert client.ack("work", bookmarks, "expire") == 6
+            eventually(lambda: len(client.admin.dead_letters("dead")) == 6, within=60.0)

@@ -1,4 +1,4 @@
-"""Subscriptions to queues of all partitions that ask for something else."""
+"""Subscriptions to queues of all partitions that ask for something else, or whose queues allow something else."""
 
 from __future__ import annotations
 
@@ -174,3 +174,21 @@ def test_replacing_with_asyncio(server, instance):
 
     figures = asyncio.run(scene())
     assert (figures.depth, figures.leased, figures.acknowledged) == (0, 0, 100)
+
+
+def test_the_backlog_follows_what_its_queues_allow_later(connect_partitions):
+    client = connect_partitions(heartbeat="200ms")
+    client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 1}))
+    client.publish_many("orders", messages_of(20, 10), key=key_of)
+
+    with client.subscribe("work", max_backlog=50) as subscription:
+        assert subscription.max_backlog == TOTAL
+        held = [subscription.get("5s") for _ in range(TOTAL)]
+        assert subscription.get("50ms") is None
+        client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 5}))
+        # More is given to who waits.
+        held += [subscription.get("20s") for _ in range(4 * TOTAL)]
+        assert None not in held
+        assert subscription.max_backlog == 5 * TOTAL
+        client.apply(Queue(**{**WORK.elements(), "max_per_subscription_backlog": 2}))
+        eventually(lambda: subscription.max_backlog == 2 * TOTAL)

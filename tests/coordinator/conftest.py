@@ -1,6 +1,8 @@
-"""A store of the test's instance, for duties that a test runs a round at a time."""
+"""A store of the test's instance, for duties that a test runs a round at a time; and servers of a test's own."""
 
 from __future__ import annotations
+
+import contextlib
 
 import pytest
 
@@ -11,6 +13,19 @@ from ampsq.protocol.schema import key
 @pytest.fixture
 def store(valkey_store):
     return valkey_store
+
+
+@pytest.fixture
+def own(start_server):
+    """A server of the test's own, on which nobody else has instances."""
+    return start_server("valkey", appendonly=True)
+
+
+@pytest.fixture
+def plain(own):
+    """A plain client of that server."""
+    with contextlib.closing(own.client()) as client:
+        yield client
 
 
 @pytest.fixture

@@ -182,6 +182,15 @@ def test_one_asks_whether_the_server_is_back_however_many_wait(own, caplog):
         assert found == [True] * 30
 
 
+def test_who_comes_when_nobody_waits_any_more_does_not_take_the_server_to_be_there(own):
+    own.process.kill()
+    own.process.wait()
+    waits = ServerWait(logging.getLogger("ampsq.coordinator"))
+    waits.close()
+    with contextlib.closing(waits.store(own.url, "one", 0.0)) as store:
+        assert waits.wait(store, threading.Event()) is True
+
+
 def test_who_waits_for_a_server_that_answers_is_told_so_at_once(own):
     waits = ServerWait(logging.getLogger("ampsq.coordinator"))
     with contextlib.closing(waits.store(own.url, "one", 0.0)) as store:

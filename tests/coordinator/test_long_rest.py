@@ -23,25 +23,13 @@ NAMES = ("one", "two", "three")
 
 
 @pytest.fixture
-def own(start_server):
-    """A server of the test's own, on which nobody else has instances."""
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
-def plain(own):
-    with contextlib.closing(own.client()) as client:
-        yield client
-
-
-@pytest.fixture
 def resting(own, plain, monkeypatch):
     """A coordinator of three instances with a queue, all of which rest long; the turn of one that does never comes."""
     monkeypatch.setattr(server_watch, "_QUIET_AFTER", 0.5)
     # What is noticed of one that rests long, somebody tells.
     monkeypatch.setattr(server_watch, "_TURNS", 10**9)
     # One of the first looks had each of them.
-    monkeypatch.setattr(server_watch._Watched, "turn", property(lambda _: -1, lambda *_: None), raising=False)
+    monkeypatch.setattr(server_watch.InstanceInLoop, "turn", property(lambda _: -1, lambda *_: None), raising=False)
     for name in NAMES:
         with Client(own.url, instance=name) as client:
             client.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders", lease_period="3s"))

@@ -12,6 +12,7 @@ import pytest
 from observing import eventually
 
 from ampsq import Client, Queue, Topic
+from ampsq.base.errors import Unavailable
 from ampsq.coordinator import Coordinator, server_watch
 from ampsq.coordinator.membership import Membership
 from ampsq.protocol.reads.clock import server_time
@@ -20,6 +21,7 @@ from ampsq.protocol.reads.server import count_keys
 from ampsq.protocol.schema import COORDINATORS, key
 from ampsq.transport.repeated_question import RepeatedQuestion
 from ampsq.transport.store import Store
+from ampsq.transport.wakeups import Wakeups
 
 WAITING = """
 import sys, time
@@ -28,18 +30,6 @@ with Client(sys.argv[1], instance="one") as client, client.subscribe("work"):
     print("waits", flush=True)
     time.sleep(120)  # it is killed
 """
-
-
-@pytest.fixture
-def own(start_server):
-    """A server of the test's own, on which nobody else has instances."""
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
-def plain(own):
-    with contextlib.closing(own.client()) as client:
-        yield client
 
 
 @pytest.fixture
@@ -244,3 +234,25 @@ def test_a_question_whose_connection_is_ended_is_put_anew(store, plain):
     assert question.ask(store) is None
     assert question.ask(store) is not None
     question.close()
+
+
+def test_scripts_wake_it_again_where_it_could_not_listen_at_once(own, watch, plain, monkeypatch):
+    # Given a server that is away for as long as the connection is opened anew
+    opened, failed = Wakeups.open, []
+
+    def open_at_the_second(self, instances):
+        if not failed:
+            failed.append(True)
+            raise Unavailable("away")
+        opened(self, instances)
+
+    monkeypatch.setattr(Wakeups, "open", open_at_the_second)
+    # When the connection is lost
+    plain.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    eventually(lambda: failed, within=10.0)
+    # Then a later look opens it
+    eventually(lambda: watch._wakeups.is_open, within=10.0)
+    eventually(lambda: rests(watch), within=30.0)
+    with Client(own.url, instance="one") as client:
+        client.apply(Topic(name="late"))
+        eventually(lambda: watch._rest is None, within=2.0)

@@ -29,11 +29,6 @@ NAMES = [f"i{number}" for number in range(24)]
 
 
 @pytest.fixture
-def own(start_server):
-    return start_server("valkey", appendonly=True)
-
-
-@pytest.fixture
 def instances(own):
     for name in NAMES:
         with Client(own.url, instance=name):

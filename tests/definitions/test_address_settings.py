@@ -47,6 +47,10 @@ def test_what_matches_nothing_is_refused(match):
 def test_a_setting_is_explained_by_its_match():
     with pytest.raises(DefinitionError, match=r"AddressSetting 'ring\.#': default_ring_size: 0 is too small"):
         AddressSetting(match="ring.#", default_ring_size=0)
+    with pytest.raises(
+        DefinitionError, match=r"-2 is not a count; allowed: a whole number from 0 .*, or -1 for no limit"
+    ):
+        AddressSetting(match="ring.#", max_delivery_attempts=-2)
     with pytest.raises(DefinitionError, match="did you mean 'default_ring_size'"):
         AddressSetting(match="ring.#", default_ring_siz=3)
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusing import NAMES, refusal
 
+from ampsq.base.errors import DefinitionError
 from ampsq.catalog.queue_changes import CHANGES, refused_changes
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import Do, On
@@ -330,3 +331,16 @@ def test_another_recovery_point_is_refused(value):
 def test_file_backed_metadata_is_accepted():
     assert Queue(name="work", file_backed_metadata="enabled").file_backed_metadata == "enabled"
     assert "allowed: " in refusal(Queue, name="work", file_backed_metadata="yes")
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://example.com/x", "example.com/x", "http:///x", "https://", "http://[x/", "/x", "x{{URL}}"]
+)
+def test_a_webhook_that_is_no_address_of_the_web_is_refused_when_it_is_defined(url):
+    with pytest.raises(DefinitionError, match="is no address of the web; allowed: http://HOST or https://HOST"):
+        Do.webhook(url=url)
+
+
+@pytest.mark.parametrize("url", ["http://example.com", "https://{{HOST}}/x", "{{URL}}", "HTTP://a:8080/x?y={{Z}}"])
+def test_a_webhook_is_http_or_https_or_begins_with_a_variable(url):
+    assert Do.webhook(url=url).url == url

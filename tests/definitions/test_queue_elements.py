@@ -128,6 +128,20 @@ def test_a_lease_period_is_kept_in_milliseconds_however_it_is_given(period):
     assert Queue(name="work", lease_period=period).lease_period == 30_000
 
 
+@pytest.mark.parametrize(
+    ("element", "allowed"),
+    [
+        ("ring_size", "a whole number from 1 to 1000000000, or -1 for no limit"),
+        ("max_per_subscription_backlog", "a whole number from 1 to 1000000000"),
+        ("target_queue_depth", "a whole number from 1000 to 1000000000, best"),
+    ],
+)
+@pytest.mark.parametrize("value", [-2, "10x", 1.5])
+def test_what_is_no_count_is_told_the_bounds_of_the_element(element, allowed, value):
+    text = refusal(Queue, name="work", **{element: value})
+    assert text.startswith(f"Queue 'work': {element}: {value!r} is not a count; allowed: {allowed}")
+
+
 def test_a_lease_shorter_than_100ms_is_refused():
     assert Queue(name="work", lease_period="100ms").lease_period == 100
     text = refusal(Queue, name="work", lease_period="99ms")

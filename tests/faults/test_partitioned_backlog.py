@@ -241,7 +241,10 @@ def test_killed_clients_leave_no_credits_behind_and_what_they_had_comes_to_other
     publisher = threading.Thread(target=publish_bit_by_bit, args=(client, random.Random(seed), number, failures))  # noqa: S311
     with Watch(valkey, client.partitions, backlog) as watch:
         children = [launch_child(*arguments) for _ in range(2)]
-        eventually(lambda: client.admin.queue_stats("work").subscriptions == 2 * TOTAL, within=30.0)
+        eventually(
+            lambda: [each.admin.queue_stats("work").subscriptions for each in client.clients] == [2] * TOTAL,
+            within=30.0,
+        )
         publisher.start()
         for kill in range(1, 4):
             eventually(lambda done=number * kill // 5: len(acked()) >= done, within=60.0)

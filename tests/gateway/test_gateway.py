@@ -53,7 +53,7 @@ def test_messages_are_published_as_clients_publish_them(audit, client):
     [
         ({"topic": "orders"}, "a message has data, or base64"),
         ({"topic": "a b", "data": 1}, "is no name"),
-        ({"topic": "orders", "data": 1, "priority": 1}, "allowed is an object with at, base64, data"),
+        ({"topic": "orders", "data": 1, "priority": 1}, "allowed are at, base64, data"),
         ({"topic": "orders", "base64": "?"}, "allowed: bytes in base64"),
         ({"topic": "orders", "data": 1, "delay": "soon"}, "soon"),
         ({"topic": "orders", "data": 1, "headers": {"a": 1}}, "a dict of texts"),

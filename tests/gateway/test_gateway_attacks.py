@@ -402,3 +402,19 @@ def test_subscribers_go_on_when_the_server_is_back(kind, start_server, instance,
             assert queue.ask(do="ack", id=first["id"])["type"] in {"settled", "error"}
     with pytest.raises(ConnectionClosed):
         queue.get(1)
+
+
+def test_what_the_gateway_does_not_have_is_refused_as_json_that_says_what_it_has(audit):
+    missing, method = httpx.get(f"{audit.base}/v2/publish"), httpx.get(f"{audit.base}/v1/publish")
+    assert (missing.status_code, missing.json()["error"]) == (404, "UnknownAddress")
+    assert "'/v2/publish' is no address of the gateway; /openapi.json" in missing.json()["text"]
+    assert (method.status_code, method.json()["error"], method.headers["allow"]) == (405, "UnknownMethod", "POST")
+    assert "GET '/v1/publish': allowed is POST" in method.json()["text"]
+
+
+def test_a_page_of_another_origin_and_another_host_are_refused_as_json(audit):
+    theirs = httpx.get(f"{audit.base}/openapi.json", headers={"origin": "http://evil.example"})
+    host = httpx.get(f"{audit.base}/openapi.json", headers={"host": "evil.example"})
+    assert (theirs.status_code, theirs.json()["error"]) == (403, "OtherOrigin")
+    assert (host.status_code, host.json()["error"]) == (421, "OtherHost")
+    assert "--host" in host.json()["text"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 from gateway_scene import Asking, define, hashed, refusal
 
-from ampsq import Client, Instance, Topic
+from ampsq import Client, Instance, Queue, Topic
 
 CLERKS = f"""
   - {{user: clerk, name: positions, rights: [read, write], write_filter: "/owner = 'clerk'"}}
@@ -89,6 +90,52 @@ def test_a_message_has_headers_a_life_and_a_time_when_it_is_due(audit, client):
         assert messages.get("30s").headers == {"a": "b"}
     for wrong in ("soon", "2026-05-01T09:00:00", 7):
         assert refusal(audit.post("/v1/publish", topic="orders", data=1, at=wrong)) == (400, "DefinitionError")
+
+
+def test_a_message_is_in_the_group_that_its_publisher_names_and_the_subscriber_is_told(audit, client):
+    client.apply(
+        Queue(
+            name="grouped",
+            underlying_topic="calls",
+            lease_period="1h",
+            group_concurrency=1,
+            group_affinity="30s",
+            max_per_subscription_backlog=4,
+        )
+    )
+    audit.post("/v1/publish", topic="calls", data=1, group="alice")
+    audit.post("/v1/publish_many", topic="calls", messages=[{"data": 2}, {"data": 3}], group="alice")
+    audit.post("/v1/publish", topic="calls", data=4)
+
+    with audit.open("/v1/subscribe", queue="grouped", max_backlog=4) as socket:
+        socket.get()
+        first, other = socket.get(), socket.get()
+        assert (first["data"], first["group"], first["group_begins"]) == (1, "alice", True)
+        assert other["data"] == 4
+        assert "group" not in other
+        socket.say(do="ack", id=first["id"])
+        following = next(each for each in (socket.get(), socket.get()) if each["type"] == "message")
+        assert (following["data"], following["group"], following.get("group_begins")) == (2, "alice", None)
+    for wrong in (7, "a\0b", "x" * 256):
+        assert refusal(audit.post("/v1/publish", topic="calls", data=1, group=wrong)) == (400, "DefinitionError")
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b'{"data": 1}', "topic is missing"),
+        (b'{"topic": "orders", "data": 1, "till": 4}', "unknown element 'till'; allowed are"),
+        (b"[1]", "[1] was sent; allowed is an object with"),
+        (b'{"topic": "orders", "data": ' + b"9" * 5_000 + b"}", "a number of more than 4,300 digits"),
+        (b'{"topic": "orders", "data": \xff}', "no JSON"),
+    ],
+)
+def test_what_was_sent_and_is_no_message_is_told(audit, sent, text):
+    answer = httpx.post(
+        audit.base + "/v1/publish", content=sent, auth=audit.auth, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 400
+    assert text in answer.json()["text"]
 
 
 def test_a_change_is_merged_into_the_record_of_its_key(audit, client):

@@ -168,6 +168,11 @@ TWINS = [
             ),
             "ampsq.records.subscription": "ampsq.records.async_subscription",
             "ampsq.topics.subscription import": "ampsq.topics.async_subscription import",
+            "from ampsq.transport.instances import whole_instance\n"
+            "from ampsq.transport.async_server_pools import ServerPools\n": (
+                "from ampsq.transport.async_server_pools import ServerPools\n"
+                "from ampsq.transport.instances import whole_instance\n"
+            ),
             '    ) -> RecordSubscription:\n        """Query': (
                 '    ) -> Subscribing[RecordSubscription]:\n        """Query'
             ),
@@ -185,7 +190,11 @@ TWINS = [
             "from ampsq.queues.handlers": (
                 "from ampsq.queues.async_subscription import Subscribing\nfrom ampsq.queues.handlers"
             ),
-            "keeps=guarantee is not None)._open()  # noqa: SLF001\n": "keeps=guarantee is not None)\n",
+            "        kind = self._whole_publisher_type\n"
+            "        return kind(name, self._router, make, keeps=guarantee is not None)._open()"
+            "  # noqa: SLF001  (our own)\n": (
+                "        return self._whole_publisher_type(name, self._router, make, keeps=guarantee is not None)\n"
+            ),
             "Open a publisher with a name in all partitions; see `Client.publisher`.": (
                 "Make a publisher with a name in all partitions; see `Client.publisher`. Open it with ``async with``."
             ),
@@ -398,6 +407,7 @@ TWINS = [
         (
             *("each.admin.plan(", "self._define(", "self._first.definitions(", "self._first.queues("),
             *("self._first.message_type(", "self._first.address_settings(", "each.admin.queue_stats("),
+            *("self._first.views(", "self._first.destinations(", "self._first.sync_states("),
             *("each.admin.queue_latencies(", "each.admin.topics(", "each.admin.publishers("),
             "each.admin.rebuild(",
             *("each.admin.explain(", "each.admin.readers(", "each.admin.actions(", "each.admin.failed_events("),

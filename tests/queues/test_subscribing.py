@@ -41,6 +41,19 @@ def test_the_effective_backlog_is_the_least_of_what_is_asked_and_allowed_and_is_
         assert len(rest_of(messages)) == effective
 
 
+def test_the_effective_backlog_follows_what_its_queues_allow_later(connect):
+    client = connect(heartbeat="200ms")
+    client.apply(queue("work", max_per_subscription_backlog=5))
+    with client.subscribe("work", max_backlog=20) as messages:
+        assert messages.max_backlog == 5
+        for limit, effective in ((8, 8), (100, 20), (2, 2)):
+            client.apply(queue("work", max_per_subscription_backlog=limit))
+            eventually(lambda effective=effective: messages.max_backlog == effective)
+        # What is asked for later counts from then on, whatever an earlier sign of life says.
+        messages.replace(max_backlog=1)
+        assert messages.max_backlog == 1
+
+
 @pytest.mark.parametrize("asked", [-1, True, 1.5, "10"])
 def test_a_backlog_that_is_no_count_is_refused(client, asked):
     client.apply(queue("work"))

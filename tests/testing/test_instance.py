@@ -7,6 +7,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+import redis
 
 from ampsq import Action, App, AsyncClient, Client, Destination, Do, On, Queue, Topic, View
 from ampsq.base.errors import AlreadyAcked, DefinitionError, StaleLease, UnknownQueue
@@ -49,6 +50,33 @@ def test_what_is_settled_and_given_up_is_told_of_one_group(held):
     assert len(held.settled("orders")) == 6
     assert numbers(held.dead_letters("dead", group="b")) == [("forced_expire", 5)]
     assert held.dead_letters("dead", group="7") == []
+
+
+#: A script as they are composed: its flags, the name for calls, and a fault in the fifth line.
+FAULTY = "#!lua\nlocal call = redis.call\nlocal function main()\n  local key = KEYS[1]\n  {}\nend\nreturn main()\n"
+
+
+def test_a_fault_of_a_script_names_the_line_as_it_was_written(held):
+    with redis.Redis(unix_socket_path=held._relay.url.removeprefix("unix://")) as plain:
+        with pytest.raises(redis.ResponseError, match=r"user_script:5: attempt to index"):
+            plain.eval(FAULTY.format("return key.none.more"), 1, "k")
+        plain.set("k", "text")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE") as failed:
+            plain.eval(FAULTY.format("local found = call('HGETALL', key) return found"), 1, "k")
+    # fakeredis does not say where a command failed.
+    assert ("user_script:5" in str(failed.value)) == held._relay._backend.knows_shebang
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("?partitions=4", "has no partitions; allowed: the address without partitions="),
+        ("?nothing=4", "unknown option"),
+    ],
+)
+def test_an_address_that_an_instance_cannot_have_is_refused(options, told):
+    with pytest.raises(DefinitionError, match=told):
+        Instance(f"redis://localhost:1{options}")
 
 
 def test_threads_and_tasks_share_the_server_of_a_name():

@@ -65,9 +65,9 @@ def figures():
     return read
 
 
-@pytest.fixture
-def traced_client(valkey, instance):
-    with TracedClient(valkey.url, instance=instance) as client:
+@pytest.fixture(params=["", "?partitions=4"])
+def traced_client(request, valkey, instance):
+    with TracedClient(f"{valkey.url}{request.param}", instance=instance) as client:
         client.apply(Queue(name="work", underlying_topic="orders", max_cancels=1))
         yield client
 
@@ -163,9 +163,10 @@ def test_the_hooks_of_a_worker_make_a_span_of_each_message_and_count_them(traced
     async def awaited(message):
         note(message)
 
-    traced_client.publish("orders", 1)
-    traced_client.publish("orders", 2)
-    url = f"{traced_client._store.url}#{traced_client.instance}"
+    traced_client.publish("orders", 1, key="k")
+    traced_client.publish("orders", 2, key="k")
+    partitions = "?partitions=4" if traced_client.partitions else ""
+    url = f"{traced_client.url}{partitions}#{traced_client.instance}"
 
     with working(kind(note if kind is Worker else awaited, "work", url=url, hooks=TRACING)):
         eventually(lambda: traced_client.admin.queue_stats("work").depth == 0)
@@ -183,7 +184,8 @@ def test_the_hooks_of_a_worker_make_a_span_of_each_message_and_count_them(traced
 
 def test_a_thread_that_runs_too_long_ends_its_span_when_its_message_is_given_up(traced_client, spans):
     go_on = threading.Event()
-    url = f"{traced_client._store.url}#{traced_client.instance}"
+    partitions = "?partitions=4" if traced_client.partitions else ""
+    url = f"{traced_client.url}{partitions}#{traced_client.instance}"
     worker = Worker(lambda _: go_on.wait(60), "work", url=url, hooks=TRACING, time_limit="200ms")
     traced_client.publish("orders", 1)
 
@@ -204,9 +206,10 @@ def test_many_messages_are_one_span(traced_client, spans):
     assert sent.attributes["messaging.batch.message_count"] == 250
 
 
-def test_asyncio_has_the_same_spans(valkey, instance, spans):
+@pytest.mark.parametrize("partitions", ["", "?partitions=4"])
+def test_asyncio_has_the_same_spans(valkey, instance, spans, partitions):
     async def done():
-        async with TracedAsyncClient(valkey.url, instance=instance) as client:
+        async with TracedAsyncClient(f"{valkey.url}{partitions}", instance=instance) as client:
             await client.apply(Queue(name="work", underlying_topic="orders"))
             await client.publish("orders", {"id": 1})
             handled = asyncio.Event()

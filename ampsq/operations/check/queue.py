@@ -74,6 +74,7 @@ class CheckReport:
         rebuilt: what a rebuild came to, if there was one.
         repaired: whether what is wrong was mended.
         seconds: how long it took.
+        partition: the number of the partition; None of an instance without partitions.
     """
 
     queue: str
@@ -84,6 +85,7 @@ class CheckReport:
     rebuilt: Rebuilt | None
     repaired: bool
     seconds: float = field(compare=False)
+    partition: int | None = None
 
     @property
     def clean(self) -> bool:
@@ -104,6 +106,7 @@ class CheckReport:
             ],
             "undecided": list(self.undecided),
             "seconds": round(self.seconds, 3),
+            "partition": self.partition,
         }
 
 

@@ -113,7 +113,7 @@ def dead_letters(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding
     for topic, letters in sorted(now.dead_letters.items()):
         subject, why = f"topic {topic}", "no handler has processed these messages"
         if letters.number and not letters.waiting:
-            text, show = _many(letters.number), f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
+            text, show = _many(letters.number), f"ampsq subscribe-topic {topic} --bookmark '[epoch:now)'"
             yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
             continue
         kept = sum(now.seen.figures.queues[name].stats.depth for name in letters.waiting)

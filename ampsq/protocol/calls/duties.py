@@ -118,7 +118,12 @@ class NewsReply(NamedTuple):
 
 
 def read_news(
-    instances: Sequence[WatchedInstance], *, rare: bool = True, remote: bool = True, now: int | str = ""
+    instances: Sequence[WatchedInstance],
+    *,
+    rare: bool = True,
+    remote: bool = True,
+    is_keyless: bool = False,
+    now: int | str = "",
 ) -> Call[NewsReply]:
     """See what has happened at instances since that was looked at last, and let a coordinator rest until more does.
 
@@ -126,6 +131,8 @@ def read_news(
         instances: what was seen of each last.
         rare: look also for silent clients, names that were used first, and rebuilds that were left.
         remote: look also for messages that other instances own.
+        is_keyless: the server is a node of a cluster, and is to answer though an instance may have left it: that one is
+            `refused`.
         now: milliseconds; default the server's time.
     """
     asked = [(each.name, each.streams) for each in instances]
@@ -153,6 +160,7 @@ def read_news(
         return NewsReply(cast("int", milliseconds) / 1000, news, cast("int", number_of_keys))
 
     call = script_call("read_news", [now, int(rare)], read, repeatable=True)
+    call.is_keyless = is_keyless
     call.packed = PackedWords.join([each.words(remote=remote) for each in instances])
     return call
 

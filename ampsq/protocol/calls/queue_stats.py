@@ -74,7 +74,10 @@ class QueueStats:
 
     @classmethod
     def merged(cls, parts: Sequence[QueueStats]) -> QueueStats:
-        """Return the figures of a queue of all partitions, of those of each: sums, each as of its own moment."""
+        """Return the figures of a queue of all partitions, of those of each: sums, each as of its own moment.
+
+        Of `subscriptions` it is the number in the partition that has most: one to all partitions is in each of them.
+        """
         made = cls.__new__(cls)
         made.name, made.topics = parts[0].name, {}
         for part in parts:
@@ -82,7 +85,8 @@ class QueueStats:
                 made.topics[topic] = made.topics.get(topic, 0) + unread
         for field in cls.__slots__:
             if field not in ("name", "topics"):
-                setattr(made, field, sum(getattr(part, field) for part in parts))
+                values = [getattr(part, field) for part in parts]
+                setattr(made, field, max(values) if field == "subscriptions" else sum(values))
         return made
 
     @property

@@ -55,18 +55,26 @@ class HeartbeatReply(NamedTuple):
         now: ms of the server's clock, when it answered.
         due: ms at which the first entry of the instance's timetable is due; None: there is none.
         leased: how many messages each subscription is leased; None: it does not exist any more.
+        backlogs: the effective `max_backlog` of each that exists.
     """
 
     now: int
     due: int | None
     leased: dict[str, int | None]
+    backlogs: dict[str, int]
 
     @classmethod
     def read(cls, reply: Sequence[bytes], subscriptions: Sequence[str]) -> Self:
         """Read it as the script gives it."""
         now, due, *numbers = names(reply)
-        leased = {name: int(number) if number else None for name, number in zip(subscriptions, numbers, strict=True)}
-        return cls(int(now), int(float(due)) if due else None, leased)
+        leased: dict[str, int | None] = {}
+        backlogs: dict[str, int] = {}
+        for name, text in zip(subscriptions, numbers, strict=True):
+            number, _, backlog = text.partition(" ")
+            leased[name] = int(number) if number else None
+            if backlog:
+                backlogs[name] = int(backlog)
+        return cls(int(now), int(float(due)) if due else None, leased, backlogs)
 
     @property
     def gone(self) -> list[str]:

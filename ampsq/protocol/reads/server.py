@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import NotPermitted, ScriptBug, ServerUnsuitable
+from ampsq.protocol.reads.greeting import ASK_SLOTS
 from ampsq.protocol.replies import texts
 from ampsq.protocol.request import Call, Pause, command
 from ampsq.protocol.schema import key
@@ -147,6 +148,11 @@ def information() -> Call[dict[str, str]]:
 def is_cluster_node() -> Call[bool]:
     """Ask whether the server is a node of a cluster."""
     return command(["INFO", "cluster"], lambda reply: b"cluster_enabled:1" in bytes(reply))
+
+
+def slots() -> Call[object]:
+    """Ask a node of a cluster who serves which slots, for who compares the answer as it comes."""
+    return command(ASK_SLOTS, lambda reply: reply)
 
 
 def server_run() -> Call[ServerRun]:

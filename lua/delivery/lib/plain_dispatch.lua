@@ -58,6 +58,8 @@ local function dispatch_plain(queue, now, limit, own)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
   ring_for_rest(queue, room, now, something_waits)
+  -- What this has seen tells a visit that nothing more is there, where no other queue and no depth keeps something back.
+  if own then own.has_all = own.queues == name and queue.depth == 0 and messages.exhausted and not messages.has_others end
   return given, not messages.exhausted and (count < room.total or room.more) and (messages.more or something_waits(queue))
 end
 

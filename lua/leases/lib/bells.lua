@@ -37,10 +37,11 @@ local function begin_visit(subscription, number, credits, most)
   return true
 end
 
--- Nothing of the room is left. is_done: all that was there was found, if there was room for it. In `free` it stands while its bell waits.
+-- Nothing of the room is left. is_done: all that was there was found, if there was room for it, or if its dispatch has seen that nothing more
+-- is there: then what it holds is settled without another visit. In `free` it stands while its bell waits.
 local function end_visit(subscription, is_done)
   local former = subscription.is_visited
-  subscription.bell = is_done and subscription.leased < subscription.max and '1' or '0'
+  subscription.bell = is_done and (subscription.leased < subscription.max or subscription.has_all) and '1' or '0'
   subscription.max, subscription.is_visited, subscription.unsaved = 0, nil, false
   subscription.stored_leased = subscription.leased
   call('HSET', K.subscription(subscription.id), F.visit, subscription.visit, F.bell, subscription.bell, F.leased, subscription.leased)

@@ -10,14 +10,14 @@ local loaded_subscriptions = {}
 -- One object a subscription and script, so that everybody counts on the same number of leases. stored_leased: that number as it is stored.
 local function load_subscription(id)
   if loaded_subscriptions[id] then return loaded_subscriptions[id] end
-  local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased, F.filter)
+  local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased, F.filter, F.bell, F.visit)
   if not fields[1] then return nil end
   local subscription = {
     id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3]), filter = fields[4] or V.none,
     unsaved = false, score = false, stored_leased = false,
   }
   subscription.stored_leased = subscription.leased
-  if subscription.max == 0 then subscription.bell, subscription.visit = unpack(call('HMGET', K.subscription(id), F.bell, F.visit)) end
+  if subscription.max == 0 then subscription.bell, subscription.visit = fields[5], fields[6] end
   loaded_subscriptions[id] = subscription
   return subscription
 end
