@@ -497,9 +497,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "listed": Key(
             ":q:<queue>:listed", "hash",
-            "of a grouped queue: group, NUL, a number -> refs of twenty messages of it that wait unread, up to where "
-            "the queue's field `listed` says; those before and behind them stand in `groups`. What the queue has read, "
-            "or has in `ahead`, is passed over; see lua/queues/lib/group_lists",
+            "of a grouped queue: group, NUL, a number -> refs of eight messages of it, the last one of fewer, that wait "
+            "unread, up to where the queue's field `listed` says; those before stand in `groups`. What the queue has "
+            "read, or has in `ahead`, is passed over; see lua/queues/lib/group_lists",
             "dispatch", "dispatch, drop_group", "log and the definition",
         ),
         "grouped": Key(
@@ -943,6 +943,10 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "first": "first",
         "round_robin": "round_robin",
         "longest_group": LONGEST_GROUP,
+        # what is listed of a grouped queue: all of it is unread; nothing more is to be listed; some was settled
+        "listing_whole": "0",
+        "listing_ends": "1",
+        "listing_broken": "2",
         "listed_piece": LISTED_PIECE,
         "listing_walk": LISTING_WALK,
         "noted_least": NOTED_LEAST,

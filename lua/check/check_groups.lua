@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {cursor of the next part or '0', groups that count wrongly, messages in a wrong place, 1 if leases are too many to be counted else 0}
 --- FLAGS allow-oom
---- @include clock, fail, group_names, group_state, listing, listing_end, index_places, timetable
+--- @include clock, fail, group_names, group_state, listing, listing_form, index_places, timetable
 -- source: `groups`, `leases` for groups that are not known, `placed`, `listed` for what the log says of lists, `going`, `lines`, `bound`, `turns`, `batches`; `rates`, also of a queue without groups. With
 -- repair 1 all of it is mended.
 local ms = clock_ms(now)
@@ -43,11 +43,12 @@ end
 
 -- A list that is not as it says is given up: its messages are unread, and all that is get their places by the log.
 local function drop_list(state)
+  local first, number = numbers_of_pieces(state)
   local pieces = {}
-  for i = 1, state.pieces do pieces[i] = piece_of(state, state.first_piece + i - 1) end
+  for i = 1, number do pieces[i] = piece_of(state, first + i - 1) end
   call_in_batches('HDEL', K.listed(queue_name), pieces)
-  state.listed, state.front, state.back, state.pieces, state.behind = 0, '', '', 0, 0
-  stop_listing(queue)
+  empty_list(state)
+  set_listing_form(queue, V.listing_ends)
 end
 
 -- Of a group of which its rate lets more go than may go now: whether it is noted when. Those whose time has come are looked at next.
@@ -155,7 +156,7 @@ end
 -- A part of the log behind an ID: what is unread up to where the queue has listed is in the list of its group. Gives where to go on.
 local function check_listed(after)
   local listing = read_listing(queue)
-  if not listing or listing.ends then return '0' end
+  if not listing or listing.form == V.listing_ends then return '0' end
   if after == '0' or order_of(after) < order_of(listing.read) then after = listing.read end
   local make_ref, refs = ref_maker(listing.topic), {}
   local entries = call('XRANGE', K.log(listing.topic), '(' .. after, listing.id, 'COUNT', 25)
@@ -165,7 +166,7 @@ local function check_listed(after)
     local state = name and name ~= '' and load_groups(queue, {name})[name]
     if name and not (state and listed_refs(queue, state, rank_in_list(queue, state, refs[i]), 1)[1] == refs[i]) then
       places = places + 1
-      if repair == '1' then stop_listing(queue) end
+      if repair == '1' then set_listing_form(queue, V.listing_ends) end
     end
   end
   return #entries == 25 and entries[25][1] or '0'

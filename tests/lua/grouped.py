@@ -74,16 +74,15 @@ def lists_of(world, queue="work"):
     state, lists = world.state(), {}
     pieces, listing = dict(state.get(f":q:{queue}:listed", {})), state[f":q:{queue}"].get("listed", "").split(" ")[0]
     for name, value in state.get(f":q:{queue}:groups", {}).items():
-        found = re.search(r"\nl(\d+) (\d+) ([\d.]+) (\S+) (.*?)  (.*)$", value)
+        found = re.search(r"\nl(\d+) (\d+) ([\d.]+) (.+)$", value)
         if found and found[1] == listing:
-            first, number, behind = map(int, found[3].split(".") if found[3] != "0" else "000")
-            middle = [pieces.pop(f"{name}\x00{at}") for at in range(first, first + number)]
-            assert all(len(piece.split(" ")) == LISTED_PIECE for piece in middle), (name, value, middle)
-            lists[name] = [f"{each}{found[4]}" for each in " ".join([found[5], *middle, found[6]]).split()]
-            assert found[5], (name, value)
-            assert len(found[6].split()) == behind < LISTED_PIECE, (name, value)
-            assert len(lists[name]) == int(found[2]) > 0, (name, value, middle)
-            assert lists[name] == sorted({*lists[name]}), (name, value, middle)
+            first, number, last = map(int, found[3].split(".") if found[3] != "0" else "000")
+            parts = [pieces.pop(f"{name}\x00{at}").split(" ") for at in range(first, first + number)]
+            assert [len(part) for part in parts] == [LISTED_PIECE] * (number - 1) + [last] * (number > 0), (name, value)
+            topic = state[f":q:{queue}"]["listed"].rpartition("/")[2]
+            lists[name] = [f"{stem}/{topic}" for part in [found[4].split(" "), *parts] for stem in part]
+            assert len(lists[name]) == int(found[2]) > 0, (name, value, parts)
+            assert lists[name] == sorted({*lists[name]}), (name, value, parts)
     assert not pieces, pieces
     return lists
 
@@ -99,7 +98,7 @@ def void_lists(world, queue="work"):
 
 def listing_of(world, queue="work"):
     """Return where the cursor is, and up to where the log is looked through behind it, None where it is not."""
-    found = re.fullmatch(r"\d+ (\S+) (\d+) (\d+) (\d+) ([01]) (\S+)", world.state()[f":q:{queue}"].get("listed", ""))
+    found = re.fullmatch(r"\d+ (\S+) (\d+) (\d+) (\d+) ([012]) (\S+)", world.state()[f":q:{queue}"].get("listed", ""))
     assert found is None or found[6] == ref(found[1])
     return ref(cursor_of(world, queue)), found and found[6]
 
@@ -140,6 +139,8 @@ def check_lists(world, lists, body_group, queue="work"):
         count = int(state[f":q:{queue}:cursors"]["orders"].split(" ")[1])
         assert int(text.split(" ")[2]) - count == len([place for place in places if cursor < place <= last])
         assert int(text.split(" ")[3]) >= len(listed), (text, listed)
+        is_whole = text.split(" ")[5] == "0"
+        assert not is_whole or not [place for refs in lists.values() for place in refs if place in ahead], (text, ahead)
     return listed
 
 

@@ -102,17 +102,17 @@ def test_what_is_wrong_with_groups_is_found_and_mended(placed, redis, damage, fo
 
 def forget_a_message(client, redis):
     name = key(client.instance, "groups", "work")
-    found = re.fullmatch(rb"1 0 2 0 0\nl(\d+) 2 0 (/orders \S+) \S+  ", redis.hget(name, "a"))
-    redis.hset(name, "a", b"1 0 1 0 0\nl%s 1 0 %s  " % found.groups())
+    found = re.fullmatch(rb"1 0 2 0 0\nl(\d+) 2 0 (\S+) \S+", redis.hget(name, "a"))
+    redis.hset(name, "a", b"1 0 1 0 0\nl%s 1 0 %s" % found.groups())
 
 
 def count_more_than_is_listed(client, redis):
     name = key(client.instance, "groups", "work")
-    redis.hset(name, "a", redis.hget(name, "a").replace(b" 2 0 /", b" 3 0 /"))
+    redis.hset(name, "a", redis.hget(name, "a").replace(b"\nl1 2 0 ", b"\nl1 3 0 "))
 
 
 def let_a_listed_one_go(client, redis):
-    found = re.search(rb"\nl\d+ 2 0 /orders (\S+) ", redis.hget(key(client.instance, "groups", "work"), "a"))
+    found = re.search(rb"\nl\d+ 2 0 (\S+) ", redis.hget(key(client.instance, "groups", "work"), "a"))
     redis.zadd(key(client.instance, "going", "work"), {found[1] + b"/orders\ta": 0})
 
 

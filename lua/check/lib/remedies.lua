@@ -1,5 +1,5 @@
 --- remedies: makes one message's state what journal and log say.
---- @include verdict, leases, watchers, schedule, listing_end
+--- @include verdict, leases, watchers, schedule, listing_form
 
 -- The room of a lease that ends is freed by the caller.
 local function remove_from_place(look, ref, place)
@@ -49,13 +49,17 @@ local function load_remedies()
   function remedies.lost(look, ref) bring_back(look, ref) end
   function remedies.in_two_places(look, ref, letters) remove_from_places(look, ref, letters, 2) end
   function remedies.settled_but_live(look, ref, letters) remove_from_places(look, ref, letters, 1) end
-  function remedies.settled_but_waiting(look, ref) call('HSET', K.ahead(look.queue.name), ref, V.acknowledged) end
-  function remedies.unread_but_live(look, ref) call('HSET', K.ahead(look.queue.name), ref, V.delivered) end
+  local function note_ahead(look, ref, how)
+    call('HSET', K.ahead(look.queue.name), ref, how)
+    set_listing_form(look.queue, V.listing_broken)
+  end
+  function remedies.settled_but_waiting(look, ref) note_ahead(look, ref, V.acknowledged) end
+  function remedies.unread_but_live(look, ref) note_ahead(look, ref, V.delivered) end
   function remedies.ahead_unsettled(look, ref)
     call('HDEL', K.ahead(look.queue.name), ref)
     call('ZREM', K.lives(look.queue.name), ref)
     expire_anew(look.queue)
-    stop_listing(look.queue)
+    set_listing_form(look.queue, V.listing_ends)
   end
   function remedies.ahead_left(look, ref) call('HDEL', K.ahead(look.queue.name), ref) end
   function remedies.remote_but_own(look, ref)

@@ -9,9 +9,8 @@ local function take_freed(queue)
   queue.freed = nil
   for _, name in ipairs(freed.list) do
     local state = freed.states[name]
-    local place = state and places_in_group(queue, state, 0, 1)[1]
-    if place then
-      local item = item_of_place(place, name)
+    local item = state and first_item(queue, state)
+    if item then
       state.going, state.score = 1, score_of(queue, state)
       item.score, item.is_freed, item.state = state.score, true, state
       items[#items + 1] = item
@@ -26,7 +25,7 @@ end
 local function stand_freed(queue, items, states)
   local places = {}
   for _, item in ipairs(items) do
-    places[#places + 1], places[#places + 2] = string.format('%d', item.score), item.place .. item.name
+    places[#places + 1], places[#places + 2] = string.format('%d', item.score), place_of_item(item) .. item.name
     item.is_freed, states[item.name] = nil, item.state
   end
   call_in_batches('ZADD', K.going(queue.name), places)

@@ -2,6 +2,7 @@
 --- @include group_reading, group_state, listing, choice
 
 local function give_places(queue, states, refs, names, turns)
+  if not refs[1] then return end
   local places = {}
   for i, ref in ipairs(refs) do places[2 * i - 1], places[2 * i] = '0', ref end
   call_in_batches('ZADD', K.sorted(queue.name, V.none), places)
@@ -21,16 +22,17 @@ local function keep_waiting(queue, plan, states, messages, refs, names, now, fie
   end
   if not reading then return give_places(queue, states, refs, names) end
   local turns = queue.choice and refs[1] and begin_turns(queue, states, refs, names)
-  local grouped, its, groupless, none = {}, {}, {}, {}
+  local grouped, its, groupless, none = refs, names, {}, {}
   for i, ref in ipairs(refs) do
     if names[i] == '' then
+      if grouped == refs then grouped, its = {unpack(refs, 1, i - 1)}, {unpack(names, 1, i - 1)} end
       groupless[#groupless + 1], none[#none + 1] = ref, ''
-    else
+    elseif grouped ~= refs then
       grouped[#grouped + 1], its[#its + 1] = ref, names[i]
     end
   end
   give_places(queue, states, groupless, none, turns)
-  note_reading(queue, reading, list_messages(queue, states, grouped, its))
+  note_reading(queue, reading, list_messages(queue, states, grouped, its, #grouped == #reading.refs))
 end
 
 -- One step of at most 200 messages; states: of groups, which the caller saves. Gives what was read. from_log: as of `read_grouped`.

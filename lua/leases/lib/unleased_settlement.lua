@@ -1,5 +1,5 @@
 --- unleased_settlement: settling messages that nobody holds, by bookmark: what waits, is ready or is delayed.
---- @include lease_return, ref, message_place, watchers, message_life
+--- @include lease_return, ref, message_place, watchers, message_life, listing_form
 
 -- Why a message without a lease cannot be settled by this call; nil when it can: then where it stands.
 local function find_unleased(queue, ref, token, verb)
@@ -36,6 +36,7 @@ local function remove_unleased(queue, groups, how)
   end
   for i, ref in ipairs(groups.waiting) do ahead[2 * i - 1], ahead[2 * i] = ref, how end
   call_in_batches('HSET', K.ahead(queue.name), ahead)
+  if ahead[1] then set_listing_form(queue, V.listing_broken) end
 end
 
 -- found: ref -> where it stands. Nobody holds these, so there is no room to free.

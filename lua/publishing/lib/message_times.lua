@@ -1,5 +1,5 @@
 --- message_times: what is noted of messages that have a time of their own, when they are recorded: when they end and are due.
---- @include judging_plan, schedule, timetable
+--- @include judging_plan, schedule, timetable, listing_form
 
 -- The queue has not read it, so that it is noted ahead of the cursor; what the queue's filter refuses is left to be read.
 local function note_scheduled(queue, topic, items, now)
@@ -17,6 +17,7 @@ local function note_scheduled(queue, topic, items, now)
     if plan and plan.spent.work >= V.sort_work then break end
   end
   call_in_batches('HSET', K.ahead(queue.name), ahead)
+  if ahead[1] then set_listing_form(queue, V.listing_broken) end
   schedule_messages(queue, found)
 end
 

@@ -1,8 +1,8 @@
---- group_lists: messages of a group that wait unread, in the order of the log: the first and the last of them stand in the group's text, the rest in pieces.
+--- group_lists: messages of a group that wait unread, in the order of the log: the first ones stand in the group's text, the rest in pieces.
 --- @include batch
 -- What waits for its group and was never delivered has no place of its own: it stays unread, and its ref is listed (listing.lua says what of
--- the log is). What left the queue otherwise is passed over when its turn comes. A list that is not of the listing that there is now is void: the
--- queue has read all of it.
+-- the log is), without its topic, which is that of all. What left the queue otherwise is passed over when its turn comes. A list that is not of the
+-- listing that there is now is void: the queue has read all of it.
 
 -- Few numbers occur again and again in what groups count: texts and numbers that were met are kept, a thousand of them. To make a text of a
 -- number is work also where a command is given one.
@@ -18,144 +18,179 @@ local function digits_of(number)
   return digits
 end
 
--- value: the group's text; from: where the list begins there. behind: how many are behind the pieces; suffix: how all refs end, which stands there
--- once: `/` and their topic.
-local function read_list(state, value, from)
-  local listing, listed, pieces, suffix, at = string.match(value, '^(%d+) (%d+) ([%d.]+) (%S+) ()', from)
-  local ending, numbers = string.find(value, '  ', at, true), known_numbers
-  state.listing, state.listed, state.suffix = listing, numbers[listed] or tonumber(listed), suffix
-  state.first_piece, state.pieces, state.behind = 0, 0, 0
-  if pieces ~= '0' then
-    local first, number, behind = string.match(pieces, '^(%d+)%.(%d+)%.(%d+)$')
-    state.first_piece, state.pieces, state.behind = tonumber(first), tonumber(number), tonumber(behind)
+-- How the refs of lists end, which stands in none: `/` and their topic.
+local function list_suffix(queue)
+  local suffix = queue.list_suffix
+  if not suffix then
+    suffix = '/' .. (string.match(queue.listed or '', ' %w+/(.+)$') or queue.topic)
+    queue.list_suffix = suffix
   end
-  state.front, state.back = string.sub(value, at, ending - 1), string.sub(value, ending + 2)
+  return suffix
+end
+
+-- value: the group's text; from: where the list begins there: the number of its listing, how many it has, its pieces (`0`, or the first one's number,
+-- how many they are, and how many the last one has), the first refs.
+local function read_list(state, value, from)
+  local listing, listed, pieces, at = string.match(value, '^(%d+) (%d+) (%S+) ()', from)
+  state.listing, state.listed, state.pieces = listing, known_numbers[listed] or tonumber(listed), pieces
+  state.front = string.sub(value, at)
 end
 
 local function list_text(queue, state)
-  local listing = string.match(queue.listed or '0', '^%d+')
-  local pieces, listed = '0', state.listed
-  if state.pieces + state.behind > 0 then
-    pieces = digits_of(state.first_piece) .. '.' .. digits_of(state.pieces) .. '.' .. digits_of(state.behind)
-  end
-  return '\nl' .. listing .. ' ' .. digits_of(listed) .. ' ' .. pieces .. ' ' .. state.suffix .. ' ' .. state.front .. '  ' .. state.back
+  state.listing = state.listing or string.match(queue.listed, '^%d+')
+  return '\nl' .. state.listing .. ' ' .. digits_of(state.listed) .. ' ' .. state.pieces .. ' ' .. state.front
+end
+
+local function empty_list(state)
+  state.listed, state.listing, state.pieces, state.front, state.first = 0, nil, '0', '', nil
+end
+
+-- The number of the first piece, how many there are, and how many refs the last one has; zeros where there is none.
+local function numbers_of_pieces(state)
+  if state.pieces == '0' then return 0, 0, 0 end
+  local first, number, last = string.match(state.pieces, '^(%d+)%.(%d+)%.(%d+)$')
+  return tonumber(first), tonumber(number), tonumber(last)
+end
+
+local function keep_pieces(state, first, number, last)
+  state.pieces = number > 0 and digits_of(first) .. '.' .. digits_of(number) .. '.' .. digits_of(last) or '0'
 end
 
 local function piece_of(state, number)
-  return state.name .. '\000' .. string.format('%d', number)
+  return state.name .. '\000' .. digits_of(number)
 end
 
--- Refs join a list, behind all that is in it. items: fields and texts of pieces, which the caller writes.
-local function append_to_list(state, refs, items)
-  local at, number = 0, #refs
-  if state.listed == 0 then state.suffix = string.match(refs[1], '/.*$') end
-  local last = -#state.suffix - 1
-  for i = 1, number do refs[i] = string.sub(refs[i], 1, last) end
-  if state.listed == 0 then
-    at = math.min(number, V.listed_piece)
-    state.first_piece, state.pieces, state.front, state.back, state.behind = 0, 0, table.concat(refs, ' ', 1, at), '', 0
+-- Refs without their topic join a list, behind all that is in it. last_text: of the piece with room; items: fields and texts of pieces, which the
+-- caller writes.
+local function append_to_list(state, stems, last_text, items)
+  local at, number, concat, had = 0, #stems, table.concat, state.listed
+  if had == 0 then empty_list(state) end
+  state.listed, state.waiting = had + number, state.waiting + number
+  if state.pieces == '0' then
+    local text = concat(stems, ' ', 1, math.min(number, math.max(2 * V.listed_piece - had, 0)))
+    if text ~= '' then state.front = had > 0 and state.front .. ' ' .. text or text end
+    if had + number <= 2 * V.listed_piece then return end
+    at = math.max(2 * V.listed_piece - had, 0)
   end
-  state.listed, state.waiting = state.listed + number, state.waiting + number
+  local first, pieces, behind = numbers_of_pieces(state)
   while at < number do
-    local some = math.min(number - at, V.listed_piece - state.behind)
-    local text = table.concat(refs, ' ', at + 1, at + some)
-    state.back, state.behind, at = state.behind > 0 and state.back .. ' ' .. text or text, state.behind + some, at + some
-    if state.behind == V.listed_piece then
-      items[#items + 1], items[#items + 2] = piece_of(state, state.first_piece + state.pieces), state.back
-      state.pieces, state.back, state.behind = state.pieces + 1, '', 0
-    end
+    local text = last_text and last_text .. ' ' or ''
+    if not last_text then pieces, behind = pieces + 1, 0 end
+    local some = math.min(number - at, V.listed_piece - behind)
+    items[#items + 1], items[#items + 2] = piece_of(state, first + pieces - 1), text .. concat(stems, ' ', at + 1, at + some)
+    at, behind, last_text = at + some, behind + some, nil
   end
+  keep_pieces(state, first, pieces, behind)
 end
 
 -- The first ref of a list that has some.
-local function first_listed(state)
-  local front = state.front
-  local at = string.find(front, ' ', 1, true)
-  return (at and string.sub(front, 1, at - 1) or front) .. state.suffix
+local function first_listed(queue, state)
+  local first = state.first
+  if not first then
+    local front = state.front
+    local at = string.find(front, ' ', 1, true)
+    first = (at and string.sub(front, 1, at - 1) or front) .. list_suffix(queue)
+    state.first = first
+  end
+  return first
 end
 
 -- Refs of a list, behind so many of them.
 local function listed_refs(queue, state, from, count)
   local refs, at, last, piece = {}, 0, from + count, 0
   if state.listed == 0 or count <= 0 then return refs end
+  local suffix, first, pieces = list_suffix(queue), numbers_of_pieces(state)
   local function add(text)
-    for ref in string.gmatch(text, '%S+') do
+    for stem in string.gmatch(text, '%S+') do
       if at >= last then return end
       at = at + 1
-      if at > from then refs[at - from] = ref .. state.suffix end
+      if at > from then refs[at - from] = stem .. suffix end
     end
   end
   add(state.front)
-  while piece < state.pieces and at < last do
-    if at + V.listed_piece <= from then
+  while piece < pieces and at < last do
+    -- The last one may have fewer.
+    if at + V.listed_piece <= from and piece < pieces - 1 then
       at, piece = at + V.listed_piece, piece + 1
     else
-      local fields, number = {}, math.min(math.ceil((last - at) / V.listed_piece), state.pieces - piece, 50)
-      for i = 1, number do fields[i] = piece_of(state, state.first_piece + piece + i - 1) end
+      local fields, number = {}, math.min(math.ceil((last - at) / V.listed_piece), pieces - piece, 50)
+      for i = 1, number do fields[i] = piece_of(state, first + piece + i - 1) end
       for _, text in ipairs(call('HMGET', K.listed(queue.name), unpack(fields))) do add(text or '') end
       piece = piece + number
     end
   end
-  add(state.back)
   return refs
 end
 
 -- How many of a list are before a ref. Of the pieces those are read that halve what is left.
 local function rank_in_list(queue, state, ref)
-  local number, low, high = 0, 0, state.pieces
+  local number, suffix, first, high = 0, list_suffix(queue), numbers_of_pieces(state)
+  local low = 0
   if state.listed == 0 then return 0 end
   local function count(text)
-    for each in string.gmatch(text, '%S+') do
-      if each .. state.suffix >= ref then return true end
+    for stem in string.gmatch(text, '%S+') do
+      if stem .. suffix >= ref then return true end
       number = number + 1
     end
     return false
   end
   local function piece_text(at)
-    return call('HGET', K.listed(queue.name), piece_of(state, state.first_piece + at)) or ''
+    return call('HGET', K.listed(queue.name), piece_of(state, first + at)) or ''
   end
   if count(state.front) then return number end
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local first = string.match(piece_text(middle), '^%S+')
-    if first and first .. state.suffix >= ref then high = middle else low = middle + 1 end
+    local stem = string.match(piece_text(middle), '^%S+')
+    if stem and stem .. suffix >= ref then high = middle else low = middle + 1 end
   end
-  if low > 0 then number = number + (low - 1) * V.listed_piece end
-  if low > 0 and count(piece_text(low - 1)) then return number end
-  if low == state.pieces then count(state.back) end
+  if low > 0 then
+    number = number + (low - 1) * V.listed_piece
+    count(piece_text(low - 1))
+  end
   return number
 end
 
 -- What follows the front of a list, which is over. A piece that is lost counts no more.
 local function next_front(queue, state)
+  if state.pieces == '0' then return '' end
+  local first, number, last = numbers_of_pieces(state)
   local text = ''
-  while text == '' and state.pieces > 0 do
-    local piece = piece_of(state, state.first_piece)
+  while text == '' and number > 0 do
+    local piece = piece_of(state, first)
     text = call('HGET', K.listed(queue.name), piece) or ''
     call('HDEL', K.listed(queue.name), piece)
-    state.first_piece, state.pieces = state.first_piece + 1, state.pieces - 1
-    if text == '' then state.listed, state.waiting = state.listed - V.listed_piece, state.waiting - V.listed_piece end
+    if text == '' then
+      local lost = number > 1 and V.listed_piece or last
+      state.listed, state.waiting = state.listed - lost, state.waiting - lost
+    end
+    first, number = first + 1, number - 1
   end
-  if text == '' then text, state.back, state.behind = state.back, '', 0 end
+  keep_pieces(state, first, number, last)
   return text
 end
 
 -- The first so many of a list stand in the group's text: those that may go. By it they are known when pieces are gone.
 local function keep_in_front(queue, state, number)
   if number <= 1 then return end
-  while state.pieces > 0 and select(2, string.gsub(state.front, '%S+', '')) < number do
+  while state.pieces ~= '0' and select(2, string.gsub(state.front, '%S+', '')) < number do
     local text = next_front(queue, state)
     if text ~= '' then state.front = state.front .. ' ' .. text end
   end
 end
 
+-- Nothing is left of a list: whatever it counts beyond that is lost.
+local function close_list(state)
+  state.waiting = state.waiting - state.listed
+  empty_list(state)
+end
+
 -- The first ref leaves a list, if it is this one. Whether it was.
 local function take_first_off(queue, state, ref)
-  if state.listed == 0 or first_listed(state) ~= ref then return false end
-  state.front = string.sub(state.front, #ref - #state.suffix + 2)
-  state.listed, state.waiting = state.listed - 1, state.waiting - 1
-  if state.front == '' then state.front = next_front(queue, state) end
-  if state.front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
+  if state.listed == 0 or first_listed(queue, state) ~= ref then return false end
+  local front = string.sub(state.front, #ref - #list_suffix(queue) + 2)
+  state.listed, state.waiting, state.first = state.listed - 1, state.waiting - 1, nil
+  state.front = front ~= '' and front or next_front(queue, state)
+  if state.front == '' then close_list(state) end
   return true
 end
 
@@ -163,13 +198,14 @@ end
 -- front. Those that were in the list are false then.
 local function take_off_list(queue, state, refs)
   local front, kept, last, taken = state.listed > 0 and state.front or '', {}, '', 0
+  local suffix = list_suffix(queue)
   for ref in pairs(refs) do
     if ref > last then last = ref end
   end
   while front ~= '' do
     local at, is_over = 1, false
     for text, following in string.gmatch(front, '(%S+) ?()') do
-      local ref = text .. state.suffix
+      local ref = text .. suffix
       if ref > last then
         is_over = true
         break
@@ -182,6 +218,6 @@ local function take_off_list(queue, state, refs)
     front = next_front(queue, state)
   end
   if kept[1] then front = table.concat(kept, ' ') .. (front ~= '' and ' ' .. front or '') end
-  state.front, state.listed, state.waiting = front, state.listed - taken, state.waiting - taken
-  if front == '' then state.listed, state.waiting = 0, state.waiting - state.listed end
+  state.front, state.first, state.listed, state.waiting = front, nil, state.listed - taken, state.waiting - taken
+  if front == '' then close_list(state) end
 end

@@ -10,26 +10,26 @@
 -- and until when, and behind the last one what of it is listed. waiting: all that waits, listed or with a place.
 local function state_of(name, value)
   if not value then
-    return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, paused = nil, paused_by = nil,
-      listed = 0}
+    return {name = name, leased = 0, going = 0, waiting = 0, held = 0, stopped = 0, turn = nil, weight = 1, score = nil, listed = 0, listing = nil,
+      pieces = '0', front = '', first = nil}
   end
   local leased, going, waiting, held, stopped, turn, weight, at =
     string.match(value, '^(%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*) ?(%d*)()')
   local numbers = known_numbers
+  -- Places of a table that is made at once are given before they are needed: to make it larger is work.
   local state = {name = name, leased = numbers[leased] or tonumber(leased), going = numbers[going] or tonumber(going),
     waiting = numbers[waiting] or tonumber(waiting), held = numbers[held] or tonumber(held), stopped = numbers[stopped] or tonumber(stopped),
-    turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, paused = nil, paused_by = nil,
-    listed = 0}
-  if at <= #value then
-    -- Patterns go through a text letter by letter, and what is listed is long.
-    local list = string.find(value, '\nl', at, true)
-    if list then read_list(state, value, list + 2) end
+    turn = tonumber(turn), weight = numbers[weight] or tonumber(weight) or 1, score = nil, listed = 0, listing = nil, pieces = '0', front = '', first = nil}
+  if at > #value then return state end
+  local list = at
+  if string.byte(value, at + 1) ~= 108 then
+    list = string.find(value, '\nl', at, true)
     local rest = string.sub(value, at, list and list - 1 or -1)
-    if rest == '' then return state end
     local paused, by = string.match(rest, '\np(%d+) ([^\n]*)')
     state.paused, state.paused_by = tonumber(paused), by
     read_binding(state, rest)
   end
+  if list then read_list(state, value, list + 2) end
   return state
 end
 
@@ -114,7 +114,7 @@ end
 local function places_in_group(queue, state, from, count, failed)
   if count <= 0 then return {} end
   if state.listed == 0 or failed then return sorted_places(queue, state.name, from, count, failed) end
-  if state.listed == state.waiting and from == 0 and count == 1 then return {first_listed(state) .. '\t'} end
+  if state.listed == state.waiting and from == 0 and count == 1 then return {first_listed(queue, state) .. '\t'} end
   if state.listed == state.waiting then return listed_places(queue, state, from, count) end
   local places, number = sorted_places(queue, state.name, 0, from + count, true), 0
   local sorted, listed = sorted_places(queue, state.name, #places, from + count, false), listed_places(queue, state, 0, from + count)
@@ -137,13 +137,13 @@ end
 -- What a state has listed was read by its queue.
 local function void_list(queue, state)
   if state.going > 0 and not state.before then state.before = places_in_group(queue, state, 0, state.going) end
-  state.waiting, state.listed, state.pieces, state.front, state.back, state.behind = state.waiting - state.listed, 0, 0, '', '', 0
+  close_list(state)
 end
 
 -- names: of messages, '' of those that are in no group. Gives the state of each group by its name. Each is read once a call, so that all who
 -- change it have the same one; they save it.
 local function load_groups(queue, names)
-  local states, unread, known = {}, {}, queue.group_states or {}
+  local states, unread, known, listing = {}, {}, queue.group_states or {}, nil
   queue.group_states = known
   for _, name in ipairs(names) do
     if name ~= '' and not states[name] then
@@ -156,13 +156,14 @@ local function load_groups(queue, names)
       states[name] = state or true
     end
   end
+  if unread[1] then listing = string.match(queue.listed or '', '^%d+') end
   for first = 1, #unread, 1000 do
     local last = math.min(first + 999, #unread)
     for i, value in ipairs(call('HMGET', K.groups(queue.name), unpack(unread, first, last))) do
       local name = unread[first + i - 1]
       local state = state_of(name, value)
       if state.going > 0 then state.score = score_of(queue, state) end
-      if state.listed > 0 and state.listing ~= string.match(queue.listed or '', '^%d+') then void_list(queue, state) end
+      if state.listed > 0 and state.listing ~= listing then void_list(queue, state) end
       states[name], known[name] = state, state
     end
   end
@@ -187,7 +188,18 @@ local function item_of_member(member)
 end
 
 local function item_of_place(place, name)
-  return {ref = string.sub(place, 1, -2), name = name, is_listed = string.byte(place, -1) == 9, place = place}
+  return {ref = string.sub(place, 1, -2), name = name, is_listed = string.byte(place, -1) == 9}
+end
+
+local function place_of_item(item)
+  return item.ref .. (item.is_listed and '\t' or ' ')
+end
+
+-- The first one that waits in a group; nil: none does.
+local function first_item(queue, state)
+  if state.listed > 0 and state.listed == state.waiting then return {ref = first_listed(queue, state), name = state.name, is_listed = true} end
+  local place = places_in_group(queue, state, 0, 1)[1]
+  return place and item_of_place(place, state.name)
 end
 
 local function items_of_places(places, name)
@@ -476,24 +488,30 @@ local function enter_groups(queue, states, refs, names, turns)
   end
 end
 
--- Messages that were read from the log, each of a group, are listed in it, behind what is listed before; the caller saves the groups. Gives them:
--- ref -> true.
-local function list_messages(queue, states, refs, names)
-  local listed, lists, order, pieces = {}, {}, {}, {}
-  for i, ref in ipairs(refs) do
-    local name = names[i]
+-- Messages that were read from the log, each of a group, are listed in it, behind what is listed before; the caller saves the groups. are_all: nothing
+-- else was read. Gives them: ref -> true; nil where they are all.
+local function list_messages(queue, states, refs, names, are_all)
+  local listed, lists, order, pieces, ends, texts = not are_all and {} or nil, {}, {}, {}, {}, {}
+  local last, sub = -#list_suffix(queue) - 1, string.sub
+  for i = 1, #refs do
+    local ref, name = refs[i], names[i]
     local list = lists[name]
     if not list then
       list = {}
       lists[name], order[#order + 1] = list, name
+      local first, number, behind = numbers_of_pieces(states[name])
+      if behind > 0 and behind < V.listed_piece then ends[#ends + 1], ends[name] = piece_of(states[name], first + number - 1), #ends + 1 end
     end
-    list[#list + 1], listed[ref] = ref, true
+    list[#list + 1] = sub(ref, 1, last)
+    if listed then listed[ref] = true end
   end
-  for _, name in ipairs(order) do
+  if ends[1] then texts = call('HMGET', K.listed(queue.name), unpack(ends)) end
+  for i = 1, #order do
+    local name = order[i]
     local state = states[name]
     -- What came back, or came due, may be behind it.
     if state.listed < state.waiting then remember_going(queue, state) end
-    append_to_list(state, lists[name], pieces)
+    append_to_list(state, lists[name], ends[name] and texts[ends[name]], pieces)
   end
   call_in_batches('HSET', K.listed(queue.name), pieces)
   return listed

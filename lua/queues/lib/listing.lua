@@ -6,18 +6,17 @@
 -- when much is noted. Where a message keeps it long, those that wait there are read and get their places, so that what is noted stays
 -- bounded by what is listed.
 -- The queue's field: the number of the listing, which lists say, too; ID and number of entries up to there, how many messages are listed at most, how
--- many are noted before the cursor is looked after again, 1 where nothing more is to be listed (all that is gets its place first) else 0, the last
--- ref.
+-- many are noted before the cursor is looked after again, `V.listing_*`, the last ref.
 
 -- What the queue's field says, and where its cursor is; nil where nothing is listed. first, last: refs behind and up to which messages may be.
 local function read_listing(queue)
-  local serial, id, count, total, look, ends, last, topic =
+  local serial, id, count, total, look, form, last, topic =
     string.match(queue.listed or '', '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d) (%w+/(.+))$')
   if not serial then return nil end
   local read, number = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
   local first = ref_maker(topic)(read)
   if first >= last then return nil end
-  return {serial = serial, id = id, count = tonumber(count), total = tonumber(total), look = tonumber(look), topic = topic, ends = ends == '1', read = read,
+  return {serial = serial, id = id, count = tonumber(count), total = tonumber(total), look = tonumber(look), topic = topic, form = form, read = read,
     number = tonumber(number), first = first, last = last, marks = {}, is_changed = false}
 end
 
@@ -28,7 +27,7 @@ local function forget_listing(queue)
   end
   call('HDEL', K.queue(queue.name), F.listed)
   call('UNLINK', K.listed(queue.name))
-  queue.listed, queue.entered = nil, ''
+  queue.listed, queue.entered, queue.list_suffix = nil, '', nil
 end
 
 -- The same for whoever gives messages, once a dispatch; `close_listing` writes it. false: nothing is listed.
@@ -56,16 +55,18 @@ local function oldest_listed(queue)
 end
 
 local function listing_text(listing)
-  local form = listing.ends and '%s %s %d %d %d 1 %s' or '%s %s %d %d %d 0 %s'
-  return string.format(form, listing.serial, listing.id, listing.count, math.max(listing.total, 0), listing.look, listing.last)
+  return string.format('%s %s %d %d %d %s %s', listing.serial, listing.id, listing.count, math.max(listing.total, 0), listing.look, listing.form, listing.last)
 end
 
 -- Of items that are listed, whether each is still unread, as `is_placed`.
 local function note_listed(queue, items)
   local listing, refs, unread = open_listing(queue), {}, {}
+  local are_unread = listing and listing.form == V.listing_whole
   for _, item in ipairs(items) do
-    item.is_placed = false
-    if listing and item.ref > listing.first and item.ref <= listing.last then refs[#refs + 1], unread[#unread + 1] = item.ref, item end
+    local ref = item.ref
+    local is_in_reach = listing and ref > listing.first and ref <= listing.last
+    item.is_placed = is_in_reach and are_unread
+    if is_in_reach and not are_unread then refs[#refs + 1], unread[#unread + 1] = ref, item end
   end
   for from = 1, #refs, 1000 do
     for i, how in ipairs(call('HMGET', K.ahead(queue.name), unpack(refs, from, math.min(from + 999, #refs)))) do
@@ -88,23 +89,25 @@ local function note_taken(queue, items)
   end
 end
 
+-- What was noted in `ahead` before is not known of.
 local function begin_listing(queue, reading, at)
   local read, number = reading.ids[at - 1] or reading.from, reading.number + at - 1
   local serial = call('HINCRBY', K.queue(queue.name), F.listings, 1)
-  queue.listing = {serial = string.format('%d', serial), id = read, count = number, total = 0, look = V.noted_least, topic = queue.topic, ends = false, read = read, number = number,
-    first = ref_maker(queue.topic)(read), last = '', marks = {}, is_changed = true}
+  queue.listing = {serial = string.format('%d', serial), id = read, count = number, total = 0, look = V.noted_least, topic = queue.topic,
+    form = call('EXISTS', K.ahead(queue.name)) == 0 and V.listing_whole or V.listing_broken,
+    read = read, number = number, first = ref_maker(queue.topic)(read), last = '', marks = {}, is_changed = true}
 end
 
 -- What was read of the log in one step: some of it is listed now, the rest is delivered, has its place, or does not enter. reading: as
--- `read_unread` gives it. listed: ref -> true. Where nothing is listed yet, the cursor moves up to the first that is.
+-- `read_grouped` gives it. listed: ref -> true; nil: all of it is. Where nothing is listed yet, the cursor moves up to the first that is.
 local function note_reading(queue, reading, listed)
   local refs, noted, last, at = reading.refs, reading.noted, #reading.refs, 1
   if last == 0 then return end
   local listing = open_listing(queue)
   if not listing then
     local passed = {}
-    at = next(listed) and 1 or last + 1
-    while at <= last and not listed[refs[at]] do at = at + 1 end
+    at = (not listed or next(listed)) and 1 or last + 1
+    while listed and at <= last and not listed[refs[at]] do at = at + 1 end
     for i = 1, next(noted) and at - 1 or 0 do
       if noted[refs[i]] then passed[#passed + 1] = refs[i] end
     end
@@ -115,7 +118,8 @@ local function note_reading(queue, reading, listed)
     listing = queue.listing
   end
   local marks = listing.marks
-  for i = at, last do
+  if not listed then listing.total = listing.total + last - at + 1 end
+  for i = at, listed and last or 0 do
     local ref = refs[i]
     if listed[ref] then
       listing.total = listing.total + 1
@@ -200,8 +204,8 @@ end
 -- Where nothing more is to be listed, all that is becomes ready, in the order of the log; a bounded step. Whether nothing is listed any more.
 local function end_listing(queue)
   local listing = open_listing(queue)
-  if not listing or not (listing.ends or listing.topic ~= queue.topic) then return true end
-  listing.ends = true
+  if not listing or not (listing.form == V.listing_ends or listing.topic ~= queue.topic) then return true end
+  listing.form = V.listing_ends
   walk_listing(queue, listing, V.listing_walk)
   close_listing(queue, false)
   return queue.listed == nil

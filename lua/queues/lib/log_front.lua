@@ -97,6 +97,25 @@ local function spell_out_entries(out, topic)
   out.entries = nil
 end
 
+-- The same where each is a body alone and none is in `ahead`.
+local function take_bodies(front, last, out, budget)
+  local entries, number, make_ref, weight, bytes = front.entries, #out.refs, front.make_ref, budget.weight, budget.bytes
+  local refs, fields, deliveries, ids = out.refs, out.fields, out.deliveries, out.ids
+  for i = front.at, last do
+    local entry = entries[i]
+    local body = entry[2]
+    number = number + 1
+    refs[number], fields[number], deliveries[number], ids[number] = make_ref(entry[1]), body, '1', entry[1]
+    bytes = bytes + #body[2] * weight
+    if bytes >= V.bytes then
+      last = i
+      break
+    end
+  end
+  budget.bytes = bytes
+  return last
+end
+
 -- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
 -- What is given to be judged weighs more than its bytes. Where the log is only looked through, `read` of the budget has all that was met, and
 -- what of it is in `ahead` stays there.
@@ -104,15 +123,17 @@ local function take_from_front(queue, front, count, out, budget, ahead)
   front.make_ref = front.make_ref or ref_maker(front.topic)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
   local refs, fields, deliveries, ids = out.refs, out.fields, out.deliveries, out.ids
-  local last, read, noted = math.min(at + count, #entries + 1) - 1, budget.read, {}
+  local last, read = math.min(at + count, #entries + 1) - 1, budget.read
+  local is_quick, noted = ahead == 0 and front.is_plain, {}
   if read and ahead > 0 then
     for i = at, last do noted[i - at + 1] = make_ref(entries[i][1]) end
     noted = noted[1] and call('HMGET', K.ahead(queue.name), unpack(noted)) or noted
   end
-  for i = at, last do
+  if is_quick then last = take_bodies(front, last, out, budget) end
+  for i = is_quick and last + 1 or at, last do
     local entry = entries[i]
     local ref = make_ref(entry[1])
-    if read then
+    if read and ahead > 0 then
       read.refs[#read.refs + 1], read.ids[#read.ids + 1] = ref, entry[1]
       if noted[i - at + 1] then read.noted[ref] = true end
     end
@@ -144,7 +165,12 @@ end
 -- they are while that is possible: what becomes one lease needs no ref of each.
 local function read_log(queue, out, wanted, budget, ahead, front)
   front = front or open_front(queue, queue.topic, wanted)
-  if budget.read then budget.read.from, budget.read.number = front.id, front.count end
+  local read = budget.read
+  if read then
+    read.from, read.number = front.id, front.count
+    -- All that is met is given.
+    if ahead == 0 then read.refs, read.ids = out.refs, out.ids end
+  end
   while number_read(out) < wanted and budget.bytes < V.bytes do
     local left = wanted - number_read(out)
     if not front.entries[front.at] and not front.done then refill_front(front, left) end
@@ -154,7 +180,7 @@ local function read_log(queue, out, wanted, budget, ahead, front)
       ahead = take_from_front(queue, front, math.min(left, #front.entries), out, budget, ahead)
     end
   end
-  if not budget.read then save_cursor(queue, front) end
+  if not read then save_cursor(queue, front) end
   -- An entry that was read along says without another look that more waits.
   out.more = front.entries[front.at] ~= nil
   out.exhausted = front.done and not out.more

@@ -73,7 +73,9 @@ local function next_messages(queue, wanted, limits, as_run, front)
   local unwritten = limits and limits.unwritten or 0
   local deep = queue.depth > 0 and math.max(places_below_target_depth(queue) - unwritten, 0) or reading
   -- Mostly there is neither: one look for both, if nobody has looked yet.
-  local some = not queue.is_bare and call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
+  -- Behind what is listed nothing is noted, if nobody else has noted anything.
+  local is_known = budget.read and string.find(queue.listed or '', ' ' .. V.listing_whole .. ' %S+$')
+  local some = not queue.is_bare and not is_known and call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
   queue.is_bare = nil
   for _ = 1, some and not budget.read and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)
