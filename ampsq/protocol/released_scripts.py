@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "3030717ad796a7a716e38f36d66929495a5e1a211266fa914870e1ea110bd8a9"
+SOURCES: Final = "f3e691cdbe240e056203daa23bbc730d54623cd9976b852dad61cdcb40e3ba78"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -46,9 +46,9 @@ READING: Final = frozenset(
 SHA1S: Final[Mapping[str, str]] = MappingProxyType(
     {
         "advance_action": "29ba73c1f27bd3de7a4dadb5a5b0fd24cda91af1",
-        "apply_journal": "789079a8fd9df2220e1afe5fad6465d6444caf88",
-        "apply_log": "0c9ca80d6536b1bc8413405f3f9991c2ede7d6bb",
-        "assume_ownership": "fc4fdf88350012fd4e9a01d0e371acb0e79b3062",
+        "apply_journal": "658f449068ceb2c4f8acf3541f9dfc3738fdb70b",
+        "apply_log": "32abfb7c7e87810789860cabe8a3d0f0dea0ead9",
+        "assume_ownership": "47671639163f2d91b700df9d17ab9b9a5cc5dd4d",
         "begin_browse": "2d86ef7879f5acd6b0a96a71319c5c1b9333e635",
         "begin_incarnation": "d7045b67a9b08cc51a5854305d20c14cb64ac503",
         "begin_rebuild": "46f2069fa61f4015d63f3130212b347ae25aa887",
@@ -104,7 +104,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "find_oldest_unacknowledged": "bd739125a4433cf53f0adbd7f28ba43d623754c6",
         "finish_job": "422b75d3e5c7448530d088fa95db99f2a871449b",
         "forget_publishers": "2395bb500be196139d11a2977f986d31b4b07ea1",
-        "grant_messages": "ab523ce56717ce027b37d49bb812eb1e6b25c5cc",
+        "grant_messages": "2ba7e500282eac59dd908ea7850a55b166826874",
         "heartbeat": "91dd838fb06645f5c8fa14fe54838680ec733d4f",
         "hold_log": "31cfffdadcc7006d453d97111c7c2be3918de966",
         "index_log": "98b6cd7987ac02f109feed5ddcc51e08012fed05",
@@ -120,12 +120,12 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "name_messages": "a2040b7c3a39259ffb57abc414b69c2a7e32a1bc",
         "note_definitions": "f3fd6b41d0e0135e5b67547e4988c16f333210ac",
         "note_flushing": "9a4ceebdbae49759b786183e1aa531913574d595",
-        "offer_messages": "1b3bcf024cb829a4ffd3f7d6a87f0325430efd92",
+        "offer_messages": "1b3aaac3aad2b57ab6b72fe5f1ace859f1fdf061",
         "open": "dc0281939e99669aa92282cfb70d1093f0e3b6a3",
         "pause_group": "dbe9bf2ad511c087763805b506226af0ea1e5910",
         "pin_messages": "ad4bc5e74448bb13e904e865fa7d45bdc1a928f0",
-        "publish": "e06aac665a0e11ad9a7fa9605383cc52e1d60637",
-        "publish_once": "cca654bad9b332493b85a6f1e4e2b3be9ddb6909",
+        "publish": "e4c331b82d5a30d39214d8f3657eb166017567d1",
+        "publish_once": "674de732e2392976e76bded47d5cd3f06f618cb0",
         "push_again": "9d0647c72609593b5e801e4838d91fc3956dee60",
         "raise_counter": "6c9ce8dc6c257c4390ee83909df2a1a3fd1c2846",
         "read_available": "ef87e9e8b934a35616a5262d8a0a5c8b009fd478",
@@ -134,8 +134,8 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "read_news": "42167127489c1fa16ff420caa61ad22898380832",
         "read_stats": "53683b83314bef51d0ea0bb9f99f76435de153f1",
         "rebuild": "aba61917f2f2229b538d9a2d9d9168da63f67c7f",
-        "record_stage": "8a41f85cac7035234f93bdcb87e03601ad691bee",
-        "redrive": "893d03f79848581cc16f09483f16348e3aa4f952",
+        "record_stage": "d73c1a1d47108f0c99214788b39a1bea213fd125",
+        "redrive": "321ff564cd1c4961639a3b53e39f63ac0f4fd562",
         "relay_requests": "bbb1e8262f78ef88857297e26a08d11200364edb",
         "release_group": "57ce5bdca78e00059c1d725a2f6bf3eba3a82448",
         "remove_action": "2dc9bb89d41fbde3ddd6db2d6b3a93f12e0e6f5a",
@@ -146,25 +146,25 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "remove_transport": "57f051ea6f718a6d79bd2523b19fef5203df2d9f",
         "remove_view": "5b59f9efb4f4bfb245ed7e606acc29b462304734",
         "repair": "d4be083e251b8ae83f7a04452c0e6fc81143aebc",
-        "replace_subscription": "093fe6263b460b8c52a9a4290ff83e4903f5dacd",
+        "replace_subscription": "fc9c0eafeca81df69f050151d8571931e6e771ea",
         "report_reader": "fcd6bc5e9bba852b72b83ec5d4b54298140a2985",
         "report_sent": "d8586f98f9e88d9e129ad813763b7600a1773f1d",
         "request_messages": "dcf372b7612214078d94e0805302e4e5b45d9559",
         "resize_backlog": "e08490de90752e32422421b22cb20eb08d53b422",
-        "retry_event": "441eec24dc96b831026d4a3ee62801d078e39b0c",
+        "retry_event": "4176e8ad16141ad485c496bec3e92ded4f0f8938",
         "save_bookmarks": "af13fc19f4498363e2583d4ff687e177f5307d99",
         "scan_foreign_entries": "bd929e8b364c5095c7ec7c0580e51e8a1524edd9",
         "set_event_aside": "efa2b6e0568bb81bd036c9742806f4f34e1aab10",
         "set_intent": "4922d475eb3b216f350387546515226ca24f8624",
         "set_mark": "6e1d05314a93d63e90639557380056884094e456",
         "set_proxied_transfer": "6d2027ddbcb7ca3e2250e3a28154f1dffc83d305",
-        "settle": "03cc101541e23e4227421b032151d1a59d756cfb",
+        "settle": "b0d4550b8ed3159e7490f593ba5ac7a65a734c90",
         "skip_entries": "fbda471726e2d86f6dbb85cad9a97eed8b24002b",
         "sow_delete": "ff0d16cbd97fe820305038ea4f7c1cd92730b8aa",
         "stage_rows": "79d5635a0f35015381bc93973510e8dd8a79bd71",
         "subscribe": "eb99790a9313b3830d4c9cc323af19c206d59a04",
-        "sweep": "9d97b0556aa4dbf98ad71fbdf9e56f2492cae3a6",
-        "take": "4f5eab7800cfea5840b98d33a40f3626cac8ee86",
+        "sweep": "9960c6b0cfb6c19c65b1b8f7343907bf864c42e5",
+        "take": "00f324b464b809824b1d6232bbf110ae570037be",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "2bb5757092edb15fb00b2d474c68dcdf0195e1f0",
         "trim_log": "8c53e6d738ad93198eed9c80689a9ca1b0171f4a",
@@ -173,6 +173,6 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "verify": "6d6a7d155e36dbcf5c0ba756847cfcc4fc308ac5",
         "want_name": "368188f5826d61dd21ed214b0c01f6b1d0fa4efc",
         "watch_queue": "8972366f3aef93c1ff7732272ed496da0254e717",
-        "write_rows": "525eb85566b6ffb4ccf722e19dd2b4323f4f0b52",
+        "write_rows": "a0f97bdeadc97405995d51ed573116d52a557dce",
     }
 )

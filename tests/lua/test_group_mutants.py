@@ -133,6 +133,53 @@ MUTANTS = (
         "a binding has no end",
         "group_bindings", "if state.leased == 0 and state.bound_until <= ms then return unbind(state) end", "",
     ),
+    Mutant(
+        "what is listed is not counted as waiting",
+        "group_lists", "state.listed, state.waiting = had + number, state.waiting + number",
+        "state.listed = had + number",
+    ),
+    Mutant(
+        "a message between two pieces of a list is in neither",
+        "group_lists", "at, behind, last_text = at + some, behind", "at, behind, last_text = at + some + 1, behind",
+    ),
+    Mutant(
+        "what is listed and left the queue is delivered",
+        "listing", "unread[from + i - 1].is_placed = not how", "unread[from + i - 1].is_placed = true",
+    ),
+    Mutant(
+        "what was taken off a list is not noted as delivered",
+        "listing", "if item.is_placed then marks[#marks + 1], marks[#marks + 2] = item.ref, V.delivered end", "",
+    ),
+    Mutant(
+        "what is delivered as it is read is not noted where something is listed",
+        "listing", "elseif not noted[ref] then", "elseif false then",
+    ),
+    Mutant(
+        "what was noted before the first that is listed stays noted",
+        "listing", "    call_in_batches('HDEL', K.ahead(queue.name), passed)\n    if at > 1", "    if at > 1",
+    ),
+    Mutant(
+        "the cursor does not move up to the first that is listed",
+        "listing", "if at > 1 then call('HSET', K.cursors(queue.name), queue.topic,",
+        "if false then call('HSET', K.cursors(queue.name), queue.topic,",
+    ),
+    Mutant(
+        "what is listed stands in front of what came back",
+        "group_state", "if not listed[k] or sorted[i] and sub(sorted[i], 1, -2) < sub(listed[k], 1, -2) then",
+        "if not listed[k] then",
+    ),
+    Mutant(
+        "what is listed does not make room for itself among what may go",
+        "group_state", "if state.listed < state.waiting then remember_going(queue, state) end", "",
+    ),
+    Mutant(
+        "what is listed and was settled otherwise is not looked for",
+        "unleased_settlement", "if ahead[1] then set_listing_form(queue, V.listing_broken) end", "",
+    ),
+    Mutant(
+        "what is scheduled behind what is listed is not looked for",
+        "message_times", "if ahead[1] then set_listing_form(queue, V.listing_broken) end", "",
+    ),
 )  # fmt: skip
 
 

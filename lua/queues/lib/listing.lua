@@ -168,7 +168,10 @@ end
 -- The cursor follows, as far as that is due. is_idle: nothing was found to be given. What is ready then is to get its place in this call, so that its
 -- group keeps its turn.
 local function follow_listing(queue, listing, is_idle)
-  local number = call('HLEN', K.ahead(queue.name))
+  -- Where nobody else has noted anything, all that is not listed is.
+  local is_counted = listing.total > 0 and listing.form == V.listing_whole
+  local number = is_counted and listing.count - listing.number - listing.total or call('HLEN', K.ahead(queue.name))
+  local before = number
   if listing.total <= 0 and number == listing.count - listing.number then
     -- Nothing is listed, and all that is noted is behind the cursor and up to here.
     call('UNLINK', K.ahead(queue.name))
@@ -184,7 +187,8 @@ local function follow_listing(queue, listing, is_idle)
     walk_listing(queue, listing, 100)
     queue.has_unlisted = true
   end
-  listing.look = math.max(listing.look, number + V.noted_more)
+  -- What was removed from the log by hand is counted, and not noted.
+  listing.look = math.max(listing.look, before + V.noted_more, number + V.noted_more)
 end
 
 local function close_listing(queue, is_idle)
