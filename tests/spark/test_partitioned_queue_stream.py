@@ -17,7 +17,7 @@ from test_queue_stream import drain, frame_of, running
 from test_stream_write import forget_commit
 
 from ampsq import Client, Queue
-from ampsq.base.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable
 from ampsq.base.partitions import partition_of_key
 from ampsq.coordinator import Coordinator
 from ampsq.protocol.schema import key
@@ -253,8 +253,8 @@ def test_a_topic_that_is_gone_from_one_partition_is_data_that_is_lost(client, op
 
 
 @pytest.fixture
-def cluster(server_program):
-    """Three primaries, each with partitions of its own."""
+def start_cluster(server_program):
+    """Start three primaries, each with partitions of its own: ``start_cluster(options...)``; they end with the test."""
     nodes = []
     with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
 
@@ -263,15 +263,14 @@ def cluster(server_program):
             return nodes[-1]
 
         try:
-            yield Cluster(start, options=["--cluster-require-full-coverage", "no"])
+            yield lambda *more: Cluster(start, options=["--cluster-require-full-coverage", "no", *more])
         finally:
             for node in nodes:
                 node.kill()
 
 
-@pytest.fixture
-def on_cluster(cluster, instance):
-    """The options that name an instance with six partitions on it."""
+def options_on(cluster, instance):
+    """The options that name an instance with six partitions on a cluster."""
     url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes)
     return {"url": f"{url}?partitions=6", "instance": instance}
 
@@ -283,7 +282,9 @@ def keys_by_partition(total):
     return [found[number] for number in range(total)]
 
 
-def test_on_a_cluster_each_message_comes_once_while_slots_are_moved(spark, cluster, on_cluster, tmp_path):
+def test_on_a_cluster_each_message_comes_once_while_slots_are_moved(spark, start_cluster, instance, tmp_path):
+    cluster = start_cluster()
+    on_cluster = options_on(cluster, instance)
     with Client(**on_cluster) as client:
         client.apply(WORK)
         client.publish_many("orders", [{"n": n} for n in range(60)], key=lambda each: f"k{each['n']}")
@@ -306,7 +307,9 @@ def test_on_a_cluster_each_message_comes_once_while_slots_are_moved(spark, clust
         assert all(report.clean for report in client.admin.check("work"))
 
 
-def test_a_primary_that_is_away_does_not_hold_up_the_messages_of_the_others(spark, cluster, on_cluster, tmp_path):
+def test_a_primary_that_is_away_does_not_hold_up_the_messages_of_the_others(spark, start_cluster, instance, tmp_path):
+    cluster = start_cluster()
+    on_cluster = options_on(cluster, instance)
     options = {**on_cluster, "retryTimeout": "20s"}
     with Client(**on_cluster, retry_timeout="20s") as client:
         client.apply(WORK)
@@ -327,3 +330,44 @@ def test_a_primary_that_is_away_does_not_hold_up_the_messages_of_the_others(spar
             eventually(lambda: len(seen) == 18, within=60.0)
             assert query.exception() is None
         assert sorted(seen) == list(range(18))
+
+
+def test_a_batch_with_messages_of_a_partition_that_is_away_fails_and_is_the_same_when_it_is_back(
+    start_cluster, instance
+):
+    cluster = start_cluster("--appendonly", "yes", "--appendfsync", "always")
+    options = {**options_on(cluster, instance), "queue": "work", "retryTimeout": "2s"}
+
+    def read_by_driver(end):
+        return [
+            json.loads(value)["n"]
+            for part in reader.partitions({}, end)
+            for rows in reader.read(part)
+            for value in rows.column("value").to_pylist()
+        ]
+
+    with Client(options["url"], instance=instance, retry_timeout="20s") as client:
+        client.apply(WORK)
+        keys = keys_by_partition(6)
+        client.publish_many("orders", [{"n": n} for n in range(6)], key=lambda each: keys[each["n"]])
+        reader = QueueStreamReader(options, read_schema(options))
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        lost = cluster.owner(slot_of(client.partitions[1]))
+        lost.kill()
+        with pytest.raises(Unavailable):
+            read_by_driver(end)
+        # Done or not: what of it is acknowledged is not known before all of it is.
+        with pytest.raises(Unavailable):
+            reader.latestOffset(end, reader.getDefaultReadLimit())
+        with pytest.raises(Unavailable):
+            QueueStreamReader(options, read_schema(options))
+        lost.start()
+        eventually(lambda: "cluster_state:ok" in lost.ask("CLUSTER", "INFO"), within=30.0)
+        reader.stop()
+
+        reader = QueueStreamReader(options, read_schema(options))
+        assert read_by_driver(end) == list(range(6))
+        eventually(lambda: reader.latestOffset(end, reader.getDefaultReadLimit()) == end, within=40.0)
+        eventually(lambda: is_done(client, 6), within=40.0)
+        reader.stop()
