@@ -275,6 +275,35 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
     assert shown.count("\n") == 1
 
 
+@pytest.mark.parametrize("ways", [(), ("--publisher", "till"), ("--publisher", "till", "--store", "t.db")], ids=len)
+def test_a_key_says_the_partition_of_one_message_and_of_all_lines_before_what_the_topic_says(run, ways):
+    (run.folder / "o.jsonl").write_text("".join(json.dumps(each) + "\n" for each in orders(20)))
+    ways = [str(run.folder / each) if each == "t.db" else each for each in ways]
+    names = [each.instance for each in partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)]
+
+    told = run("publish", "orders", json.dumps(orders(1)[0]), "--key", key_in(1), *ways, "--json").json[0]
+    run("publish", "orders", "--file", "o.jsonl", "--key", key_in(2), *ways)
+    run("publish", "orders", "-", "--text", "--key", key_in(3), *ways, stdin="one\ntwo\n")
+
+    if "--store" in ways:
+        assert told["partition"] == 1
+    else:
+        assert told["bookmark"].split("~")[1].rpartition(".")[0] == names[1]
+    with run.client() as client:
+        found = [each.admin.topics().get("orders") for each in client.clients]
+        assert [each.messages if each else 0 for each in found] == [0, 1, 20, 2]
+
+
+def test_a_change_goes_to_the_record_of_the_key_with_which_it_was_published(run):
+    (run.folder / "k.yaml").write_text("topics:\n  - {name: states, key: /id, partition_by: /region}\n")
+    run("apply", "k.yaml", "--yes")
+    run("publish", "states", '{"id": 7, "region": "east", "qty": 1}')
+    run("publish", "states", '{"id": 7, "qty": 2}', "--delta", "--key", "east")
+    (found,) = run("sow", "states", "--json").json
+    assert found["data"] == {"id": 7, "region": "east", "qty": 2}
+    assert "partition_by" in run("publish", "states", '{"id": 7, "qty": 3}', "--delta", code=1).err
+
+
 def recorded(bookmark):
     """Return when a message was recorded, ms: several may be in the same one."""
     return bookmark.rpartition("~")[2].partition("-")[0]
