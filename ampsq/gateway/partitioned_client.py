@@ -149,8 +149,8 @@ def _told(failures: Sequence[tuple[Share, AmpsqError]], recorded: int) -> AmpsqE
     error = _first([each for _, each in failures])
     share = next(share for share, each in failures if each is error)
     message = error.detail.get("message") if isinstance(error, Rejected) else None
-    if isinstance(error, Rejected) and isinstance(message, int) and 0 < message <= len(share.places):
+    if isinstance(error, Rejected) and isinstance(message, int) and message in range(len(share.places)):
         # Its number in the request.
-        error.renumber(share.places[message - 1] + 1)
+        error.renumber(share.places[message])
     parts = [f"{recorded:,} messages of this request are recorded, in all partitions together"] if recorded else []
     return telling(error, parts, ())

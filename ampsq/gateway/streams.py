@@ -14,10 +14,11 @@ from starlette.websockets import WebSocketDisconnect
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError
 from ampsq.base.values import is_name, shown
+from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
 from ampsq.gateway.acknowledgements import DurableStream, LeasedStream, receive_text
 from ampsq.gateway.json_messages import Problem, dumped, message_frame, problem_of
 from ampsq.gateway.requests import asked, number_of, refusal
-from ampsq.queues.async_subscription import acknowledge_each
+from ampsq.queues.async_subscription import AsyncManagedSubscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
     from starlette.websockets import WebSocket
 
+    from ampsq.gateway.acknowledgements import Acknowledging
     from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import RequestHandler
     from ampsq.gateway.rules import Bounds
@@ -140,7 +142,12 @@ class Streams:
         if name not in await self._desk.client.admin.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
-            session = LeasedStream(socket, partial(self._send, socket), subscription, acknowledge_each)
+            acknowledge: Acknowledging = (
+                subscription.acknowledge_all
+                if isinstance(subscription, AsyncPartitionedSubscription)
+                else AsyncManagedSubscription.of(subscription).acknowledge_all
+            )
+            session = LeasedStream(socket, partial(self._send, socket), subscription, acknowledge)
             await _do(stream, session.push(), session.take_orders())
 
     # -- topics and records

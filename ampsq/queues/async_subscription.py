@@ -42,14 +42,7 @@ if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
     from ampsq.transport.async_store import AsyncStore
 
-__all__ = [
-    "AsyncManagedSubscription",
-    "AsyncMessage",
-    "AsyncSubscription",
-    "Subscribing",
-    "acknowledge_each",
-    "handle_each",
-]
+__all__ = ["AsyncManagedSubscription", "AsyncMessage", "AsyncSubscription", "Subscribing", "handle_each"]
 
 
 class _Closable(Protocol):
@@ -136,30 +129,6 @@ class AsyncMessage(MessageView):
     async def report(self, done: float, text: str = "") -> None:
         """Say how far its processing is, and hold it as long again; see `Message.report`."""
         await self._managed.settle(self._leases, self._parts, "extended", None, report_text(done, text))
-
-
-async def acknowledge_each(messages: Sequence[AsyncMessage]) -> list[AmpsqError | None]:
-    """Acknowledge messages of one subscription, 500 at most, in one call, of all partitions one for each that has some.
-
-    Returns:
-        What is refused of each, in their order.
-    """
-    parts: dict[AsyncManagedSubscription, list[int]] = {}
-    for place, message in enumerate(messages):
-        parts.setdefault(message._managed, []).append(place)  # noqa: SLF001  (a friend of the class)
-    answers: list[AmpsqError | None] = [None] * len(messages)
-
-    async def acknowledge(managed: AsyncManagedSubscription, places: Sequence[int]) -> None:
-        refused: Sequence[AmpsqError | None]
-        try:
-            refused = await managed.acknowledge_all([messages[place] for place in places])
-        except AmpsqError as error:
-            refused = [error] * len(places)
-        for place, answer in zip(places, refused, strict=True):
-            answers[place] = answer
-
-    await asyncio.gather(*(acknowledge(managed, places) for managed, places in parts.items()))
-    return answers
 
 
 async def handle_each(messages: AsyncIterable[AsyncMessage], on_message: Callable[[AsyncMessage], object]) -> None:

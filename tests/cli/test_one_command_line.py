@@ -49,7 +49,7 @@ async def handle(message):
 """
 #: Options that every command has, and those that begin a service, which `tests/cli/test_services.py` and others call.
 OF_ALL = {"--url", "--instance", "--data-dir", "--json", "--output", "--watch", "--help", "--failover"}
-SERVICES = {"coordinator", "up"}
+SERVICES = {"coordinator", "gateway", "up"}
 #: Of a worker, what is about its process.
 OF_PROCESS = {"--reload", "--trace", "--advised", "--processes", "--verbose"}
 SCENES = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import click
+import httpx
 import pytest
 from cases import first_ones
 from observing import eventually
@@ -18,6 +19,7 @@ from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.catalog.partitioned import Intent
 from ampsq.cli.main import COMMANDS
 from ampsq.cli.names import names
+from ampsq.gateway.users import Secret
 
 TOTAL = 4
 FILE = """
@@ -39,7 +41,6 @@ BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 REFUSED = {
     "views": [],
     "replication": [],
-    "gateway": ["--config", "gateway.yaml"],
 }
 #: Commands that work with all partitions; the tests below call each of them.
 MERGED = {
@@ -69,6 +70,7 @@ MERGED = {
     "worker",
     "coordinator",
     "coordinators",
+    "gateway",
     "functions",
     "upgrade",
     "up",
@@ -111,7 +113,6 @@ def test_every_command_is_looked_at():
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_a_command_of_one_instance_says_so_and_names_those_that_there_are(run, command):
-    (run.folder / "gateway.yaml").write_text("users: []\n")
     partitions = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)
 
     result = run(command, *REFUSED[command], code=2)
@@ -491,9 +492,43 @@ def test_a_coordinator_cares_for_all_partitions(process):
         assert process.end(coordinator).code == 0
         assert line["instances"] == partitions
         assert "partitions" not in line["url"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["gateway", "--listen", "127.0.0.1:0", "--config", "gateway.yaml", "--json"],
+        ["coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml"],
+    ],
+)
+def test_a_gateway_serves_all_partitions(process, command):
+    rules = f"""
+users: [{{name: till, secret: "{Secret.of("tea")}"}}]
+entitlements: [{{user: till, name: "^.*$", rights: [read, write]}}]
+"""
+    (process.folder / "gateway.yaml").write_text(rules)
+    instance = process.environment["AMPSQ_INSTANCE"]
+    gateway = process.start(*command)
+    if command[0] == "gateway":
+        told = json.loads(gateway.stdout.readline())
+        assert told["instance"] == instance
+        address = told["gateway"]
+    else:
+        address = next(line for line in gateway.stderr if line.startswith("gateway  ")).split()[1]
+    messages = [{"data": each} for each in orders(20)]
+    given = {"json": {"topic": "orders", "messages": messages}, "auth": ("till", "tea"), "timeout": 90}
+    bookmarks = httpx.post(f"{address}/v1/publish_many", **given).json()["bookmarks"]
+    for message, bookmark in zip(messages, bookmarks, strict=True):
+        number = partition_of_key(message["data"]["customer"], TOTAL)
+        assert bookmark.split("~")[1].startswith(f"{instance}.{number}-")
+    assert process.end(gateway).code == 0
+
+
+def test_a_gateway_beside_a_coordinator_is_of_one_instance(process):
     (process.folder / "gateway.yaml").write_text("users: []\n")
-    refused = process("coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml", code=2)
-    assert "a gateway is of one instance, and partitions= asks for all" in refused.err
+    named = ["--instance", "one", "--instance", "two"]
+    refused = process("coordinator", *named, "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml", code=2)
+    assert "a gateway is of one instance, and 2 are named" in refused.err
 
 
 def test_commands_of_the_server_look_at_it_and_one_of_formats_at_the_partitions(run):
