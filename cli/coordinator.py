@@ -88,30 +88,26 @@ def coordinator(
             "a coordinator needs a server: --url URL or AMPSQ_URL. The embedded server has its own: ampsq up"
         )
     named = instances or ((group.instance,) if group and group.instance else ())
-    address, named, has_partitions = with_partitions(address, named)
+    wholes = named
+    address, named, partitions = with_partitions(address, named)
     from ampsq.coordinator.actions import OutsidePermissions
 
     gated.check()
-    if gated.where is not None and has_partitions:
+    if gated.where is not None and len(wholes) > 1:
         raise click.UsageError(
-            "a gateway is of one instance, and partitions= asks for all partitions of one; run `ampsq gateway` for one "
-            "of them, without partitions= in the address"
-        )
-    if gated.where is not None and len(named) > 1:
-        raise click.UsageError(
-            f"a gateway is of one instance, and {len(named)} are named; run `ampsq gateway` for each"
+            f"a gateway is of one instance, and {len(wholes)} are named; run `ampsq gateway` for each"
         )
     powers = OutsidePermissions(allow_commands, webhooks)
     log_to_stderr(logging.INFO, times=True, form=log_format)
-    instance = named[0] if named else os.environ.get("AMPSQ_INSTANCE") or "ampsq"
-    with gated.serving(address, instance) as gateway:
+    instance = wholes[0] if wholes else os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+    with gated.serving(address, instance, partitions) as gateway:
         if gateway is not None:
             print(f"gateway  {gateway.address}", file=sys.stderr, flush=True)
         stop = gateway.begin_to_stop if gateway is not None else None
         care_for(address, named, served, json=json or bool(group and group.json), powers=powers, beside=stop)
 
 
-def with_partitions(url: str, instances: Sequence[str]) -> tuple[str, tuple[str, ...], bool]:
+def with_partitions(url: str, instances: Sequence[str]) -> tuple[str, tuple[str, ...], int | None]:
     """Return what a coordinator cares for where all partitions are asked for: each is an instance.
 
     Args:
@@ -119,16 +115,16 @@ def with_partitions(url: str, instances: Sequence[str]) -> tuple[str, tuple[str,
         instances: those that are named; none: all of the server's.
 
     Returns:
-        The address without it, the instances, and whether it asks for partitions.
+        The address without it, the instances, and how many partitions it asks for.
     """
     from ampsq.base.addresses import join_addresses
     from ampsq.base.partitions import asked_partitions, partitions_of
 
     bare, total = asked_partitions(url, None)
     if total is None:
-        return url, tuple(instances), False
+        return url, tuple(instances), None
     names = [each.instance for name in instances for each in partitions_of(name, total)]
-    return join_addresses(bare or ""), tuple(names), True
+    return join_addresses(bare or ""), tuple(names), total
 
 
 def care_for(

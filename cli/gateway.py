@@ -62,8 +62,14 @@ class Gated:
             raise click.UsageError("TLS needs a certificate and its key; the authorities of clients go with both")
 
     @contextlib.contextmanager
-    def serving(self, url: str, instance: str) -> Iterator[Gateway | None]:
-        """Serve it as long as the block runs. None: it was not asked for."""
+    def serving(self, url: str, instance: str, partitions: int | None = None) -> Iterator[Gateway | None]:
+        """Serve it as long as the block runs. None: it was not asked for.
+
+        Args:
+            url: the server.
+            instance: the name of the instance.
+            partitions: how many it has; None: none.
+        """
         if self.where is None or self.config is None:
             yield None
             return
@@ -75,7 +81,8 @@ class Gated:
         tls = Tls(self.certificate, self.key, self.clients) if self.certificate and self.key else None
         try:
             path = Path(self.config)
-            made = Gateway(url, instance, read_rules(path), self.where, tls, file=path, hosts=self.hosts)
+            rules = read_rules(path)
+            made = Gateway(url, instance, rules, self.where, tls, file=path, hosts=self.hosts, partitions=partitions)
         except OSError as error:
             raise click.ClickException(
                 f"gateway at {self.where}: {error}; allowed: a free port of this host"
@@ -166,7 +173,10 @@ def gateway(settings: CommandSettings, gated: Gated, *, is_hash: bool, log_forma
     gated.check()
     log_to_stderr(logging.INFO, times=True, form=log_format)
     stopped = StopRequest()
-    with settings.client(patient=True) as client, gated.serving(client.url, client.instance) as made:
+    with (
+        settings.client(patient=True, merged=True) as client,
+        gated.serving(client.url, client.instance, len(client.partitions) or None) as made,
+    ):
         on_stop(stopped.set)
         if made is not None:
             if settings.json:

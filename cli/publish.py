@@ -47,6 +47,7 @@ Examples:
   ampsq publish orders '{"id": 2}' --expiration 10m --delay 30s
   ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
   ampsq publish orders '{"id": 4}' --group alice
+  ampsq publish orders '{"id": 5}' --key alice            # of an instance with partitions: into that of alice
   ampsq publish orders --file orders.jsonl.gz
   tail -f orders.jsonl | ampsq publish orders -
   ampsq publish orders '{"id": 1, "price": 13}' --delta   # of a topic with a key: what changes of its record
@@ -79,6 +80,11 @@ _GZIP: Final = b"\x1f\x8b"
 @click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
 @click.option("--group", metavar="GROUP", help="The group in queues with groups; default what their group_by gives.")
 @click.option(
+    "--key",
+    metavar="KEY",
+    help="The key whose partition it goes to; default what its topic says. Without partitions it says nothing.",
+)
+@click.option(
     "--publisher",
     metavar="NAME",
     shell_complete=names("publishers"),
@@ -109,6 +115,7 @@ def publish(
     delay: Interval | None,
     at: str | None,
     group: str | None,
+    key: str | None,
     text: bool,
     publisher: str | None,
     store: str | None,
@@ -126,7 +133,7 @@ def publish(
     if delta and group is not None:
         raise click.UsageError("--delta and --group exclude each other")
     _check_store(publisher, store, persisted)
-    said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at), group)
+    said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at), group, key)
     refused = _Refused()
 
     @contextlib.contextmanager
@@ -153,7 +160,7 @@ def publish(
         (data,) = _data(client, topic, [body], text=text)
         by: Client | Publisher = client if named is None else named
         if delta:
-            published = by.delta_publish(topic, data, headers=said.headers, expiration=said.expiration)
+            published = by.delta_publish(topic, data, headers=said.headers, expiration=said.expiration, key=key)
         else:
             published = by.publish(topic, data, **said._asdict())
         _flush(named)
@@ -229,6 +236,13 @@ class _MessageOptions(NamedTuple):
     delay: Interval | None
     at: datetime | None
     group: str | None
+    key: str | None
+
+    def publish_many(self, by: Client | Publisher, topic: str, messages: Sequence[object]) -> None:
+        """Publish messages with these properties, all of one key where one is said."""
+        key = self.key
+        of_each = {**self._asdict(), "key": None if key is None else lambda _: key}
+        by.publish_many(topic, messages, **of_each)
 
 
 def _parse_time(text: str | None) -> datetime | None:
@@ -310,7 +324,7 @@ def _publish_lines(
             bodies = [line for line in good if line]
             if bodies:
                 with _telling_of_those_before(done):
-                    by.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
+                    said.publish_many(by, topic, _data(client, topic, bodies, text=text))
             done, number = done + len(bodies), number + len(good)
             if wrong is not None:
                 before = f"the {done} before it were published" if done else "nothing was published"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.base.errors import Rejected
 from ampsq.client.client import Client
+from ampsq.client.partitioned_client import PartitionedClient
 from ampsq.queues.message import head_of
 from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 
@@ -31,10 +33,10 @@ class QueueLeases:
     """A subscription to a queue, and the batches that it holds.
 
     Args:
-        address: the instance.
+        address: the instance; of one with partitions any of them stands for all.
         queue: the queue.
         filter: what is wanted of it; None: everything.
-        most: messages held at once.
+        most: messages held at once, of all partitions together.
         retry_timeout: seconds for which calls are repeated while the server is away.
     """
 
@@ -49,7 +51,14 @@ class QueueLeases:
         # Up to which batch all is acknowledged, and how many messages may still be taken.
         self._queue, self._done, self._left = queue, 0, sys.maxsize
         self._batches: dict[int, list[Message]] = {}
-        self._client = Client(address.url, instance=address.instance, retry_timeout=retry_timeout)
+        if (whole := address.partition) is None:
+            self._client = Client(address.url, instance=address.instance, retry_timeout=retry_timeout)
+        else:
+            self._client = Client(address.url, instance=whole.name, partitions=whole.total, retry_timeout=retry_timeout)
+        # By their numbers; one that is an instance without partitions is the only one.
+        self._clients = self._client.clients if isinstance(self._client, PartitionedClient) else [self._client]
+        self._partitions = whole.total if whole is not None else None
+        self._numbers = {each.instance: number for number, each in enumerate(self._clients)}
         # It renews all that it holds for as long as this process lives.
         self._subscription = self._client.subscribe(queue, max_backlog=most, filter=filter, renew=True)
         if self._subscription.max_backlog < most:
@@ -82,10 +91,15 @@ class QueueLeases:
             self._batches[number] = messages
             self._left -= len(messages)
         leased = [
-            LeasedMessage(*parse_ref(head_of(each)[5].decode()), each.delivery, each.group)
+            LeasedMessage(*parse_ref(head_of(each)[5].decode()), each.delivery, each.group, self._partition_of(each))
             for each in self._batches[number]
         ]
-        return QueueOffset(number, self._queue, tuple(leased))
+        # Each log has one run, whichever way the turns of partitions went; messages of a key stay in their order.
+        leased.sort(key=lambda message: message.partition)
+        return QueueOffset(number, self._queue, tuple(leased), self._partitions)
+
+    def _partition_of(self, message: Message) -> int:
+        return self._numbers[message.origin.rpartition(".")[0]] if self._partitions else 0
 
     def finish(self, offset: QueueOffset) -> None:
         """Acknowledge a batch that is done, and those before it."""
@@ -106,14 +120,16 @@ class QueueLeases:
 
     def _acknowledge_by_bookmark(self, messages: Sequence[LeasedMessage]) -> None:
         """Of a driver that died before this one: its leases went back, and nobody should do the work again."""
-        # IDs in this instance's logs, which are known under its origin, wherever the messages are from.
-        bookmarks = [Bookmark.of(each.topic, self._client.origin, each.id) for each in messages]
-        for first in range(0, len(bookmarks), _TOGETHER):
-            try:
-                self._client.ack(self._queue, bookmarks[first : first + _TOGETHER])
-            except Rejected as refused:
-                # All others are done. These were before, or somebody has them who alone may.
-                _log.info("of a batch that was repeated: %s", refused)
+        for number, own in groupby(messages, key=lambda message: message.partition):
+            client = self._clients[number]
+            # IDs in this instance's logs, which are known under its origin, wherever the messages are from.
+            bookmarks = [Bookmark.of(each.topic, client.origin, each.id) for each in own]
+            for first in range(0, len(bookmarks), _TOGETHER):
+                try:
+                    client.ack(self._queue, bookmarks[first : first + _TOGETHER])
+                except Rejected as refused:
+                    # All others are done. These were before, or somebody has them who alone may.
+                    _log.info("of a batch that was repeated: %s", refused)
 
     def close(self) -> None:
         """Give back what is not acknowledged."""

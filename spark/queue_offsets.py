@@ -4,6 +4,9 @@
 
 So a batch that is run again after a crash has the same messages, whoever holds their leases by then. At the end of a
 run stand the groups of its messages, if any has one: ``{"alice": "0 1"}`` of those at these places of the run.
+
+Of an instance with partitions the offset says how many it has, and at the head of a run stands the number of its
+partition: ``"partitions": 64`` and ``[17, "orders", "1700000000000-0", "1"]``.
 """
 
 from __future__ import annotations
@@ -30,12 +33,19 @@ class LeasedMessage(NamedTuple):
         id: its ID there.
         delivery: how often it was delivered, 1 the first time.
         group: its group; None of a message that is in none.
+        partition: the number of its partition; 0 of an instance without partitions.
     """
 
     topic: str
     id: str
     delivery: int
     group: str | None = None
+    partition: int = 0
+
+    @property
+    def log(self) -> tuple[int, str]:
+        """The partition and the topic in whose log it is."""
+        return self.partition, self.topic
 
 
 class QueueOffset(NamedTuple):
@@ -44,19 +54,26 @@ class QueueOffset(NamedTuple):
     Attributes:
         batch: how many micro-batches there were.
         queue: whose messages they are.
-        messages: those of the last batch, in the order of delivery.
+        messages: those of the last batch, in the order of delivery; of several partitions one after the other.
+        partitions: how many the instance has; None: it has none.
     """
 
     batch: int
     queue: str
     messages: tuple[LeasedMessage, ...]
+    partitions: int | None = None
 
     @classmethod
-    def of(cls, offset: object, queue: str) -> Self:
+    def of(cls, offset: object, queue: str, partitions: int | None = None) -> Self:
         """Read an offset.
 
+        Args:
+            offset: as Spark kept it.
+            queue: whose messages are asked for.
+            partitions: how many the instance has; None: it has none.
+
         Raises:
-            DefinitionError: it is of another source, or of another queue.
+            DefinitionError: it is of another source, of another queue, or of another number of partitions.
         """
         if not isinstance(offset, dict) or "batch" not in offset:
             raise DefinitionError(
@@ -66,14 +83,21 @@ class QueueOffset(NamedTuple):
             raise DefinitionError(
                 f"queue: the checkpoint is of {offset['queue']!r}; allowed: that queue, or another checkpointLocation"
             )
+        if (found := offset.get("partitions")) != partitions:
+            raise DefinitionError(
+                f"url: the checkpoint is of {_instance_with(found)}, and the address of {_instance_with(partitions)}; "
+                "allowed: the address that it was begun with, or another checkpointLocation"
+            )
         try:
+            runs = offset.get("runs", ())
             messages = [
-                LeasedMessage(topic, id_text(parse_id(stream_id)), int(delivery), groups.get(place))
-                for topic, ids, deliveries, *rest in offset.get("runs", ())
+                LeasedMessage(topic, id_text(parse_id(stream_id)), int(delivery), groups.get(place), number)
+                for number, topic, ids, deliveries, *rest in (runs if partitions else ([0, *run] for run in runs))
                 for groups in [_groups_of(*rest)]
                 for place, (stream_id, delivery) in enumerate(zip(ids.split(), deliveries.split(), strict=True))
             ]
-            return cls(int(offset["batch"]), queue, tuple(messages))
+            _check_partitions(messages, partitions or 1)
+            return cls(int(offset["batch"]), queue, tuple(messages), partitions)
         except (AttributeError, TypeError, ValueError) as error:
             raise DefinitionError(
                 f"checkpoint: {shown(str(offset))} is no offset of a queue ({error}); allowed: one as Spark keeps it"
@@ -82,31 +106,48 @@ class QueueOffset(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """As Spark keeps it."""
         runs = []
-        for topic, run in groupby(self.messages, key=lambda message: message.topic):
+        for (number, topic), run in groupby(self.messages, key=lambda message: message.log):
             own = list(run)
             ids, deliveries = " ".join(each.id for each in own), " ".join(str(each.delivery) for each in own)
             groups = _places_of(own)
-            runs.append([topic, ids, deliveries, *([groups] if groups else [])])
-        return {"batch": self.batch, "queue": self.queue, "runs": runs}
+            runs.append([*([number] if self.partitions else []), topic, ids, deliveries, *([groups] if groups else [])])
+        of_all = {"partitions": self.partitions} if self.partitions else {}
+        return {"batch": self.batch, "queue": self.queue, **of_all, "runs": runs}
 
-    def parts(self, number: int, most: int) -> list[Sequence[LeasedMessage]]:
-        """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic.
+    def parts(self, number: int, most: int) -> list[list[Sequence[LeasedMessage]]]:
+        """The messages cut for tasks: so many parts or more, none with more than `most`.
 
-        Neighbours of a group stay together, so that one task has a batch of a group, in its order: a part may have as
-        many more as are in a batch at most, and there may be fewer parts.
+        Each part is in pieces, each of which is of one log. Neighbours of a group in one log stay together, so that one
+        task has a batch of a group, in its order: a part may have as many more as are in a batch at most, and there may
+        be fewer parts.
         """
         size = max(min(-(-len(self.messages) // number), most), 1)
-        parts: list[Sequence[LeasedMessage]] = []
-        for _, run in groupby(self.messages, key=lambda message: message.topic):
+        parts: list[list[Sequence[LeasedMessage]]] = []
+        room = 0
+        for _, run in groupby(self.messages, key=lambda message: message.log):
             own, first = list(run), 0
             while first < len(own):
-                end = first + size
+                if room <= 0:
+                    parts.append([])
+                    room = size
+                end = first + room
                 most_ends = min(len(own), end + BATCH)
                 while end < most_ends and own[end].group is not None and own[end].group == own[end - 1].group:
                     end += 1
-                parts.append(own[first:end])
+                parts[-1].append(own[first:end])
+                room -= len(parts[-1][-1])
                 first = end
         return parts
+
+
+def _check_partitions(messages: Sequence[LeasedMessage], partitions: int) -> None:
+    for each in messages:
+        if each.partition not in range(partitions):
+            raise ValueError(f"partition {shown(each.partition)} is none of {partitions}")
+
+
+def _instance_with(partitions: object) -> str:
+    return "an instance without partitions" if partitions is None else f"one with {shown(partitions)} partitions"
 
 
 def _places_of(messages: Sequence[LeasedMessage]) -> dict[str, str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from pydantic import BeforeValidator
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
-from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownQueue
+from ampsq.base.errors import BookmarkNotFound, UnknownQueue
 from ampsq.base.values import parse_name
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import Fault
@@ -56,10 +56,10 @@ class QueueStreamOptions(Options):
     """The options of a stream of a queue, besides `Options`.
 
     Attributes:
-        queue: the queue; on one instance.
+        queue: the queue; on one instance, or of all partitions of one.
         filter: an expression: what it does not match is left to others.
-        max_messages_per_trigger: messages of one micro-batch at most, and those that are held at once. The queue's
-            `max_per_subscription_backlog` bounds it, too. Default 10,000.
+        max_messages_per_trigger: messages of one micro-batch at most, and those that are held at once, of all
+            partitions together. The queue's `max_per_subscription_backlog` bounds it, too. Default 10,000.
         min_partitions: make at least so many partitions of a batch; default 2.
         max_rows_per_partition: and none with more rows; default 5,000.
         include_headers: add the column headers. Default false.
@@ -81,12 +81,18 @@ class QueueStreamOptions(Options):
             yield Fault("instance", "several; allowed: the one that has the queue; a stream for each, and their union")
 
 
-@dataclass(frozen=True)
-class QueuePart(InputPartition):
-    """The part that one task reads: messages of one topic."""
+class _Piece(NamedTuple):
+    """Messages of one log."""
 
     log: InstanceLog
     messages: tuple[LeasedMessage, ...]
+
+
+@dataclass(frozen=True)
+class QueuePart(InputPartition):
+    """The part that one task reads: messages of one log or of several."""
+
+    pieces: tuple[_Piece, ...]
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -99,37 +105,40 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = QueueStreamOptions.of(options), schema
-        if self._options.addresses[0].partition is not None:
-            raise DefinitionError(
-                "url: a queue of all partitions of an instance is no stream yet; allowed: an address without "
-                f"partitions=, and one of them as instance, as in {self._options.addresses[0].instance!r}"
-            )
         check_schema(schema, queue_columns(include_headers=self._options.include_headers))
         self._leasing: QueueLeases | None = None
-        (self._address,) = self._options.addresses
+        # One, or all partitions of an instance.
+        self._addresses = self._options.addresses
+        whole = self._addresses[0].partition
+        self._partitions = whole.total if whole is not None else None
         self._logs = self._found()
 
-    def _found(self) -> dict[str, InstanceLog]:
-        """The topics that feed the queue, as they are now."""
-        store, name = opened_store(self._address, self._options.seconds), self._options.queue
-        catalog = store.call(catalog_calls.catalog())
-        if name not in catalog.queues:
-            raise UnknownQueue(queue=name).with_explanation(explain_missing_name(catalog, name, "queue"))
-        origin = store.call(read_origin(self._address.instance))
-        return {
-            topic: InstanceLog(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics
-        }
+    def _found(self) -> dict[tuple[int, str], InstanceLog]:
+        """The logs that feed the queue, by partition and topic, as they are now."""
+        found = {}
+        for number, address in enumerate(self._addresses):
+            store, name = opened_store(address, self._options.seconds), self._options.queue
+            catalog = store.call(catalog_calls.catalog())
+            if name not in catalog.queues:
+                raise UnknownQueue(queue=name).with_explanation(explain_missing_name(catalog, name, "queue"))
+            origin = store.call(read_origin(address.instance))
+            for topic in catalog.topics:
+                found[number, topic] = InstanceLog(address, origin, topic, catalog.message_type(topic))
+        return found
+
+    def _offset(self, offset: object) -> QueueOffset:
+        return QueueOffset.of(offset, self._options.queue, self._partitions)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state for tasks: they read, and hold no lease."""
-        return {**self.__dict__, "_leasing": None}
+        """Return the state for tasks: they read what their parts say, and hold no lease."""
+        return {**self.__dict__, "_leasing": None, "_logs": {}}
 
     @property
     def _leases(self) -> QueueLeases:
         if self._leasing is None:
             options = self._options
             self._leasing = QueueLeases(
-                self._address,
+                self._addresses[0],
                 options.queue,
                 options.filter or None,
                 options.max_messages_per_trigger,
@@ -141,7 +150,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         """Return where a stream begins: before its first batch."""
-        return QueueOffset(0, self._options.queue, ()).as_json()
+        return QueueOffset(0, self._options.queue, (), self._partitions).as_json()
 
     def getDefaultReadLimit(self) -> ReadMaxRows:  # noqa: N802
         """Return the limit of a batch, for Spark to hand back."""
@@ -153,7 +162,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """Acknowledge what is done, and lease what comes next; the same offset where nothing does."""
-        offset = QueueOffset.of(start, self._options.queue) if start else QueueOffset(0, self._options.queue, ())
+        offset = self._offset(start or self.initialOffset())
         self._leases.finish(offset)
         own = self._options.max_messages_per_trigger
         most = min(limit.max_rows, own) if isinstance(limit, ReadMaxRows) else own
@@ -164,29 +173,37 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[QueuePart]:
         """Return the parts of a batch, as its offset says."""
-        offset = QueueOffset.of(end, self._options.queue)
-        if start and QueueOffset.of(start, self._options.queue).batch >= offset.batch:
+        offset = self._offset(end)
+        if start and self._offset(start).batch >= offset.batch:
             return []
-        parts = offset.parts(self._options.min_partitions, self._options.max_rows_per_partition)
-        if any(part[0].topic not in self._logs for part in parts):
+        if any(each.log not in self._logs for each in offset.messages):
             # A topic that came after the stream began.
             self._logs = self._found()
-        if gone := sorted({part[0].topic for part in parts} - self._logs.keys()):
-            self._tell_loss(f"{self._address}: topics of a batch are not there any more: {', '.join(gone)}")
-        return [QueuePart(self._logs[part[0].topic], tuple(part)) for part in parts if part[0].topic in self._logs]
+        if gone := sorted({each.log for each in offset.messages} - self._logs.keys()):
+            names = ", ".join(f"{topic} of {self._addresses[number]}" for number, topic in gone)
+            self._tell_loss(f"topics of a batch are not there any more: {names}")
+        parts = []
+        for part in offset.parts(self._options.min_partitions, self._options.max_rows_per_partition):
+            pieces = [_Piece(self._logs[piece[0].log], tuple(piece)) for piece in part if piece[0].log in self._logs]
+            if pieces:
+                parts.append(QueuePart(tuple(pieces)))
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part, in a task."""
-        if not isinstance(partition, QueuePart):
-            return
-        store = store_of(partition.log.address, self._options.seconds)
-        columns = LeasedColumns(self._schema, partition.log)
-        leased = {each.id.encode(): each for each in partition.messages}
-        found = {entry[0]: entry for entry in _entries(store, partition.log, sorted(leased, key=_number))}
+        # Where there is nothing to read, Spark makes up a part.
+        for piece in partition.pieces if isinstance(partition, QueuePart) else ():
+            yield from self._read_piece(*piece)
+
+    def _read_piece(self, log: InstanceLog, messages: Sequence[LeasedMessage]) -> Iterator[pa.RecordBatch]:
+        store = store_of(log.address, self._options.seconds)
+        columns = LeasedColumns(self._schema, log)
+        leased = {each.id.encode(): each for each in messages}
+        found = {entry[0]: entry for entry in _entries(store, log, sorted(leased, key=_number))}
         if len(found) < len(leased):
             missing = [each.decode() for each in leased if each not in found]
             text = f"{len(missing)} messages of a batch are not in the log any more, the first {missing[0]}"
-            self._tell_loss(f"{partition.log}: {text}")
+            self._tell_loss(f"{log}: {text}")
         entries = [found[each] for each in leased if each in found]
         for first in range(0, len(entries), _PAGE):
             page = entries[first : first + _PAGE]

@@ -317,6 +317,29 @@ class AsyncPartitionedSubscription(AsyncSubscription):
             if message is not None:
                 yield message
 
+    async def acknowledge_all(self, messages: Sequence[AsyncMessage]) -> list[AmpsqError | None]:
+        """Acknowledge messages, 500 at most, in one call for each partition that has some.
+
+        It gives what is refused of each, in their order. Who waits since all of the backlog is used goes on at once.
+        """
+        places: dict[AsyncManagedSubscription, list[int]] = {}
+        for place, message in enumerate(messages):
+            places.setdefault(message._managed, []).append(place)  # noqa: SLF001  (a friend of the class)
+        answers: list[AmpsqError | None] = [None] * len(messages)
+
+        async def acknowledge(managed: AsyncManagedSubscription, own: Sequence[int]) -> None:
+            refused: Sequence[AmpsqError | None]
+            try:
+                refused = await managed.acknowledge_all([messages[place] for place in own])
+            except AmpsqError as error:
+                refused = [error] * len(own)
+            for place, answer in zip(own, refused, strict=True):
+                answers[place] = answer
+
+        await asyncio.gather(*(acknowledge(managed, own) for managed, own in places.items()))
+        self._rang.set()
+        return answers
+
     async def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""
         for each in self._subscriptions:

@@ -18,7 +18,7 @@ __all__ = ["frames_document"]
 _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer", "minimum": 1}
 _FILTER: Final = {**_TEXT, "description": "an expression; what the user is entitled to is added to it"}
-_BOOKMARK: Final = {**_TEXT, "description": "now (default), epoch, a bookmark, a time, or a range of these"}
+_BOOKMARK: Final = {**_TEXT, "description": "now (default), epoch, a bookmark, a position, a time, or a range"}
 _SAID: Final[dict[str, tuple[type[BaseModel], ...]]] = {
     "queue": (Ack, Cancel, Expire, Extend),
     "durable": (Handled,),

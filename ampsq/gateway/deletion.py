@@ -27,10 +27,12 @@ class PublisherSequence(NamedTuple):
     Attributes:
         publisher: as the server knows it.
         first: the number of the first message; the next one has one more.
+        is_request: the sender is this request alone, known by a key: over partitions each of them numbers what it gets.
     """
 
     publisher: str
     first: int
+    is_request: bool = False
 
 
 @with_suggestions("topic")
@@ -43,7 +45,7 @@ async def delete_records(
         known = await read_topic(session.instance, topic)
         values = key_texts(list(keys), known if known is not None and known.key else None)
     tree = parse_query_filter(text).json if text is not None else ""
-    publisher, sequence = numbered if numbered is not None else ("", None)
+    publisher, sequence = numbered[:2] if numbered is not None else ("", None)
     number = 0
     # Without keys there is always a filter.
     for first in range(0, len(values), BATCH) if keys is not None else (0,):

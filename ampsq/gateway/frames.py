@@ -19,6 +19,7 @@ __all__ = [
     "Extend",
     "Handled",
     "Order",
+    "Position",
     "read_handled",
     "read_order",
 ]
@@ -171,6 +172,13 @@ class ToHandle(Delivered):
     id: int
 
 
+class Position(_Frame):
+    """Where a subscription to a topic of all partitions stands: another one that begins here misses nothing."""
+
+    type: Literal["position"]
+    position: str
+
+
 class Record(_Body):
     """A record as the query found it, or as it has become."""
 
@@ -220,7 +228,7 @@ class Refused(_Frame):
 
 SENT: Final[dict[str, tuple[type[BaseModel], ...]]] = {
     "queue": (Subscribed, Leased, Settled, Refused),
-    "topic": (Delivered, Completed, Refused),
+    "topic": (Delivered, Position, Completed, Refused),
     "durable": (Subscribed, ToHandle, Settled, Completed, Refused),
     "records": (Record, OutOfFocus, Refused),
 }

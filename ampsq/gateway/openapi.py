@@ -20,6 +20,12 @@ _BODY: Final = {
     "data": {"description": "any JSON; written as the topic's message type says"},
     "base64": {**_TEXT, "contentEncoding": "base64", "description": "the body itself, instead of data"},
 }
+_KEY: Final = {
+    "key": {
+        **_TEXT,
+        "description": "of an instance with partitions: its partition gets the message; default what the topic says",
+    }
+}
 _EXPIRATION: Final = {"expiration": {**_TEXT, "description": "an interval, as 30s"}}
 _PERSISTED: Final = {
     "persisted": {
@@ -116,7 +122,7 @@ _WHOLE: Final = {"type": "integer", "minimum": 1}
 _FILTER: Final = _parameter("filter", "an expression; what the user is entitled to is added to it")
 _TOPIC: Final = _parameter("topic", "a topic's name, in full")
 _BOOKMARK: Final = _parameter(
-    "bookmark", "where to begin: now (default), epoch, a bookmark, a time, or a range of these"
+    "bookmark", "where to begin: now (default), epoch, a bookmark, a position, a time, or a range of these"
 )
 _SWITCHES: Final = {"101": {"description": "a WebSocket; /asyncapi.json says what travels over it"}}
 _PLAIN: Final = {"200": {"description": "it answers", "content": {"text/plain": {"schema": _TEXT}}}}
@@ -124,14 +130,18 @@ _DOCUMENT: Final = {"200": {"description": "the document", "content": {"applicat
 
 
 def _paths() -> dict[str, Any]:
-    one = _object(["topic"], topic=_TEXT, **_BODY, **_ENVELOPE)
-    change = _object(["topic", "data"], topic=_TEXT, data=_BODY["data"], headers=_HEADERS, **_EXPIRATION, **_PERSISTED)
+    one = _object(["topic"], topic=_TEXT, **_BODY, **_KEY, **_ENVELOPE)
+    change = _object(
+        ["topic", "data"], topic=_TEXT, data=_BODY["data"], **_KEY, headers=_HEADERS, **_EXPIRATION, **_PERSISTED
+    )
     deletion = _object(
         ["topic"], topic=_TEXT, keys={"type": "array", "minItems": 1, "maxItems": BATCH}, filter=_TEXT, **_PERSISTED
     )
     recorded = _answer(_object(["bookmark"], bookmark=_MAYBE, duplicate=_FLAG))
-    message = _object([], **_BODY)
-    many = _object(["topic", "messages"], topic=_TEXT, messages={"type": "array", "items": message}, **_ENVELOPE)
+    message = _object([], **_BODY, **_KEY)
+    many = _object(
+        ["topic", "messages"], topic=_TEXT, messages={"type": "array", "items": message}, **_KEY, **_ENVELOPE
+    )
     order = _parameter("order_by", "an expression, behind which may stand DESC")
     top = _parameter("top_n", "how many at most", schema=_WHOLE)
     stream = {"200": {"description": "events", "content": {"text/event-stream": {"schema": _TEXT}}}}

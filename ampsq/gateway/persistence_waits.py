@@ -11,12 +11,14 @@ from ampsq.gateway.persistence_steps import PersistenceSteps, PersistenceWait
 from ampsq.protocol.reads.server import examine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ampsq.protocol.reads.server import Server
     from ampsq.protocol.request import Flow
     from ampsq.publishing.persistence_level import PersistenceLevel
     from ampsq.transport.async_store import AsyncStore
 
-__all__ = ["Persisting"]
+__all__ = ["Persisting", "PersistingShares"]
 
 #: Seconds between two steps for the same one.
 _BETWEEN: Final = 0.01
@@ -88,3 +90,46 @@ class Persisting:
             raise
         self._place = self._store.route.current
         return result
+
+
+class PersistingShares:
+    """Waits for what was recorded in several partitions; an instance without them is the only one.
+
+    Args:
+        parts: what waits in each.
+    """
+
+    def __init__(self, parts: Sequence[Persisting]) -> None:
+        self._parts = list(parts)
+
+    @classmethod
+    def joined(cls, of_each: Iterable[PersistingShares]) -> PersistingShares:
+        """Return one of all partitions."""
+        return cls([part for each in of_each for part in each._parts])  # noqa: SLF001  (of its own)
+
+    async def begin(
+        self, level: PersistenceLevel, partitions: Iterable[int] | None = None
+    ) -> list[tuple[int, PersistenceWait]]:
+        """Begin to watch, before something is recorded; see `Persisting.begin`.
+
+        Args:
+            level: how far.
+            partitions: where it is to be recorded; None: in all.
+        """
+        numbers = list(range(len(self._parts)) if partitions is None else partitions)
+        waits = await asyncio.gather(*(self._parts[number].begin(level) for number in numbers))
+        return list(zip(numbers, waits, strict=True))
+
+    async def wait(self, wanted: Sequence[tuple[int, PersistenceWait]], topic: str, until: float) -> str | None:
+        """Wait until what was just recorded in a topic is where it is to be; why it is not, else None.
+
+        Args:
+            wanted: from `begin`.
+            topic: the topic or the queue.
+            until: when to give up; seconds of the monotonic clock.
+
+        Raises:
+            Unavailable: as of `Persisting.wait`.
+        """
+        reached = await asyncio.gather(*(self._parts[number].wait(each, topic, until) for number, each in wanted))
+        return next((each.lacking for (_, each), is_there in zip(wanted, reached, strict=True) if not is_there), None)

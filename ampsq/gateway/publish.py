@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError, TopicNotDefined
 from ampsq.base.values import is_name, shown
+from ampsq.gateway.client import PublishRequest
 from ampsq.gateway.deletion import PublisherSequence
 from ampsq.gateway.json_messages import Problem, body_of
 from ampsq.gateway.requests import name_of
@@ -19,20 +20,22 @@ from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.persistence_level import PersistenceLevel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.datastructures import Headers
     from starlette.requests import Request
 
     from ampsq.gateway.client import PublishResult
     from ampsq.gateway.persistence_steps import PersistenceWait
-    from ampsq.gateway.persistence_waits import Persisting
+    from ampsq.gateway.persistence_waits import PersistingShares
     from ampsq.gateway.requests import RequestHandler
 
 __all__ = ["Writing"]
 
 _ENVELOPE: Final = frozenset({"headers", "expiration", "delay", "at", "group"})
-_MESSAGE: Final = _ENVELOPE | {"topic", "data", "base64", "persisted"}
-_MESSAGES: Final = _ENVELOPE | {"topic", "messages", "persisted"}
-_CHANGE: Final = frozenset({"topic", "data", "headers", "expiration", "persisted"})
+_MESSAGE: Final = _ENVELOPE | {"topic", "data", "base64", "key", "persisted"}
+_MESSAGES: Final = _ENVELOPE | {"topic", "messages", "key", "persisted"}
+_CHANGE: Final = frozenset({"topic", "data", "headers", "expiration", "key", "persisted"})
 _DELETION: Final = frozenset({"topic", "keys", "filter", "persisted"})
 #: Scripts count with 53 bits.
 _LAST_NUMBER: Final = 2**53 - 2 * 10**6
@@ -49,7 +52,7 @@ class Writing:
         persisting: waits for what they want to be persisted.
     """
 
-    def __init__(self, desk: RequestHandler, persisting: Persisting) -> None:
+    def __init__(self, desk: RequestHandler, persisting: PersistingShares) -> None:
         self._desk, self._persisting = desk, persisting
 
     async def publish(self, user: str, request: Request) -> dict[str, Any]:
@@ -69,10 +72,10 @@ class Writing:
         if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
             raise DefinitionError('messages: allowed is a list of objects, as in [{"data": 1}, {"base64": "AA=="}]')
         for each in messages:
-            if each.keys() - {"data", "base64"}:
+            if each.keys() - {"data", "base64", "key"}:
                 raise DefinitionError(
-                    f"messages: {shown(min(each.keys() - {'data', 'base64'}))} is no element of a message here; "
-                    "allowed: data or base64. What is said beside messages holds for all of them"
+                    f"messages: {shown(min(each.keys() - {'data', 'base64', 'key'}))} is no element of a message here; "
+                    "allowed: data or base64, and key. What is said beside messages holds for all of them"
                 )
         recorded = await self._record(user, request, given, messages)
         answer: dict[str, Any] = {"bookmarks": [str(each) if each else None for each in recorded.bookmarks]}
@@ -89,18 +92,21 @@ class Writing:
     ) -> PublishResult:
         began = time.monotonic()
         topic, bodies = name_of(given.get("topic"), "topic"), [body_of(each) for each in messages]
+        keys = [_key(each, _key(given)) for each in messages]
         envelope, numbered = _envelope(given), _numbered(user, request.headers)
         self._desk.rules.entitlements.check_write(user, topic, map(_as_json, bodies))
-        wanted = await self._wanted(given)
+        asked, client = PublishRequest(topic, bodies, keys, envelope, numbered, delta), self._desk.client
         try:
-            recorded = await self._desk.client.record(topic, bodies, envelope, numbered, delta=delta)
+            shares = await client.shares(asked)
+            wanted = await self._wanted(given, [each.partition for each in shares])
+            recorded = await client.record(asked, shares)
         except TopicNotDefined as refusal:
             # Names that the user may not use are not told.
             nearest = [name for name in refusal.nearest if self._desk.rules.entitlements.may_write(user, name)]
             raise TopicNotDefined(refusal.topic, nearest) from None
         if wanted is not None:
             what = f"{len(bodies)} messages, of which {recorded.duplicates} were before, are recorded"
-            await self._wait(wanted, recorded.topic, began, what)
+            await self._wait(wanted, recorded.topic, given["persisted"], began, what)
         return recorded
 
     async def sow_delete(self, user: str, request: Request) -> dict[str, Any]:
@@ -120,23 +126,28 @@ class Writing:
             self._desk.rules.entitlements.to_write(user, topic, asked),
             _numbered(user, request.headers),
         )
-        wanted = await self._wanted(given)
+        wanted = await self._wanted(given, None)
         number, was_before = await self._desk.client.delete(topic, keys, text, numbered)
         if wanted is not None:
-            await self._wait(wanted, topic, began, "the deletion is recorded")
+            await self._wait(wanted, topic, given["persisted"], began, "the deletion is recorded")
         return {"deleted": number} | ({"duplicate": was_before} if numbered else {})
 
-    async def _wanted(self, given: dict[str, Any]) -> PersistenceWait | None:
+    async def _wanted(
+        self, given: dict[str, Any], partitions: Sequence[int] | None
+    ) -> list[tuple[int, PersistenceWait]] | None:
         level = given.get("persisted")
-        return None if level is None else await self._persisting.begin(PersistenceLevel.parse(level))
+        return None if level is None else await self._persisting.begin(PersistenceLevel.parse(level), partitions)
 
-    async def _wait(self, wanted: PersistenceWait, topic: str, began: float, what: str) -> None:
+    async def _wait(
+        self, wanted: Sequence[tuple[int, PersistenceWait]], topic: str, level: str, began: float, what: str
+    ) -> None:
         until = began + _SHARE * self._desk.rules.bounds.request_timeout
-        if not await self._persisting.wait(wanted, topic, until):
+        lacking = await self._persisting.wait(wanted, topic, until)
+        if lacking is not None:
             raise Problem(
                 504,
                 "NotPersisted",
-                f"{what}, and not {wanted.level.level} yet: {wanted.lacking}. Ask again with the same Idempotency-Key, "
+                f"{what}, and not {level} yet: {lacking}. Ask again with the same Idempotency-Key, "
                 "or publisher and sequence",
             )
 
@@ -167,7 +178,9 @@ def _numbered(user: str, headers: Headers) -> PublisherSequence | None:
     if key is not None:
         if not _KEY.fullmatch(key):
             raise DefinitionError("Idempotency-Key: allowed are 1 to 255 visible characters of ASCII")
-        return PublisherSequence(f"gateway-key/{hashlib.sha256(f'{whose}/{key}'.encode()).hexdigest()[:48]}", 1)
+        return PublisherSequence(
+            f"gateway-key/{hashlib.sha256(f'{whose}/{key}'.encode()).hexdigest()[:48]}", 1, is_request=True
+        )
     name = f"gateway/{whose}/{publisher}"
     if not publisher or not is_name(name):
         raise DefinitionError(
@@ -177,6 +190,20 @@ def _numbered(user: str, headers: Headers) -> PublisherSequence | None:
     if not text.isascii() or not text.isdigit() or len(text) > 16 or not 1 <= int(text) <= _LAST_NUMBER:  # noqa: PLR2004
         raise DefinitionError(f"Ampsq-Sequence: {shown(text)}; allowed is a whole number from 1 to {_LAST_NUMBER}")
     return PublisherSequence(name, int(text))
+
+
+def _key(given: dict[str, Any], default: str | None = None) -> str | None:
+    """Return the key that chooses the partition of a message.
+
+    Raises:
+        DefinitionError: it is no text.
+    """
+    key = given.get("key")
+    if key is None:
+        return default
+    if not isinstance(key, str):
+        raise DefinitionError(f"key: {shown(key)} is no text; allowed: a text, whose partition gets the message")
+    return key
 
 
 def _envelope(given: dict[str, Any]) -> Envelope:

@@ -35,7 +35,6 @@ from ampsq.gateway.rules_reload import RulesFile
 from ampsq.gateway.server_probe import Probe
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
-from ampsq.protocol.calls.queues import wait_for_push
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -148,10 +147,8 @@ async def _may_serve(client: GatewayClient) -> None:
     Raises:
         NotPermitted: what to do.
     """
-    # No subscription has that name: nothing is ever pushed to it.
-    asked = wait_for_push(client.instance, "s00000000", 1, 0.001)
     try:
-        await client._store.call(asked)  # noqa: SLF001  (it has no method for it)
+        await client.check_rights()
     except NotPermitted as error:
         raise NotPermitted(
             f"{error}. A gateway needs a user with the rights of `ampsq acl gateway`; inside a coordinator, those of "
@@ -201,6 +198,7 @@ class Gateway:
         tls: what encrypts it; default: nothing does.
         file: where the rules were read from; it is followed, so that rules change while it serves. Default: they stay.
         hosts: names under which it is called, beside ``localhost``, any IP address and the host of `where`.
+        partitions: how many the instance has, where the address does not say it; None: it has none.
 
     Raises:
         OSError: the address is taken, or a file of TLS cannot be read.
@@ -217,11 +215,12 @@ class Gateway:
         *,
         file: Path | None = None,
         hosts: Sequence[str] = (),
+        partitions: int | None = None,
     ) -> None:
         host, port = parse_where(where)
         self._rules, self._tls, self._host = rules, tls, host
         self._hosts = (host, *hosts)
-        self._url, self._instance = url, instance
+        self._url, self._instance, self._partitions = url, instance, partitions
         self._served: _Served | None = None
         self._file = file
         self._followed: tuple[asyncio.AbstractEventLoop, RulesFile] | None = None
@@ -312,7 +311,10 @@ class Gateway:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         try:
             retry_timeout = self._rules.bounds.server_timeout
-            async with GatewayClient(self._url, instance=self._instance, retry_timeout=retry_timeout) as client:
+            made = GatewayClient(
+                self._url, instance=self._instance, partitions=self._partitions, retry_timeout=retry_timeout
+            )
+            async with made as client:
                 await _may_serve(client)
                 desk = RequestHandler(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.reads.server import ping
 
 if TYPE_CHECKING:
     from ampsq.gateway.client import GatewayClient
@@ -37,7 +36,7 @@ class Probe:
     async def _ask(self) -> str:
         try:
             async with asyncio.timeout(_WITHIN):
-                await self._client._store.call(ping())  # noqa: SLF001  (it has no method for it)
+                await self._client.ping()
         except (AmpsqError, TimeoutError):
             # Which server, and why, is for the log.
             return "the server behind this gateway does not answer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError
 from ampsq.base.values import is_name, shown
+from ampsq.client.async_partitioned_subscription import AsyncPartitionedSubscription
 from ampsq.gateway.acknowledgements import DurableStream, LeasedStream, receive_text
 from ampsq.gateway.json_messages import Problem, dumped, message_frame, problem_of
 from ampsq.gateway.requests import asked, number_of, refusal
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
     from starlette.websockets import WebSocket
 
+    from ampsq.gateway.acknowledgements import Acknowledging
     from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import RequestHandler
     from ampsq.gateway.rules import Bounds
@@ -139,8 +142,12 @@ class Streams:
         if name not in await self._desk.client.admin.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
-            managed = AsyncManagedSubscription.of(subscription)
-            session = LeasedStream(socket, partial(self._send, socket), subscription, managed.acknowledge_all)
+            acknowledge: Acknowledging = (
+                subscription.acknowledge_all
+                if isinstance(subscription, AsyncPartitionedSubscription)
+                else AsyncManagedSubscription.of(subscription).acknowledge_all
+            )
+            session = LeasedStream(socket, partial(self._send, socket), subscription, acknowledge)
             await _do(stream, session.push(), session.take_orders())
 
     # -- topics and records
@@ -170,12 +177,17 @@ class Streams:
             await _do(stream, session.push(), session.take_orders())
 
     async def _push(self, socket: WebSocket, topic: str, subscription: AsyncTopicSubscription) -> None:
-        told_last: object = ""
+        told_last, places = "", self._places(subscription)
         while told_last != "completed":
             facts = await _next(topic, subscription)
             if facts is not None:
                 await self._send(socket, facts)
-                told_last = facts["type"]
+                told_last = str(facts["type"])
+            if (position := places.due(is_idle=facts is None)) is not None:
+                await self._send(socket, {"type": "position", "position": position})
+
+    def _places(self, subscription: AsyncTopicSubscription) -> _Places:
+        return _Places(subscription if self._desk.client.partitions else None)
 
     async def _reading(self, stream: OpenStream, given: dict[str, str]) -> Subscribing[AsyncTopicSubscription]:
         """The subscription to a topic that is asked for."""
@@ -233,7 +245,7 @@ class Streams:
             if not isinstance(error, Exception):
                 raise
             return refusal(error)
-        events = _server_sent_events(first, given["topic"], subscription, stream)
+        events = _server_sent_events(first, given["topic"], subscription, stream, self._places(subscription))
         return _Events(events, held, self._bounds.send_timeout)
 
 
@@ -267,19 +279,57 @@ async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, o
     return None if message is None else message_frame(message)
 
 
+class _Places:
+    """Positions to tell of a subscription to a topic of all partitions, from where another one goes on.
+
+    A message's bookmark says that of its partition alone, and a bookmark of each partition is long: so it is told when
+    nothing comes, and each second.
+
+    Args:
+        subscription: the subscription; None: of an instance without partitions, whose messages' bookmarks say it.
+    """
+
+    def __init__(self, subscription: AsyncTopicSubscription | None) -> None:
+        self.are_told = subscription is not None
+        self._subscription, self._told, self._next = subscription, "", time.monotonic() + _LOOK
+
+    def due(self, *, is_idle: bool) -> str | None:
+        """Return the position, where it has changed and is to be told now."""
+        if self._subscription is None or not (is_idle or time.monotonic() >= self._next):
+            return None
+        self._next = time.monotonic() + _LOOK
+        try:
+            position = self._subscription.position
+        except DefinitionError:
+            # Of ranges nothing goes on.
+            self._subscription = None
+            return None
+        if position == self._told:
+            return None
+        self._told = position
+        return position
+
+
 async def _server_sent_events(
-    first: dict[str, object] | None, topic: str, subscription: AsyncTopicSubscription, stream: OpenStream
+    first: dict[str, object] | None,
+    topic: str,
+    subscription: AsyncTopicSubscription,
+    stream: OpenStream,
+    places: _Places,
 ) -> AsyncIterator[str]:
     clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
     while not stream.is_over.is_set():
         if facts is not None:
-            mark = f"id: {facts['bookmark']}\n" if facts.get("bookmark") else ""
+            has_place = facts.get("bookmark") and not places.are_told
+            mark = f"id: {facts['bookmark']}\n" if has_place else ""
             yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
             if facts["type"] == "completed":
                 return
         elif clock() >= signed + _SIGN:
             signed = clock()
             yield ":\n\n"
+        if (position := places.due(is_idle=facts is None)) is not None:
+            yield f"id: {position}\nevent: position\ndata: {dumped({'type': 'position', 'position': position})}\n\n"
         try:
             facts = await _next(topic, subscription)
         except AmpsqError as error:

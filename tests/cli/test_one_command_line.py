@@ -49,7 +49,7 @@ async def handle(message):
 """
 #: Options that every command has, and those that begin a service, which `tests/cli/test_services.py` and others call.
 OF_ALL = {"--url", "--instance", "--data-dir", "--json", "--output", "--watch", "--help", "--failover"}
-SERVICES = {"coordinator", "up"}
+SERVICES = {"coordinator", "gateway", "up"}
 #: Of a worker, what is about its process.
 OF_PROCESS = {"--reload", "--trace", "--advised", "--processes", "--verbose"}
 SCENES = {}
@@ -82,6 +82,7 @@ def publishing(run):
     run("publish", "orders", '{"customer": "a", "id": 3}', "--at", "2099-12-24T18:00Z")
     run("publish", "notes", "any text", "--text")
     (run.folder / "o.jsonl").write_text("".join(json.dumps(each) + "\n" for each in orders(20)))
+    run("publish", "orders", '{"customer": "a", "id": 4}', "--key", "b")
     told = [run("publish", "orders", "--file", "o.jsonl").out, run("publish", "orders", "-", stdin='{"id": 9}').out]
     told = [each.partition(" in ")[0] for each in told]
     run("publish", "orders", "--file", "o.jsonl", "--publisher", "till", "--store", "t.db", "--persisted", "memory")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import click
+import httpx
 import pytest
 from cases import first_ones
 from observing import eventually
@@ -18,6 +19,7 @@ from ampsq.base.partitions import partition_of_key, partitions_of
 from ampsq.catalog.partitioned import Intent
 from ampsq.cli.main import COMMANDS
 from ampsq.cli.names import names
+from ampsq.gateway.users import Secret
 
 TOTAL = 4
 FILE = """
@@ -39,7 +41,6 @@ BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 REFUSED = {
     "views": [],
     "replication": [],
-    "gateway": ["--config", "gateway.yaml"],
 }
 #: Commands that work with all partitions; the tests below call each of them.
 MERGED = {
@@ -69,6 +70,7 @@ MERGED = {
     "worker",
     "coordinator",
     "coordinators",
+    "gateway",
     "functions",
     "upgrade",
     "up",
@@ -111,7 +113,6 @@ def test_every_command_is_looked_at():
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_a_command_of_one_instance_says_so_and_names_those_that_there_are(run, command):
-    (run.folder / "gateway.yaml").write_text("users: []\n")
     partitions = partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)
 
     result = run(command, *REFUSED[command], code=2)
@@ -273,6 +274,35 @@ def test_messages_are_published_and_their_figures_are_those_of_all(run):
     shown = run("check", "work").out
     assert shown.startswith(f"work: clean in {TOTAL} partitions; ")
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("ways", [(), ("--publisher", "till"), ("--publisher", "till", "--store", "t.db")], ids=len)
+def test_a_key_says_the_partition_of_one_message_and_of_all_lines_before_what_the_topic_says(run, ways):
+    (run.folder / "o.jsonl").write_text("".join(json.dumps(each) + "\n" for each in orders(20)))
+    ways = [str(run.folder / each) if each == "t.db" else each for each in ways]
+    names = [each.instance for each in partitions_of(run.environment["AMPSQ_INSTANCE"], TOTAL)]
+
+    told = run("publish", "orders", json.dumps(orders(1)[0]), "--key", key_in(1), *ways, "--json").json[0]
+    run("publish", "orders", "--file", "o.jsonl", "--key", key_in(2), *ways)
+    run("publish", "orders", "-", "--text", "--key", key_in(3), *ways, stdin="one\ntwo\n")
+
+    if "--store" in ways:
+        assert told["partition"] == 1
+    else:
+        assert told["bookmark"].split("~")[1].rpartition(".")[0] == names[1]
+    with run.client() as client:
+        found = [each.admin.topics().get("orders") for each in client.clients]
+        assert [each.messages if each else 0 for each in found] == [0, 1, 20, 2]
+
+
+def test_a_change_goes_to_the_record_of_the_key_with_which_it_was_published(run):
+    (run.folder / "k.yaml").write_text("topics:\n  - {name: states, key: /id, partition_by: /region}\n")
+    run("apply", "k.yaml", "--yes")
+    run("publish", "states", '{"id": 7, "region": "east", "qty": 1}')
+    run("publish", "states", '{"id": 7, "qty": 2}', "--delta", "--key", "east")
+    (found,) = run("sow", "states", "--json").json
+    assert found["data"] == {"id": 7, "region": "east", "qty": 2}
+    assert "partition_by" in run("publish", "states", '{"id": 7, "qty": 3}', "--delta", code=1).err
 
 
 def recorded(bookmark):
@@ -462,9 +492,43 @@ def test_a_coordinator_cares_for_all_partitions(process):
         assert process.end(coordinator).code == 0
         assert line["instances"] == partitions
         assert "partitions" not in line["url"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["gateway", "--listen", "127.0.0.1:0", "--config", "gateway.yaml", "--json"],
+        ["coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml"],
+    ],
+)
+def test_a_gateway_serves_all_partitions(process, command):
+    rules = f"""
+users: [{{name: till, secret: "{Secret.of("tea")}"}}]
+entitlements: [{{user: till, name: "^.*$", rights: [read, write]}}]
+"""
+    (process.folder / "gateway.yaml").write_text(rules)
+    instance = process.environment["AMPSQ_INSTANCE"]
+    gateway = process.start(*command)
+    if command[0] == "gateway":
+        told = json.loads(gateway.stdout.readline())
+        assert told["instance"] == instance
+        address = told["gateway"]
+    else:
+        address = next(line for line in gateway.stderr if line.startswith("gateway  ")).split()[1]
+    messages = [{"data": each} for each in orders(20)]
+    given = {"json": {"topic": "orders", "messages": messages}, "auth": ("till", "tea"), "timeout": 90}
+    bookmarks = httpx.post(f"{address}/v1/publish_many", **given).json()["bookmarks"]
+    for message, bookmark in zip(messages, bookmarks, strict=True):
+        number = partition_of_key(message["data"]["customer"], TOTAL)
+        assert bookmark.split("~")[1].startswith(f"{instance}.{number}-")
+    assert process.end(gateway).code == 0
+
+
+def test_a_gateway_beside_a_coordinator_is_of_one_instance(process):
     (process.folder / "gateway.yaml").write_text("users: []\n")
-    refused = process("coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml", code=2)
-    assert "a gateway is of one instance, and partitions= asks for all" in refused.err
+    named = ["--instance", "one", "--instance", "two"]
+    refused = process("coordinator", *named, "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml", code=2)
+    assert "a gateway is of one instance, and 2 are named" in refused.err
 
 
 def test_commands_of_the_server_look_at_it_and_one_of_formats_at_the_partitions(run):

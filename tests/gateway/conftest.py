@@ -32,7 +32,9 @@ def serving_on():
     with contextlib.ExitStack() as stack:
 
         def start(client, rules="", **options):
-            gateway = serve_gateway(client.url, client.instance, rules, **options)
+            gateway = serve_gateway(
+                client.url, client.instance, rules, partitions=len(client.partitions) or None, **options
+            )
             stack.callback(gateway.stop)
             return gateway
 

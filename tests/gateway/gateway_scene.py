@@ -73,7 +73,7 @@ class Asking:
         sent = {"json": given, "auth": self.auth, "headers": self.headers}
         return as_documented(httpx.post(self.base + path, timeout=30, **sent))
 
-    def once(self, path, key, **given):
+    def once(self, path, key, /, **given):
         """Post it under an idempotency key, or as a number of a publisher."""
         publisher = {"ampsq-publisher": key[0], "ampsq-sequence": str(key[1])} if isinstance(key, tuple) else None
         self.headers = publisher or {"idempotency-key": key}

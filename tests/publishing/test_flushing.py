@@ -197,7 +197,7 @@ def test_a_gateway_learns_it_when_it_is_noted_after_it_connected(login, instance
             plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} everysec no 0")
             wanted = await persisting.begin(fsync)
             await client.publish("orders", {"id": 1})
-            assert await persisting.wait(wanted, "orders", time.monotonic() + 20)
+            assert await persisting.wait(wanted, "orders", time.monotonic() + 20) is None
 
     asyncio.run(serve())
 

@@ -161,7 +161,7 @@ def test_an_offset_keeps_groups_and_reads_one_without():
 def test_neighbours_of_a_group_stay_in_one_part_and_no_part_grows_without_bounds():
     def cut(groups, number, most):
         messages = tuple(LeasedMessage("a", f"1-{n}", 1, group) for n, group in enumerate(groups))
-        return [len(part) for part in QueueOffset(1, "work", messages).parts(number, most)]
+        return [sum(map(len, part)) for part in QueueOffset(1, "work", messages).parts(number, most)]
 
     assert cut("aaabbbcc", 4, 100) == [3, 3, 2]
     assert cut([None] * 8, 4, 100) == [2, 2, 2, 2]

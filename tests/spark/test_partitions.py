@@ -10,12 +10,11 @@ import redis
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from ampsq import Client, Queue, Topic
+from ampsq import Client, Topic
 from ampsq.base.errors import DefinitionError
 from ampsq.base.partitions import partition_of_key
 from ampsq.protocol.schema import key
 from ampsq.spark import publish
-from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.write_options import BatchWriteOptions
 
 TOTAL = 4
@@ -102,10 +101,3 @@ def test_another_number_and_what_is_none_are_refused(spark, client, options):
     ):
         with pytest.raises((DefinitionError, AnalysisException), match=told):
             publish(frame, "orders", **(options | {"url": url}))
-
-
-def test_a_queue_of_all_partitions_is_refused_as_a_stream_with_what_helps(client, options):
-    client.apply(Queue(name="work", underlying_topic="orders"))
-
-    with pytest.raises(DefinitionError, match=r"no stream yet; allowed: an address without partitions="):
-        QueueStreamReader({**options, "queue": "work"}, None)

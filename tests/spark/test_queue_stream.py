@@ -190,8 +190,9 @@ def test_an_offset_says_everything_that_its_batch_is_made_of():
     )
     offset = QueueOffset(3, "work", messages)
     assert QueueOffset.of(json.loads(json.dumps(offset.as_json())), "work") == offset
-    assert offset.parts(2, 100) == [list(messages[:2]), [messages[2]], [messages[3]]]
-    assert offset.parts(1, 1) == [[each] for each in messages]
+    # A part may be of several topics, in pieces.
+    assert offset.parts(2, 100) == [[list(messages[:2])], [[messages[2]], [messages[3]]]]
+    assert offset.parts(1, 1) == [[[each]] for each in messages]
     with pytest.raises(DefinitionError, match="another checkpointLocation"):
         QueueOffset.of(offset.as_json(), "mail")
     with pytest.raises(DefinitionError, match="no offset of a queue"):
