@@ -497,9 +497,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "listed": Key(
             ":q:<queue>:listed", "hash",
-            "of a grouped queue: group, NUL, a number -> refs of eight messages of it, the last one of fewer, that wait "
-            "unread, up to where the queue's field `listed` says; those before stand in `groups`. What the queue has "
-            "read, or has in `ahead`, is passed over; see lua/queues/lib/group_lists",
+            "of a grouped queue: group, NUL, a number -> refs of eight messages of it, in the last one fewer, that "
+            "wait unread, up to where the queue's field `listed` says; those before stand in `groups`. What the queue "
+            "has read, or has in `ahead`, is passed over; see lua/queues/lib/group_lists",
             "dispatch", "dispatch, drop_group", "log and the definition",
         ),
         "grouped": Key(
