@@ -1,4 +1,4 @@
-"""What waits for its group and was never delivered: it stays unread, and is listed in its group."""
+"""Lists of groups: messages that wait for their group and were never delivered stay unread, and are listed in it."""
 
 from __future__ import annotations
 
