@@ -80,7 +80,7 @@ class AsyncPartitionStream:
         if batch.is_ordered and any(each.batch.partition == batch.partition for each in self._sent):
             await self._settle(batch.partition)
         client = self._clients[batch.partition]
-        call = client._session.plain.batch(self._topic, batch.bodies, self._envelope)  # noqa: SLF001  (our own)
+        call = client._session.plain.batch(self._topic, batch.bodies, batch.size, self._envelope)  # noqa: SLF001  (our own)
         sent = _Sent(batch, client, call)
         try:
             is_sent = await self._pipelines.post(client._store, call)  # noqa: SLF001  (our own)

@@ -78,7 +78,7 @@ class PartitionStream:
         if batch.is_ordered and any(each.batch.partition == batch.partition for each in self._sent):
             self._settle(batch.partition)
         client = self._clients[batch.partition]
-        call = client._session.plain.batch(self._topic, batch.bodies, self._envelope)  # noqa: SLF001  (our own)
+        call = client._session.plain.batch(self._topic, batch.bodies, batch.size, self._envelope)  # noqa: SLF001  (our own)
         sent = _Sent(batch, client, call)
         try:
             is_sent = self._pipelines.post(client._store, call)  # noqa: SLF001  (our own)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.base.partitions import partition_of_key, partition_of_text
-from ampsq.protocol.encoding import batch_bytes, encode_batches
+from ampsq.protocol.encoding import batch_bytes, sized_batches
 from ampsq.publishing.publishing_batches import telling
 from ampsq.publishing.receipts import PartitionedOutcomes
 from ampsq.publishing.topic_key import UNSAID, TopicKey
@@ -187,13 +187,12 @@ class PartitionedBatches:
         """Give whole batches to partitions in turn, several in a row where there are several for each partition."""
         partition = left = size = 0
         expected = length_hint(messages) // self._size
-        for number, bodies in enumerate(encode_batches(messages, self._size, self._topic_key.type)):
+        for number, (bodies, own) in enumerate(sized_batches(messages, self._size, self._topic_key.type)):
             if not left or size >= RUN_BYTES:
                 # As many as each has in equal rounds; where nobody knows how many there will be, as each has had.
                 each = max(expected, number) // self._choice.total
                 partition, left, size = self._choice.of(), each // -(-each // _RUN) if each else 1, 0
             places = range(self._number, self._number + len(bodies))
-            own = sum(map(len, bodies))
             left, size, self._number = left - 1, size + own, places.stop
             yield PartitionedBatch(partition, places=places, bodies=bodies, size=own, is_ordered=False)
 

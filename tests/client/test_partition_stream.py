@@ -40,7 +40,7 @@ def send(monkeypatch):
         pipelines, clients = Pipelines(servers), []
         for number in range(8):
             plain = SimpleNamespace(
-                batch=lambda _, bodies, __, number=number: SimpleNamespace(partition=number, bodies=bodies),
+                batch=lambda _, bodies, __, ___, number=number: SimpleNamespace(partition=number, bodies=bodies),
                 note_published=lambda _: None,
                 client=SimpleNamespace(types=SimpleNamespace(has_large=False)),
             )
