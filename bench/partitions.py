@@ -45,7 +45,7 @@ _A_CALL: Final = 100
 #: that what a partition takes once, settling its last call among it, is little of them. Where fewer wait, that is
 #: another row: calls are not full then.
 _PUBLISHED_CALLS: Final = 5
-_CALLS: Final = 20
+_CALLS: Final = 16
 #: Whose processor time a message takes.
 _SIDES: Final = ("client", "server")
 #: Statistics of the server of calls of scripts, and of functions.
