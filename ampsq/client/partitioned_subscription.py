@@ -151,9 +151,12 @@ class PartitionedSubscription(Subscription):
         """Take out the next message that is at hand."""
         managed = self._parts[self._turns.current]
         core = managed.core
+        if not core.inbox.buffer:
+            return None
         try:
             parts, body = core.inbox.buffer.popleft()
         except IndexError:
+            # Another thread took the last one.
             return None
         return Message(parts, body, core.leases, managed)
 
