@@ -3,6 +3,10 @@
 Both are on one server, or on the primaries of a cluster, of which one has the instance without partitions. The costs
 are processor time, so that other work on the machine changes little; without what the servers take by themselves in the
 same time, since eight of them take eight times as much whatever is asked. Latencies are times that passed.
+
+Each round measures all rows, so that a row is compared with what the instance without partitions took in the same
+minute. What was taken is removed between measurements, and one round before the first fills the memory that the others
+use: no row pays for memory that the server has never had.
 """
 
 from __future__ import annotations
@@ -37,8 +41,13 @@ _BODY: Final = b"x" * 250
 _PARTITIONS: Final = (4, 16, 64, 256)
 #: Messages of one call, and the backlog of a consumer, which asks for all of it at once.
 _A_CALL: Final = 100
-#: Full calls that a consumer finds in each partition. Where fewer wait, that is another row: calls are not full then.
-_CALLS: Final = 5
+#: Full calls that are published to each partition, of which there are most, and that a consumer finds in each: so many
+#: that what a partition takes once, settling its last call among it, is little of them. Where fewer wait, that is
+#: another row: calls are not full then.
+_PUBLISHED_CALLS: Final = 5
+_CALLS: Final = 16
+#: Whose processor time a message takes.
+_SIDES: Final = ("client", "server")
 #: Statistics of the server of calls of scripts, and of functions.
 _CALL_NAMES: Final = ("cmdstat_evalsha", "cmdstat_fcall")
 #: Messages of one call of `publish_many` that keys spread over partitions.
@@ -115,13 +124,7 @@ class PartitionsBenchmark:
         finally:
             for client in clients.values():
                 self._remove(client)
-        medians = {
-            what: {
-                name: {figure: round(statistics.median(each[figure] for each in some), 2) for figure in some[0]}
-                for name, some in found.items()
-            }
-            for what, found in rounds.items()
-        }
+        medians = {what: {name: _medians(some) for name, some in found.items()} for what, found in rounds.items()}
         return {**medians, "wait": waits, "by_themselves": idle, "idle": {str(_IDLE): self._idle(_IDLE)}}
 
     def _rest(self) -> float:
@@ -194,29 +197,34 @@ class PartitionsBenchmark:
         measure: Callable[[Client], dict[str, dict[str, float]]],
         rounds: Mapping[str, dict[str, list[dict[str, float]]]],
     ) -> None:
-        """Measure all clients in turn, so that what the machine does meanwhile meets all of them."""
-        for number in range(self.settings.rounds):
-            self.progress(f"{measure.__name__.strip('_')}, round {number + 1} of {self.settings.rounds}")
-            for name, client in clients.items():
-                for what, figures in measure(client).items():
-                    rounds[what][name].append(figures)
+        """Measure all clients in turn, so that what the machine does meanwhile meets all of them; once for nothing."""
+        for number in range(self.settings.rounds + 1):
+            kind = f"round {number} of {self.settings.rounds}" if number else "to fill memory"
+            self.progress(f"{measure.__name__.strip('_')}, {kind}")
+            found: dict[str, dict[str, dict[str, float]]] = {}
+            # Each is first now and then.
+            for name in list(clients)[:: 1 if number % 2 else -1]:
+                found[name] = measure(clients[name])
+                clients[name].admin.trim("orders", age="0s")
+            for name, measured in found.items() if number else ():
+                for what, figures in measured.items():
+                    rounds[what][name].append({**figures, **_beside(figures, found["one"][what])})
 
     @property
     def _few(self) -> int:
         """Messages of a round, however many partitions there are."""
         return self.settings.messages // _BY_KEY * _BY_KEY
 
-    @property
-    def _many(self) -> int:
-        """Messages of a round that are several full calls in each partition, of which there are most.
+    def _many(self, calls: int) -> int:
+        """Messages of a round that are so many full calls in each partition, of which there are most.
 
-        As many everywhere, since memory that is filled, and a coordinator's rounds, are a part of the cost.
+        As many everywhere, since a coordinator's rounds are a part of the cost, and memory that is read.
         """
-        return max(self._few, _CALLS * _A_CALL * max(_PARTITIONS))
+        return max(self._few, calls * _A_CALL * max(_PARTITIONS))
 
     def _publish(self, client: Client) -> dict[str, dict[str, float]]:
         """Publish whole batches, then by key: microseconds a message."""
-        many, few = self._many, self._few
+        many, few = self._many(_PUBLISHED_CALLS), self._few
         found = {
             "publish": self._spent(lambda: self._publish_whole(client, many), many),
             "by_key": self._spent(lambda: self._publish_by_key(client, few), few),
@@ -229,7 +237,7 @@ class PartitionsBenchmark:
 
         Gives microseconds a partition of the beginning, and a message of the rest.
         """
-        many, few = self._many, self._few
+        many, few = self._many(_CALLS), self._few
         begun: list[Subscription] = []
         open_us = self._spent(lambda: begun.append(self._begin(client)), max(len(client.partitions), 1))
         with begun[0] as messages:
@@ -325,3 +333,13 @@ class PartitionsBenchmark:
             message.ack()
             time.sleep(_PAUSE)
         return found
+
+
+def _beside(figures: Mapping[str, float], none: Mapping[str, float]) -> dict[str, float]:
+    """Return the ratios to what the instance without partitions took in the same round."""
+    return {f"{side}_to_none": figures[f"{side}_us"] / max(none[f"{side}_us"], 0.01) for side in _SIDES}
+
+
+def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each figure; of the ratios to no partitions, those of the rounds."""
+    return {figure: round(statistics.median(each[figure] for each in rounds), 2) for figure in rounds[0]}

@@ -54,6 +54,7 @@ _DIRECTIONS: Final = tuple(
         (r".+[._](us|ms|s|seconds)", Better.LESS),
         (r".+\.bytes_per_\w+", Better.LESS),
         (r"(groups|partitions)\..+\.messages_per_call", Better.MORE),
+        (r"partitions\..+\.(client|server)_to_none", Better.LESS),
     )
 )
 
@@ -66,6 +67,7 @@ _OWN_FIGURES: Final = tuple(
         (r"(kinds\.rates\..+)\.consume_ratio", r"\1.per_second"),
         (r"(publishing\..+)\.(many|single)_ratio", r"\1.\2_per_second"),
         (r"(.+)\.ratio_beside_link", r"\1.publish_beside_link_per_second"),
+        (r"(partitions\..+)\.(client|server)_to_none", r"\1.\2_us"),
     )
 )
 

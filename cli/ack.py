@@ -83,7 +83,7 @@ def by_filter(
     with settings.client(merged=True) as client:
         if not (dry_run or yes):
             found = client.ack(queue, filter=text, option=option, reason=reason, dry_run=True)
-            go_on(found, f"would be {verb}", yes=yes)
+            go_on(found, f"would be {verb}", yes=yes, of="message")
         number = client.ack(queue, filter=text, option=option, reason=reason, dry_run=dry_run)
     if settings.json:
         json_line({"matching" if dry_run else verb: number})

@@ -115,14 +115,13 @@ def _print_partitions(figures: _Figures) -> None:
         table = Table(title=title, title_justify="left")
         for column in ("partitions", "messages a call", "client us", "server us", "to none: client, server"):
             table.add_column(column, justify="right")
-        none = figures.group(what).group("one")
         for name, row in figures.group(what).groups():
             table.add_row(
                 "none" if name == "one" else name,
                 f"{row['messages_per_call']:.0f}",
                 f"{row['client_us']:.1f}",
                 f"{row['server_us']:.1f}",
-                f"{row['client_us'] / none['client_us']:.2f}, {row['server_us'] / none['server_us']:.2f}",
+                f"{row['client_to_none']:.2f}, {row['server_to_none']:.2f}",
             )
         console.print(table)
     alone = figures.group("by_themselves")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.base.formatting import count_text, printable, span_text
+from ampsq.base.formatting import count_text, printable_line, span_text
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import group_names, names
@@ -98,13 +98,13 @@ def groups(  # noqa: PLR0917  (click passes them by name)
             _drop(client, queue, drop, reason, dry_run=dry_run, yes=yes)
         elif release is not None:
             done = client.admin.release_group(queue, release)
-            note(f"group {release} goes on" if done else f"group {release} was neither held nor stopped, nor bound")
+            note(f"{_named(release)} goes on" if done else f"{_named(release)} was neither held nor stopped, nor bound")
         elif pause is not None:
             done = client.admin.pause_group(queue, pause)
-            note(f"group {pause} is paused" if done else f"group {pause} was paused before")
+            note(f"{_named(pause)} is paused" if done else f"{_named(pause)} was paused before")
         elif resume is not None:
             done = client.admin.resume_group(queue, resume)
-            note(f"group {resume} is resumed" if done else f"group {resume} was not paused")
+            note(f"{_named(resume)} is resumed" if done else f"{_named(resume)} was not paused")
         else:
             _show(client, settings, queue, top)
 
@@ -123,20 +123,24 @@ def _show(client: Client, settings: CommandSettings, queue: str, top: int) -> No
         at_least = "" if found.is_all else "at least "
         note(f"{at_least}{count_text(found.number, 'group')}; --top shows more of them")
     elif not rows:
-        note("nothing of the queue is in a group now; what is unread is in none yet")
+        defined = client.admin.queues()[queue]
+        if defined.group_by is None and defined.group_concurrency is None:
+            note(f"{defined.titled} has no groups; group_by, or group_concurrency, in its definition makes some")
+        else:
+            note("nothing of the queue is in a group now; what is unread is in none yet")
 
 
 def _row(state: GroupState) -> list[object]:
     """A group for people: times as how long ago they were."""
     counts = (state.leased, state.waiting, state.failed)
-    return [printable(state.group), *counts, _ago(state.stopped), _ago(state.oldest)]
+    return [state.group, *counts, _ago(state.stopped), _ago(state.oldest)]
 
 
 def _sometimes(state: GroupState) -> dict[str, str]:
     """Return what the columns of `_SOMETIMES` have of a group; "" where there is nothing to say."""
     weight = str(state.weight) if state.weight > 1 else ""
-    paused = {"paused": _ago(state.paused), "paused_by": printable(state.paused_by)}
-    return {"weight": weight, **paused, "bound_to": printable(state.bound_to), "bound_until": _left(state)}
+    paused = {"paused": _ago(state.paused), "paused_by": state.paused_by}
+    return {"weight": weight, **paused, "bound_to": state.bound_to, "bound_until": _left(state)}
 
 
 def _left(state: GroupState) -> str:
@@ -144,7 +148,14 @@ def _left(state: GroupState) -> str:
     if state.bound_until is None:
         return ""
     left = round((state.bound_until - datetime.now(UTC)).total_seconds() * 1000)
-    return f"in {span_text(left)}" if left > 0 else "while leased"
+    if left > 0:
+        return f"in {span_text(left)}"
+    # A coordinator, or the next that looks for a message, ends it.
+    return "while leased" if state.leased else "over"
+
+
+def _named(group: str) -> str:
+    return f"group {printable_line(group)}"
 
 
 def _drop(client: Client, queue: str, group: str, reason: str | None, *, dry_run: bool, yes: bool) -> None:
@@ -152,11 +163,11 @@ def _drop(client: Client, queue: str, group: str, reason: str | None, *, dry_run
     if dry_run or not yes:
         number = client.admin.drop_group(queue, group, dry_run=True)
         if dry_run:
-            note(f"{count_text(number, 'message')} of group {group} would be expired")
+            note(f"{count_text(number, 'message')} of {_named(group)} would be expired")
             return
-        go_on(number, f"of group {group} would be expired", yes=yes, of="message")
+        go_on(number, f"of {_named(group)} would be expired", yes=yes, of="message")
     number = client.admin.drop_group(queue, group, reason=reason)
-    note(f"{count_text(number, 'message')} of group {group} expired")
+    note(f"{count_text(number, 'message')} of {_named(group)} expired")
 
 
 def _ago(time: datetime | None) -> str:

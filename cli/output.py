@@ -13,7 +13,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.formatting import printable
+from ampsq.base.formatting import printable, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,7 +160,7 @@ def table(
         free: columns of texts that may be of any length: long ones are cut, shorter ones too at a terminal where they
             do not fit; what was cut is told.
     """
-    whole = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
+    whole = [["-" if cell is None else printable_line(str(cell)) for cell in row] for row in rows]
     texts = [columns.index(column) for column in free]
     cells = [[_cut(cell, _CELL) if at in texts else cell for at, cell in enumerate(row)] for row in whole]
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]

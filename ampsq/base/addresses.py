@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import redis
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.suggestions import nearest_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -190,11 +191,16 @@ def _check_plain(url: str) -> None:
 def _check_option(scheme: str, name: str) -> None:
     if name == "partitions":
         raise ValueError(
-            "partitions= is for Client and AsyncClient alone; commands and services take the address without it, and "
-            "work at one partition, by its name as instance"
+            "partitions= is for Client, AsyncClient and commands; this takes the address without it, and "
+            "works at one partition, by its name as instance"
         )
     if name not in _known_options(scheme):
-        raise ValueError(f"unknown option {name!r}; allowed are those of redis-py for {scheme}://, as socket_timeout=5")
+        meant = nearest_names(name.lower(), {*_known_options(scheme), "partitions"})
+        guess = f", did you mean {meant[0]!r}?" if meant else ""
+        raise ValueError(
+            f"unknown option {name!r}{guess}; allowed are those of redis-py for {scheme}://, as socket_timeout=5, and "
+            "partitions=4"
+        )
 
 
 @cache

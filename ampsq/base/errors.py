@@ -666,9 +666,9 @@ class TooManyFilters(Rejected):
 
 
 class GroupedQueue(Rejected):
-    """A subscription to a queue with groups has a filter: in a group, later messages would overtake what it leaves out.
+    """A subscription to a queue with groups takes no filter, by which later messages would overtake; leave it out.
 
-    Subscribe without a filter; `Queue.filter` says what enters the queue.
+    `Queue.filter` says what enters the queue.
     """
 
     code = "AMPSQ_GROUPED_QUEUE"
@@ -720,7 +720,10 @@ class QueueInUse(Rejected):
 
 
 class QueueNotEmpty(Rejected):
-    """The queue has messages, read or not, and their owner cannot change. Drain it, or define another queue."""
+    """The queue has messages, whose owner and groups cannot change. Drain it, or define another queue.
+
+    Also those that it has not read yet, or that are scheduled.
+    """
 
     code = "AMPSQ_QUEUE_NOT_EMPTY"
 
@@ -732,9 +735,9 @@ class MessageTypeFixed(Rejected):
 
 
 class PartitionByFixed(Rejected):
-    """The topic has had messages, which stay in the partitions that its `partition_by` chose, or without one its `key`.
+    """The topic's messages stay in the partitions that its `partition_by` or `key` chose. Define one of another name.
 
-    By another one, those of one key would be in two partitions, in no order. Define a topic of another name.
+    By another one, messages of one key would be in two partitions, in no order.
     """
 
     code = "AMPSQ_PARTITION_BY_FIXED"

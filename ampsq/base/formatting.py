@@ -12,6 +12,7 @@ __all__ = [
     "fact_text",
     "interval_text",
     "printable",
+    "printable_line",
     "size_text",
     "span_text",
     "time_text",
@@ -22,14 +23,17 @@ _LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
 #: Length, ms -> what a shorter part of it is not worth telling, ms.
 _WORTH: Final = ((86_400_000, 3_600_000), (3_600_000, 60_000), (60_000, 1_000), (1_000, 100))
 #: Facts that are times, ms since 1970; lengths of time, ms; and numbers of bytes.
-_MOMENTS: Final = ("now", "until", "due", "next_due", "ends", "at", "searched_back_to")
-_SPANS: Final = ("expiration",)
+_MOMENTS: Final = (
+    "now", "until", "due", "next_due", "ends", "at", "searched_back_to", "group_paused", "group_bound_until",
+)  # fmt: skip
+_SPANS: Final = ("expiration", "rate_wait", "group_rate_wait")
 _BYTES: Final = ("bytes",)
 #: What is no sign to look at and acts on those around it, but for line ends and tabs: controls, what turns the
 #: direction of writing, what ends a line elsewhere, halves of pairs, which UTF-8 does not have.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
+_LINES: Final = re.compile("[\t\n]")
 _UNITS: Final = (("min", 60.0), ("s", 1.0), ("ms", 0.001))
 _HOUR: Final = 3600.0
 _SIZES: Final = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
@@ -91,6 +95,11 @@ def count_text(number: int, what: str) -> str:
 def printable(text: str) -> str:
     """Write what strangers wrote so that nothing of it acts on who looks: those characters as JSON escapes."""
     return _UNSEEN.sub(_escaped, text)
+
+
+def printable_line(text: str) -> str:
+    """Write the same on one line: line ends and tabs as escapes, too."""
+    return _LINES.sub(_escaped, printable(text))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -10,15 +10,13 @@ import os
 import re
 import zlib
 from binascii import crc_hqx
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "LAYOUT",
@@ -170,13 +168,15 @@ def asked_partitions(
         url = given
     said: set[int] = set()
     if url is not None:
-        texts = [url] if isinstance(url, str) else list(url)
-        for text in texts:
-            if isinstance(text, str):
-                said |= {_number(match[2]) for match in _OPTION.finditer(text)}
+        # What is neither is no address: whoever reads it says so.
+        texts = [url] if isinstance(url, str) else list(url) if isinstance(url, Sequence) else []
+        for at in range(len(texts)):
+            # Of two that follow each other, only the first one has a mark before it that is its own.
+            while isinstance(texts[at], str) and (found := list(_OPTION.finditer(texts[at]))):
+                said |= {_number(match[2]) for match in found}
+                texts[at] = _OPTION.sub(_without, texts[at])
         if said:
-            bare = [_OPTION.sub(_without, text) for text in texts]
-            url = bare[0] if isinstance(url, str) else bare
+            url = texts[0] if isinstance(url, str) else texts
     if partitions is not None:
         said.add(_checked(partitions))
     if len(said) > 1:

@@ -25,6 +25,8 @@ __all__ = [
 _LETTERS, _SHORT, _SHORTEST = 2, 6, 4
 #: Names that are suggested at once.
 _NEAREST = 3
+#: Instances of a server that are listed; one with partitions alone has up to a thousand.
+_LISTED = 20
 _DIGITS = str.maketrans("", "", "0123456789")
 
 
@@ -33,7 +35,9 @@ def explain_missing_instance(name: str, others: Sequence[str], unknown: str = ""
     if unknown:
         return f"no instance {name!r}; which there are is not known: {unknown}"
     close = difflib.get_close_matches(name, others, n=1)
-    there = f"there {'is' if len(others) == 1 else 'are'} {', '.join(map(repr, others))}" if others else "there is none"
+    listed = ", ".join(map(repr, others[:_LISTED]))
+    more = f" and {len(others) - _LISTED:,} more" if len(others) > _LISTED else ""
+    there = f"there {'is' if len(others) == 1 else 'are'} {listed}{more}" if others else "there is none"
     return f"no instance {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}{there}"
 
 

@@ -28,6 +28,7 @@ from ampsq.client.partition_turns import PartitionTurns
 from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
 from ampsq.queues.async_subscription import AsyncManagedSubscription, AsyncMessage, AsyncSubscription, handle_each
+from ampsq.queues.inbox import Attention
 from ampsq.transport.server_pools import ServerPools
 from ampsq.transport.shard_channels import ShardChannels
 from ampsq.transport.store import Store
@@ -62,6 +63,9 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         # The name, backlog and filter that are asked for. A partition that is away may ask for something else yet.
         self._wanted = cores[0].registration.spec_with(None, None, ...)
         self._turns = PartitionTurns([each.leases for each in cores], self._wanted[1])
+        self._attention = Attention()
+        for each in cores:
+            each.inbox.attention = self._attention
         # Those that listen to bells, of which one is done once its partition is away; those that look for such ones.
         self._listening: dict[int, asyncio.Task[None]] = {}
         self._mending: dict[int, asyncio.Task[None]] = {}
@@ -157,8 +161,13 @@ class AsyncPartitionedSubscription(AsyncSubscription):
         self._failures.check(now)
         number, turns = self._turns.next(now), self._turns
         if number is None:
-            await self._flush(turns.acknowledged())
-            return await self._wait(until, STEP)
+            # Before that is sent: from here on whoever acknowledges sees that this waits.
+            self._attention.now = True
+            try:
+                await self._flush(turns.acknowledged())
+                return await self._wait(until, STEP)
+            finally:
+                self._attention.now = False
         if not turns.is_full(number):
             await self._flush(turns.acknowledged(number))
             if not turns.is_worth(number):

@@ -217,8 +217,9 @@ def by_each_partition(partitions: Sequence[Partition], bookmark: _Place) -> list
 
 def not_of_each(bookmark: object, partitions: Sequence[Partition], found: Iterable[int]) -> DefinitionError:
     """Return the refusal of bookmarks that do not say where each partition stands."""
-    missing = ", ".join(str(each.number) for each in partitions if each.number not in set(found))
-    lack = f"says nothing of the partitions {missing}" if missing else "has several of one partition"
+    missing = [str(each.number) for each in partitions if each.number not in set(found)]
+    which = f"partition{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    lack = f"says nothing of {which}" if missing else "has several of one partition"
     return DefinitionError(
         f"bookmark={shown(bookmark)} {lack}; allowed: a bookmark of each partition, with commas between, as "
         "`position` of a subscription to a topic has them, or a time"

@@ -1,4 +1,4 @@
-"""Batches for several partitions, for threads: a few are on their way at once, those of a partition in their order.
+"""Batches for several partitions, for threads: a few are on their way at once, those of a key in their order.
 
 `ampsq.client.async_partition_stream` is made from this file.
 """
@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.base.errors import AmpsqError, RecordsBehind, Unavailable, UnknownTopic
+from ampsq.publishing.partitioned_batches import RUN_BYTES
 from ampsq.publishing.publishing_batches import bookmarks_of
 from ampsq.transport.shared_pipelines import SharedPipelines
 
@@ -24,8 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionStream"]
 
-#: Batches that are sent before the first one's answer is read, as one instance has them.
+#: Batches that are sent before the first one's answer is read, as one instance has them: at least, and at most where
+#: they are small. Between these as many as have so many bytes for the first server, and for each of a few others, so
+#: that several work at once though batches in a row go to one.
 _AHEAD: Final = 2
+_MOST_AHEAD: Final = 32
+_BYTES_AHEAD: Final = 2**16
+_BYTES_OF_OTHERS: Final = RUN_BYTES
+_OTHERS: Final = 3
 
 
 class _Sent(NamedTuple):
@@ -39,8 +46,8 @@ class _Sent(NamedTuple):
 class PartitionStream:
     """The batches of one `publish_many` on their way to partitions that have its topic already.
 
-    Each batch is one call, and of a partition one is on its way at a time: so what becomes of one says nothing of
-    others.
+    Each batch is one call. Where messages may have keys, one of a partition is on its way at a time; where they have
+    none, and so no order, several are.
 
     Args:
         clients: of the partitions.
@@ -59,6 +66,8 @@ class PartitionStream:
         self._clients, self._batches = clients, batches
         self._topic, self._envelope = topic, envelope
         self._pipelines, self._sent = SharedPipelines(), deque[_Sent]()
+        # Bytes of what is sent and not answered.
+        self._bytes = 0
 
     def send(self, batch: PartitionedBatch) -> None:
         """Send a batch; waits for the answers of earlier ones where several are on their way, or one of its partition.
@@ -66,12 +75,10 @@ class PartitionStream:
         Raises:
             AmpsqError: an earlier one was not recorded, or this one cannot be sent.
         """
-        for each in self._sent:
-            if each.batch.partition == batch.partition:
-                self._settle(batch.partition)
-                break
+        if batch.is_ordered and any(each.batch.partition == batch.partition for each in self._sent):
+            self._settle(batch.partition)
         client = self._clients[batch.partition]
-        call = client._session.plain.batch(self._topic, batch.bodies, self._envelope)  # noqa: SLF001  (our own)
+        call = client._session.plain.batch(self._topic, batch.bodies, batch.size, self._envelope)  # noqa: SLF001  (our own)
         sent = _Sent(batch, client, call)
         try:
             is_sent = self._pipelines.post(client._store, call)  # noqa: SLF001  (our own)
@@ -81,7 +88,9 @@ class PartitionStream:
             is_sent = False
         if is_sent:
             self._sent.append(sent)
-            if len(self._sent) > _AHEAD:
+            self._bytes += batch.size
+            most = _BYTES_AHEAD + _BYTES_OF_OTHERS * min(self._pipelines.servers - 1, _OTHERS)
+            while len(self._sent) > (_MOST_AHEAD if self._bytes <= most else _AHEAD):
                 self._collect()
             return
         # By itself, in its turn, and as patiently as single calls are.
@@ -107,6 +116,7 @@ class PartitionStream:
     def _collect(self) -> None:
         """Read the answer to the earliest batch."""
         sent = self._sent.popleft()
+        self._bytes -= sent.batch.size
         try:
             published: Published = self._pipelines.collect()  # type: ignore[assignment]  # the reply to that call
         except (RecordsBehind, UnknownTopic) as refusal:

@@ -164,7 +164,11 @@ class PartitionTurns:
 
     def credits_of(self, number: int) -> int:
         """Return how many messages may be held of a partition, with those that are."""
-        left = self.max_backlog - sum(self._lent_to(each) for each in list(self._holding) if each != number)
+        left = self.max_backlog
+        # Mostly there is one, or none.
+        for each in tuple(self._holding):
+            if each != number:
+                left -= self._lent_to(each)
         return min(left, self._limits[number])
 
     def is_worth(self, number: int) -> bool:
@@ -223,8 +227,9 @@ class PartitionTurns:
 
     def _lent_to(self, number: int) -> int:
         table, lent = self._tables[number], self._unknown.get(number, 0)
+        held = table.number_held
         if number in self.away and time.monotonic() - self.away[number] > SESSION_TIMEOUT / 1000:
-            return max(table.number_held - len(table.acks), 0)
-        if not lent and not table.number_held:
+            return max(held - len(table.acks), 0)
+        if not lent and not held:
             self._holding.discard(number)
-        return max(lent, table.number_held)
+        return max(lent, held)

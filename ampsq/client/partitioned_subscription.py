@@ -27,6 +27,7 @@ from ampsq.client.partition_rules import (
 from ampsq.client.partition_turns import PartitionTurns
 from ampsq.protocol.calls.queues import bell_channel, wait_for_bell
 from ampsq.protocol.reads.instance import is_opened
+from ampsq.queues.inbox import Attention
 from ampsq.queues.subscription import ManagedSubscription, Message, Subscription, handle_each
 from ampsq.transport.blocking_reads import BlockingReads
 from ampsq.transport.server_pools import ServerPools
@@ -66,6 +67,9 @@ class PartitionedSubscription(Subscription):
         # The name, backlog and filter that are asked for. A partition that is away may ask for something else yet.
         self._wanted = cores[0].registration.spec_with(None, None, ...)
         self._turns = PartitionTurns([each.leases for each in cores], self._wanted[1])
+        self._attention = Attention()
+        for each in cores:
+            each.inbox.attention = self._attention
         # Beyond some partitions a connection to each of their servers, not to each of them.
         self._bells = BlockingReads() if len(parts) <= SEPARATELY else ShardChannels()
         # Not those of calls: a connection on which somebody waits is ended with the wait.
@@ -147,9 +151,12 @@ class PartitionedSubscription(Subscription):
         """Take out the next message that is at hand."""
         managed = self._parts[self._turns.current]
         core = managed.core
+        if not core.inbox.buffer:
+            return None
         try:
             parts, body = core.inbox.buffer.popleft()
         except IndexError:
+            # Another thread took the last one.
             return None
         return Message(parts, body, core.leases, managed)
 
@@ -162,8 +169,13 @@ class PartitionedSubscription(Subscription):
         self._failures.check(now)
         number = turns.next(now)
         if number is None:
-            self._flush(turns.acknowledged())
-            return self._wait(until, STEP)
+            # Before that is sent: from here on whoever acknowledges sees that this waits.
+            self._attention.now = True
+            try:
+                self._flush(turns.acknowledged())
+                return self._wait(until, STEP)
+            finally:
+                self._attention.now = False
         if not turns.is_full(number):
             self._flush(turns.acknowledged(number))
             if not turns.is_worth(number):

@@ -24,6 +24,7 @@ __all__ = [
     "MIN_LEASE_PERIOD",
     "MIN_QUEUE_DEPTH",
     "NO_RING",
+    "Affinity",
     "Barrier",
     "Burst",
     "Count",
@@ -144,6 +145,16 @@ def _life(value: object) -> Interval:
             "messages that wait as long as need be"
         )
     return life
+
+
+def _affinity(value: object) -> Interval:
+    affinity = Interval.parse(value)
+    if affinity < 1:
+        raise DefinitionError(
+            f"{shown(value)} binds no group; allowed: 1ms or longer, or no group_affinity for groups that go to "
+            "whoever is free"
+        )
+    return affinity
 
 
 def _number(value: object, least: float, most: float, meaning: str) -> float:
@@ -296,6 +307,7 @@ if TYPE_CHECKING:
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
 
     Life = LeasePeriod
+    Affinity = LeasePeriod
 
     class Identifiers:
         """The same of one text or several."""
@@ -319,6 +331,7 @@ else:
     _AS_TEXT = PlainSerializer(lambda period: period and period.text, when_used="json")
     LeasePeriod = Annotated[Interval, PlainValidator(_lease_period), _AS_TEXT]
     Life = Annotated[Interval, PlainValidator(_life), _AS_TEXT]
+    Affinity = Annotated[Interval, PlainValidator(_affinity), _AS_TEXT]
     RatePerTime = Annotated[Rate, PlainValidator(Rate.parse), _AS_TEXT]
     Identifiers = Annotated[tuple[str, ...], BeforeValidator(_identifiers)]
     Delay = Annotated[

@@ -21,6 +21,7 @@ from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
     NO_RING,
+    Affinity,
     Barrier,
     Burst,
     Count,
@@ -243,7 +244,7 @@ class Queue(Definition):
     rate_burst: Burst = _NOT_GIVEN
     group_rate: RatePerTime = _NOT_GIVEN
     group_rate_burst: Burst = _NOT_GIVEN
-    group_affinity: Life = _NOT_GIVEN
+    group_affinity: Affinity = _NOT_GIVEN
     expiration: Life = _NOT_GIVEN
     expiration_model: ExpirationModel = "default"
     redelivery_delay: Delay = _NONE

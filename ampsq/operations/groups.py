@@ -172,9 +172,17 @@ def _stored_name(group: object) -> str:
         name = group.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         raise DefinitionError(f"group={shown(group)}: {error}; allowed is text that UTF-8 can say") from None
-    if len(name) > LONGEST_GROUP or b"\0" in name:
+    if len(name) > LONGEST_GROUP or b"\0" in name or not _is_utf8(name):
         return f"#{hashlib.sha1(name, usedforsecurity=False).hexdigest()}"
     return group
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @with_suggestions("queue")

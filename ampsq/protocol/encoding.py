@@ -39,6 +39,7 @@ __all__ = [
     "read_headers",
     "read_pairs",
     "shorten",
+    "sized_batches",
     "without_group",
 ]
 
@@ -99,6 +100,13 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
     Raises:
         DefinitionError: the size is none, these are no messages, or one cannot be encoded.
     """
+    return (bodies for bodies, _ in sized_batches(messages, size, message_type))
+
+
+def sized_batches(
+    messages: Iterable[Any], size: int, message_type: MessageType = JSON
+) -> Iterator[tuple[list[bytes], int]]:
+    """Encode messages and cut them, as `encode_batches` does; gives the bytes of each run, too."""
     check_batches(messages, size)
     bodies: list[bytes] = []
     total, most = 0, batch_bytes(message_type)
@@ -107,10 +115,10 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
         bodies.append(body)
         total += len(body)
         if len(bodies) >= size or total >= most:
-            yield bodies
+            yield bodies, total
             bodies, total = [], 0
     if bodies:
-        yield bodies
+        yield bodies, total
 
 
 def decode_body(body: bytes, message_type: MessageType = JSON) -> Any:

@@ -15,7 +15,7 @@ from ampsq.base.values import check_text, is_name, parse_name
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls.records import call_caught_up, catch_up_records
-from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.encoding import sized_batches
 from ampsq.protocol.limits import BATCH
 from ampsq.protocol.reads import instance as instance_reads
 from ampsq.protocol.reads.definitions import read_definition
@@ -307,8 +307,9 @@ class PlainPublisher:
             messages = window.noting(messages, ids)
         types = self.client.types
         kind = types.known(topic)
-        for bodies in encode_batches(messages, size, kind):
-            types.note_large(topic, bodies)
+        for bodies, total in sized_batches(messages, size, kind):
+            if total > SMALL_BODY:
+                types.note_large(topic, bodies)
             if window is None:
                 _, call = self._call(topic, bodies, envelope, None)
             else:
@@ -320,13 +321,14 @@ class PlainPublisher:
             if noted.is_over:
                 return
 
-    def batch(self, topic: str, bodies: Sequence[bytes], envelope: Envelope) -> Call[Published]:
-        """Make the call that records a batch; the publisher has no name.
+    def batch(self, topic: str, bodies: Sequence[bytes], total: int, envelope: Envelope) -> Call[Published]:
+        """Make the call that records a batch, of so many bytes; the publisher has no name.
 
         Raises:
             DefinitionError: a body is too large.
         """
-        self.client.types.note_large(topic, bodies)
+        if total > SMALL_BODY:
+            self.client.types.note_large(topic, bodies)
         return self._call(topic, bodies, envelope, None)[1]
 
     def note(self, noted: PublishingBatches, answer: Published | AmpsqError) -> None:

@@ -107,8 +107,8 @@ class AsyncMessage(MessageView):
         """Say that it was processed; see `Message.ack`."""
         if wait:
             await self._managed.settle(self._leases, self._parts, "acknowledged", None)
-        elif self._leases.acknowledge(self._parts):
-            await self._managed.send_full_batch()
+        elif self._leases.acknowledge(self._parts) or self._managed.core.inbox.is_waited_for(self._parts):
+            await self._managed.send_batch()
         self.settled = True
 
     async def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
@@ -249,8 +249,8 @@ class AsyncManagedSubscription:
             each.settled = answer is None
         return answers
 
-    async def send_full_batch(self) -> None:
-        """Send acknowledgements that have become many, unless a fetch is to come soon that does."""
+    async def send_batch(self) -> None:
+        """Send acknowledgements that have become many or are waited for, unless a fetch is to come soon that does."""
         if not self.core.inbox.buffer:
             await self.store.run(self.core.leases.flush(waits=False))
 
@@ -260,7 +260,7 @@ class AsyncManagedSubscription:
         if not self.elsewhere.take_out(parts, leases.origin):
             return False
         if leases.acknowledge(parts):
-            await self.send_full_batch()
+            await self.send_batch()
         return True
 
     async def flush(self) -> None:

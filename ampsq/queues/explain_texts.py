@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import shlex
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.formatting import count_text, printable, span_text, time_text
+from ampsq.base.formatting import count_text, printable, printable_line, span_text, time_text
 from ampsq.protocol.reads.journals import REDRIVEN, RETENTION
 from ampsq.queues.explain_snapshot import client_of, filter_of
 from ampsq.queues.history_texts import reasons_text
@@ -98,11 +99,11 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "group_paused": (
             "{nameless} waits because its group {group} was paused {group_paused} ago{group_paused_by}: ampsq groups "
-            "{queue} --resume {group} lets it go on{back}."
+            "{queue} --resume {group_word} lets it go on{back}."
         ),
         "group_stopped": (
             "{nameless} waits because its group {group} was stopped {stopped} ago, when a message of it was given up: "
-            "ampsq groups {queue} --release {group} lets it go on{back}."
+            "ampsq groups {queue} --release {group_word} lets it go on{back}."
         ),
         "group_held": (
             "{nameless} waits because a message of its group {group} failed, and holds it until it is settled{back}."
@@ -371,6 +372,10 @@ class _Words:
     def group(self) -> str:
         return repr(printable(self._snapshot.text("group")))
 
+    def group_word(self) -> str:
+        """The group as a shell takes it, whatever its publisher wrote: commands are copied."""
+        return _shell_word(self._snapshot.text("group"))
+
     def queue(self) -> str:
         return self._snapshot.definition.name
 
@@ -637,6 +642,15 @@ def _backlog_of(subscription: ExplainedSubscription) -> str:
     if subscription.queues > 1:
         text += f" over {subscription.queues:,} queues"
     return f"{text}, {_SILENT}" if subscription.silent else text
+
+
+def _shell_word(text: str) -> str:
+    line = printable_line(text)
+    if line == text:
+        return shlex.quote(text)
+    # Shells read the escapes of a text in $'...' back.
+    quoted = printable_line(text.replace("\\", "\\\\").replace("'", "\\'"))
+    return f"$'{quoted}'"
 
 
 def _at_most(limit: int) -> str:

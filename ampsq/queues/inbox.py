@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, Unavailable, UnknownSubscription
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import subscriptions as subscription_calls
+from ampsq.protocol.encoding import group_of
 from ampsq.protocol.limits import BARRIERS_KEPT, BATCH
 from ampsq.protocol.reads.subscriptions import subscription_load
 from ampsq.queues.acknowledging_waits import AcknowledgingWaits
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ampsq.transport.async_pipeline import AsyncPipeline
     from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["Inbox"]
+__all__ = ["Attention", "Inbox"]
 
 _log = logging.getLogger("ampsq")
 
@@ -44,6 +45,12 @@ _PIPELINED: Final = 32
 _REPLY_BYTES: Final = 60_000
 #: Seconds after which the server is asked again to end a blocked read.
 _ASKED_AGAIN: Final = 0.5
+
+
+class Attention:
+    """Sign that somebody waits for messages and has none; one for all subscriptions that are read together."""
+
+    now = False
 
 
 class Inbox:
@@ -60,6 +67,7 @@ class Inbox:
         ahead: takes that were sent before the reply of the one before them was read.
         replacement: what the subscription asks for instead.
         duties: done while there are no messages.
+        attention: of who reads it.
     """
 
     def __init__(self, registration: Registration, leases: LeaseTable, longest_wait: float) -> None:
@@ -68,6 +76,7 @@ class Inbox:
         self.unwanted: list[Parts] = []
         self.replacement = Replacement(registration)
         self.duties = IdleDuties(registration, longest_wait)
+        self.attention = Attention()
         self._reply_limit = BATCH
         self.ahead = TakesAhead(leases)
         self._waits = AcknowledgingWaits(registration, leases, self.ahead)
@@ -80,8 +89,7 @@ class Inbox:
         self._is_free = False
         # somebody else wants to change the subscription: the fetch that is under way ends soon
         self._is_interrupted = False
-        # a blocked read is under way; and when the server was asked last to end it
-        self._is_blocked, self._asked_to_end = False, 0.0
+        self._asked_to_end = 0.0  # when the server was asked last to end a blocked read
 
     async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
@@ -351,8 +359,11 @@ class Inbox:
         call = calls.wait_for_push(us.instance, us.id, wanted, seconds)
         self._is_free = self._waits.pay = False
         self._asked_to_end = 0.0
-        self._is_blocked, is_lost = True, False
+        self.attention.now, is_lost = True, False
         try:
+            # What was acknowledged since the take; from here on whoever acknowledges sees that this waits.
+            if any(map(self._may_let_come, list(self._leases.acks))):
+                await self._leases.flush(waits=False)
             elements = await self._waits.wait(pipeline, acks, call) if acks else await call
         except Unavailable:
             elements, is_lost = [], True
@@ -360,7 +371,7 @@ class Inbox:
             self.ahead.note_unknown({})
             raise
         finally:
-            self._is_blocked = False
+            self.attention.now = False
         if is_lost:
             self.ahead.note_unknown({})
             await self._end_lost_wait()
@@ -387,7 +398,7 @@ class Inbox:
         another connection is to be ended again.
         """
         self._is_interrupted, now = True, time.monotonic()
-        if not self._is_blocked or now < self._asked_to_end + _ASKED_AGAIN:
+        if not self.attention.now or now < self._asked_to_end + _ASKED_AGAIN:
             return
         self._asked_to_end = now
         # Where the server does not answer, that read ends with its time.
@@ -395,6 +406,14 @@ class Inbox:
         call.patience = 0.0
         with contextlib.suppress(AmpsqError):
             await call
+
+    def is_waited_for(self, parts: Parts) -> bool:
+        """Return whether somebody waits for what may come once this message is settled: no take is to tell of that."""
+        return self.attention.now and self._may_let_come(parts)
+
+    def _may_let_come(self, parts: Parts) -> bool:
+        """Return whether more may come once a message is settled: the next of its group, or what there is room for."""
+        return self._leases.number_held >= self._registration.max_backlog or group_of(parts) is not None
 
     async def _end_lost_wait(self) -> None:
         """End a blocked read that was lost with its connection: the server may not know, and give it the next push.

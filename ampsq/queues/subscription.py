@@ -66,8 +66,9 @@ class Message(MessageView):
 
         Args:
             wait: False (default) adds it to the next batch, which travels with the next `take` or after the
-                subscription's `ack_timeout`; a late one is logged and kept in `Subscription.late`. True sends
-                it at once and waits for the answer.
+                subscription's `ack_timeout`; at once where another thread waits for what it may let come, the next of
+                its group or what there is room for then. A late one is logged and kept in `Subscription.late`. True
+                sends it at once and waits for the answer.
 
         Raises:
             StaleLease: `wait`, and the lease ended before; somebody else may have it.
@@ -75,8 +76,8 @@ class Message(MessageView):
         """
         if wait:
             self._managed.settle(self._leases, self._parts, "acknowledged", None)
-        elif self._leases.acknowledge(self._parts):
-            self._managed.send_full_batch()
+        elif self._leases.acknowledge(self._parts) or self._managed.core.inbox.is_waited_for(self._parts):
+            self._managed.send_batch()
         self.settled = True
 
     def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
@@ -230,8 +231,8 @@ class ManagedSubscription:
             # The client went on at another instance meanwhile, so nobody asks this one again.
             raise self.elsewhere.refusal(leases.origin, parts, verb) from lost
 
-    def send_full_batch(self) -> None:
-        """Send acknowledgements that have become many, unless a fetch is to come soon that does."""
+    def send_batch(self) -> None:
+        """Send acknowledgements that have become many or are waited for, unless a fetch is to come soon that does."""
         if not self.core.inbox.buffer:
             self.store.run(self.core.leases.flush(waits=False))
 
@@ -241,7 +242,7 @@ class ManagedSubscription:
         if not self.elsewhere.take_out(parts, leases.origin):
             return False
         if leases.acknowledge(parts):
-            self.send_full_batch()
+            self.send_batch()
         return True
 
     def flush(self) -> None:

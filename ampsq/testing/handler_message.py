@@ -9,6 +9,7 @@ from ampsq.base.errors import AlreadyAcked, DefinitionError
 from ampsq.base.message_types import JSON, MessageType
 from ampsq.base.values import Interval, parse_name
 from ampsq.protocol.encoding import group_pair
+from ampsq.publishing.envelope import encode_group
 from ampsq.queues.message import MessageView, delivered_bookmark
 from ampsq.queues.returns import checked_reason, report_text
 
@@ -136,7 +137,8 @@ def message(
         group_begins: whether the group comes to the subscription now, of a queue with `group_affinity`.
 
     Raises:
-        DefinitionError: a name is no name, the data is not of the type, or a group begins and none is given.
+        DefinitionError: a name is no name, a group none, the data is not of the type, or a group begins and none is
+            given.
     """
     kind = MessageType.parse(message_type)
     place = ref_of(parse_name(topic if topic is not None else queue), _ID)
@@ -144,6 +146,6 @@ def message(
     parts = [parse_name(queue).encode(), b"test", b"%d" % delivery, b"0", word, place.encode()]
     if group_begins and not group:
         raise DefinitionError("group_begins=True: the message is in no group; allowed: with group, as in group='alice'")
-    if group:
+    if group is not None and encode_group(group):
         parts.append(group_pair(group, begins=group_begins))
     return HandlerMessage(parts, kind.encode(data), headers or {})

@@ -44,14 +44,20 @@ class _Sent(NamedTuple):
 class SharedPipelines:
     """Calls of several stores in flight, answered in the order in which they were sent; none depends on another one.
 
-    The stores have the same `ServerPools`, and none has two calls in flight at once. So what a server refuses
-    before it runs, such as `MOVED`, is made again by its store alone, as a single call is; the others stay in flight.
+    The stores have the same `ServerPools`. What a server refuses before it runs, such as `MOVED`, is made again by
+    its store alone, as a single call is; the others stay in flight. So calls of one store whose order matters are not
+    in flight at once.
     """
 
     def __init__(self) -> None:
         self._sent: deque[_Sent] = deque()
         # By the address of their server.
         self._shared: dict[str, _SharedConnection] = {}
+
+    @property
+    def servers(self) -> int:
+        """Number of servers to which something was sent."""
+        return len(self._shared)
 
     def post(self, store: Store, call: Call[object]) -> bool:
         """Send a call to the instance of a store, on the connection to its server.

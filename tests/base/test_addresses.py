@@ -25,8 +25,16 @@ from ampsq.base.errors import DefinitionError
         ("redis://h:1?foo=1", "unknown option 'foo'; allowed are those of redis-py for redis://"),
         ("redis://h:1?ssl_certfile=x", "unknown option 'ssl_certfile'; allowed are those of redis-py for redis://"),
         ("redis://h:1?kwargs=", "unknown option 'kwargs'"),
-        ("redis://h:1?partitions=4", "partitions= is for Client and AsyncClient alone; commands and services take"),
-        ("cluster://n1?partitions=4", "partitions= is for Client and AsyncClient alone"),
+        (
+            "redis://h:1?partitions=4",
+            "partitions= is for Client, AsyncClient and commands; this takes",
+        ),
+        ("cluster://n1?partitions=4", "partitions= is for Client, AsyncClient and commands"),
+        (
+            "redis://h:1?Partition=4",
+            "unknown option 'Partition', did you mean 'partitions'?; allowed are",
+        ),
+        ("redis://h:1?socket_timout=4", "unknown option 'socket_timout', did you mean 'socket_timeout'?"),
         ("redis://h:1,,", "behind a comma comes another address, with its scheme"),
         ("redis://h:1,g:2", "behind a comma comes another address, with its scheme"),
     ],

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ampsq.base.formatting import count_text, fact_text, interval_text, printable, size_text, span_text, time_text
+from ampsq.base.formatting import (
+    count_text,
+    fact_text,
+    interval_text,
+    printable,
+    printable_line,
+    size_text,
+    span_text,
+    time_text,
+)
 from ampsq.base.values import Interval, shown
 from ampsq.cli.formatting import element_text
 
@@ -70,6 +79,9 @@ def test_a_fact_with_a_unit_is_written_with_it_and_others_stay():
     assert fact_text("expiration", 3_600_000) == "1h"
     assert fact_text("bytes", 2_048) == "2KB"
     assert fact_text("due", 1_763_640_000_000) == "2025-11-20T12:00:00.000Z"
+    assert fact_text("group_paused", 1_763_640_000_000) == "2025-11-20T12:00:00.000Z"
+    assert fact_text("group_bound_until", 1_763_640_000_000) == "2025-11-20T12:00:00.000Z"
+    assert fact_text("group_rate_wait", 250) == "250ms"
     assert fact_text("picked_up", True) is True
     assert fact_text("deliveries", 3_600_000) == 3_600_000
 
@@ -90,3 +102,7 @@ def test_what_acts_on_who_looks_is_shown_as_an_escape_and_all_else_as_it_is(text
     assert printable(text) == seen
     # What it says can be written, too
     assert printable(text).encode()
+
+
+def test_a_line_stays_one():
+    assert printable_line("one\n\ttwo\x1b é") == "one\\u000a\\u0009two\\u001b é"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from scene import pick_up
@@ -91,7 +92,7 @@ def test_options_that_mean_nothing_together_are_refused(defined, given, said):
 
 
 def test_a_queue_without_groups_has_none(defined):
-    assert "nothing of the queue is in a group now" in defined("groups", "work").err
+    assert "Queue 'work' has no groups; group_by, or group_concurrency" in defined("groups", "work").err
     assert "did you mean 'work'" in defined("groups", "wrok", code=1).err
 
 
@@ -123,6 +124,32 @@ def test_bindings_are_shown_where_there_are_some_and_end_with_a_release(defined)
             assert said["bound_until"].endswith("Z")
             assert "group a goes on" in defined("groups", "near", "--release", "a").err
             assert "was neither held nor stopped, nor bound" in defined("groups", "near", "--release", "a").err
+
+
+def test_a_binding_whose_time_is_over_is_not_said_to_be_leased(defined):
+    with defined.client() as client:
+        client.apply(Queue(name="near", underlying_topic="letters", group_by="/g", group_affinity="1ms"))
+        with client.subscribe("near", max_backlog=1) as messages:
+            client.publish("letters", {"g": "a"})
+            message = messages.get(10)
+            time.sleep(0.01)  # until its affinity is over
+            assert defined("groups", "near").out.rstrip().endswith("while leased")
+            message.ack(wait=True)
+            assert "while leased" not in defined("groups", "near").out
+
+
+def test_a_group_takes_one_line_whatever_its_name_is(defined):
+    with defined.client() as client:
+        client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g"))
+    assert "group a\\u000ab\\u001b is paused" in defined("groups", "mail", "--pause", "a\nb\x1b").err
+    _, row = defined("groups", "mail").out.splitlines()
+    assert row.startswith("a\\u000ab\\u001b ")
+
+
+def test_a_queue_whose_groups_are_empty_says_so(defined):
+    with defined.client() as client:
+        client.apply(Queue(name="mail", underlying_topic="letters", group_by="/g"))
+    assert "nothing of the queue is in a group now" in defined("groups", "mail").err
 
 
 @pytest.mark.parametrize("lines", [False, True], ids=["one message", "lines of a file"])

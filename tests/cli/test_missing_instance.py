@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 
@@ -144,3 +145,11 @@ def test_up_makes_the_instance_that_it_names(alone):
     assert "no queues yet" in found.err
     assert "there is 'nyc'" in missing.err
     alone.end(process)
+
+
+def test_of_many_instances_some_are_named(lonely):
+    with ampsq.Client(lonely.environment["AMPSQ_URL"], instance="shop", partitions=64):
+        pass
+    lonely.environment["AMPSQ_INSTANCE"] = "nowhere"
+    refused = lonely("queues", code=2).err
+    assert re.search(r"there are ('[^']*', ){19}'[^']*' and \d+ more\.", refused)

@@ -84,6 +84,19 @@ def test_a_client_that_forgot_the_partitions_is_told(connect_partitions, server,
         Client(server.url, instance=instance)
 
 
+def test_a_number_that_is_said_several_times_is_one(server, instance):
+    with Client(f"{server.url}?partitions=4&partitions=4", instance=instance) as client:
+        assert len(client.partitions) == TOTAL
+    with pytest.raises(DefinitionError, match="partitions=4 and 8: an instance has one number of them"):
+        Client(f"{server.url}?partitions=4&partitions=8", instance=instance)
+
+
+@pytest.mark.parametrize("address", [5, ["redis://h", 5], {}])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(DefinitionError, match="allowed is a text or a list of texts"):
+        Client(address)
+
+
 def test_an_instance_that_is_there_gets_no_partitions(server, instance, connect_partitions):
     with Client(server.url, instance=instance):
         pass

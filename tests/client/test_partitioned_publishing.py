@@ -106,7 +106,7 @@ def test_partition_by_stays_once_any_partition_has_had_a_message(client):
     client.publish("orders", {"customer": "c3"})
 
     for changed in (Topic(name="orders"), Topic(name="orders", partition_by="/till")):
-        with pytest.raises(PartitionByFixed, match="the partitions that its `partition_by` chose"):
+        with pytest.raises(PartitionByFixed, match=r"stay in the partitions.*another name"):
             client.apply(changed)
     # Other elements change, and a removed definition leaves it, since the messages stay.
     client.apply(Topic(name="orders", partition_by="/customer", retention_count=1_000))

@@ -297,7 +297,7 @@ def test_bookmarks_that_do_not_say_where_each_partition_begins_are_refused(clien
     bookmarks = client.publish_many("orders", messages_of(20, 1))
 
     for bookmark in (bookmarks[0], [bookmarks[0], bookmarks[0]]):
-        with pytest.raises(DefinitionError, match=r"says nothing of the partitions .*; allowed: a bookmark of each"):
+        with pytest.raises(DefinitionError, match=r"says nothing of partitions? .*; allowed: a bookmark of each"):
             client.subscribe_topic("orders", bookmark=bookmark)
     with pytest.raises(DefinitionError, match=r"a range that begins or ends at .* is of one partition"):
         client.subscribe_topic("orders", bookmark=f"[{bookmarks[0]}:now)")

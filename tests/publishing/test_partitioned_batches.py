@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 
 import pytest
 
@@ -36,6 +38,49 @@ def test_messages_without_a_name_go_to_the_partitions_in_turn_by_whole_batches()
         (0, [12, 13]),
     ]
     assert list(cut[4].places) == [12, 13]
+
+
+@pytest.mark.parametrize(
+    ("messages", "total", "in_a_row"),
+    [
+        # As many for each as there are, in equal rounds of at most eight.
+        (64, 64, [1]),
+        (64, 8, [8]),
+        (128, 64, [2]),
+        (80, 8, [5]),
+        (64, 4, [8]),
+        (36, 4, [4, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (5, 4, [1]),
+    ],
+)
+def test_batches_in_a_row_go_to_one_partition_where_all_get_as_many(messages, total, in_a_row):
+    cut = [each.partition for each in batches_of(total=total, size=1).cut(range(messages))]
+
+    rows = [len(list(some)) for _, some in itertools.groupby(cut)]
+    assert set(rows) == set(in_a_row)
+    counts = Counter(cut)
+    assert max(counts.values()) - min(counts[number] for number in range(total)) <= max(in_a_row)
+
+
+def test_of_an_unknown_number_of_batches_a_partition_gets_as_many_in_a_row_as_each_has_had():
+    cut = [each.partition for each in batches_of(size=1).cut(iter([0] * 1000))]
+    # A list iterator tells its length; a generator does not.
+    unknown = [each.partition for each in batches_of(size=1).cut(0 for _ in range(1000))]
+
+    assert [len(list(some)) for _, some in itertools.groupby(cut)] == [7] * 142 + [6]
+    rows = [len(list(some)) for _, some in itertools.groupby(unknown)]
+    assert rows[:8] == [1, 1, 1, 1, 1, 1, 1, 1]
+    assert max(rows) == 8
+    for end in range(0, 1000, 50):
+        counts = Counter(unknown[:end])
+        assert max(counts.values(), default=0) - min(counts[number] for number in range(4)) <= 8
+
+
+def test_large_batches_do_not_wait_for_one_server():
+    cut = list(batches_of(size=2).cut([b"x" * 150_000] * 64))
+
+    assert [each.partition for each in cut] == [0, 1, 2, 3] * 8
+    assert {each.size for each in cut} == {300_000}
 
 
 def test_each_key_is_in_one_partition_in_order_and_batches_are_full():

@@ -509,7 +509,7 @@ def of_a_group_that_was_stopped(stage):
     ago = times_in(found.sentence, r"stopped (\S+) ago")
     return found, (
         f"The message waits because its group 'a' was stopped {ago} ago, when a message of it was given up: ampsq "
-        "groups work --release 'a' lets it go on."
+        "groups work --release a lets it go on."
     )
 
 
@@ -523,7 +523,7 @@ def of_a_group_that_is_paused(stage):
     assert found.facts["group_paused"] > 0
     ago = times_in(found.sentence, r"paused (\S+) ago")
     return found, (
-        f"The message waits because its group 'a' was paused {ago} ago by {stage.me}: ampsq groups work --resume 'a' "
+        f"The message waits because its group 'a' was paused {ago} ago by {stage.me}: ampsq groups work --resume a "
         "lets it go on."
     )
 

@@ -197,7 +197,7 @@ def blocked_reads(redis):
 
 
 def waits_for_a_minute(managed):
-    return managed.core.inbox.duties.longest_wait > 5 and managed.core.inbox._is_blocked
+    return managed.core.inbox.duties.longest_wait > 5 and managed.core.inbox.attention.now
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_a_server_that_hangs_ends_the_wait(start_server, coordinate, instance, i
         managed = ManagedSubscription.of(messages)
         eventually(lambda: waits_for_a_minute(managed))
         with hung(server):
-            eventually(lambda: not managed.core.inbox._is_blocked, 5)
+            eventually(lambda: not managed.core.inbox.attention.now, 5)
         client.publish("orders", 1)
         eventually(lambda: reader.found == [1], 10)
     reader.thread.join()
@@ -282,7 +282,7 @@ async def wait_at_hung_server(server, instance):
         managed = AsyncManagedSubscription.of(messages)
         await asyncio.to_thread(eventually, lambda: waits_for_a_minute(managed))
         with hung(server):
-            await asyncio.to_thread(eventually, lambda: not managed.core.inbox._is_blocked, 5)
+            await asyncio.to_thread(eventually, lambda: not managed.core.inbox.attention.now, 5)
         await client.publish("orders", 1)
         async with asyncio.timeout(10):
             assert (await waiting).data == 1

@@ -26,29 +26,46 @@ local function expressed_group(plan, ref, fields, now, root)
   return name
 end
 
+-- Whether bytes beyond ASCII are UTF-8: nothing is left of them without its sequences, the longest ones first.
+local function is_utf8(text)
+  text = string.gsub(text, '[\241-\243][\128-\191][\128-\191][\128-\191]', '.')
+  text = string.gsub(text, '\240[\144-\191][\128-\191][\128-\191]', '.')
+  text = string.gsub(text, '\244[\128-\143][\128-\191][\128-\191]', '.')
+  text = string.gsub(text, '[\225-\236\238\239][\128-\191][\128-\191]', '.')
+  text = string.gsub(text, '\224[\160-\191][\128-\191]', '.')
+  text = string.gsub(text, '\237[\128-\159][\128-\191]', '.')
+  text = string.gsub(text, '[\194-\223][\128-\191]', '.')
+  return not string.find(text, '[\128-\255]')
+end
+
+-- Whether a text is a name as it stands. Names are parts of members, which a NUL ends, and people write them as UTF-8.
+local function is_group_name(text)
+  if #text > V.longest_group then return false end
+  if not string.find(text, '[%z\128-\255]') then return true end
+  return not string.find(text, '%z') and is_utf8(text)
+end
+
 -- '' of a message that is in no group. root: as of `expressed_group`. The work is counted.
 local function group_name(plan, ref, fields, now, root)
   local name = #fields > 2 and published_group(fields)
   if not name and plan.trees.group then name = expressed_group(plan, ref, fields, now, root) end
   plan.spent.work = plan.spent.work + 0.3
   if not name then return '' end
-  -- Names are parts of members, which a NUL ends.
-  if #name > V.longest_group or string.find(name, '%z') then return '#' .. redis.sha1hex(name) end
-  return name
+  return is_group_name(name) and name or '#' .. redis.sha1hex(name)
 end
 
 -- The groups of messages that were read in one step: the decoded body alone gives the group of most, and the cost of all is counted once. roots: of
 -- each what its body holds, where that is known.
 local function group_names(plan, refs, all_fields, roots, now)
   local tree, names, number, size = plan.trees.group and refs[1] and compiled_tree(plan, 'group'), {}, 0, 0
-  local quick, longest = tree and tree.quick, V.longest_group
+  local quick = tree and tree.quick
   for i = 1, #refs do
     local fields, root, name = all_fields[i], roots[i], nil
     if quick and root and not fields[3] then
       local value = quick(root)
       if value == nil then
         name = ''
-      elseif type(value) == 'string' and #value <= longest and not string.find(value, '%z') then
+      elseif type(value) == 'string' and is_group_name(value) then
         name = value
       end
       if name then number, size = number + 1, size + #fields[2] end

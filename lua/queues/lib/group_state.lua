@@ -697,7 +697,7 @@ local function keep_group_tables(queue_name)
   call('ZADD', K.going(queue_name), '+inf', V.anchor)
 end
 
--- Fields with the batch of a message, and with its group, where they do not say it themselves. batch: the token of its first message; nil of
+-- Fields with the batch of a message, and with its group, where they do not say it themselves, as it is. batch: the token of its first message; nil of
 -- none. begins: whether its group was bound to another subscription before, or to none.
 local function with_group(fields, group, batch, begins)
   if not group then return fields end
@@ -705,7 +705,7 @@ local function with_group(fields, group, batch, begins)
   local named = batch and {F.told_batch, batch} or {}
   if begins then named[#named + 1], named[#named + 2] = F.told_begins, '1' end
   local says_group = false
-  for i = 3, fields[1] == F.body and #fields or 0, 2 do says_group = says_group or fields[i] == F.in_group end
+  for i = 3, fields[1] == F.body and #fields or 0, 2 do says_group = says_group or fields[i] == F.in_group and fields[i + 1] == group end
   if says_group and not named[1] then return fields end
   if not says_group then named[#named + 1], named[#named + 2] = F.told_group, group end
   for i = 1, #fields do named[#named + 1] = fields[i] end
