@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ampsq.base.errors import AmpsqError, Rejected, Unavailable
@@ -43,6 +44,7 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         """
         router, topic = self._router, request.topic
         topic_key = await router.topic_key(topic)
+        router.forget_unmade(topic)
         options, numbered = request.envelope.options, request.numbered
         group, sender = (options.group or None) if options else None, numbered.publisher if numbered else None
         found: dict[int, tuple[list[int], list[Any]]] = {}
@@ -72,8 +74,6 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         failures = [(share, each) for share, each in zip(shares, recorded, strict=True) if isinstance(each, AmpsqError)]
         done = [(share, each) for share, each in zip(shares, recorded, strict=True) if isinstance(each, PublishResult)]
         if failures:
-            if not done:
-                self._router.note_refused(topic)
             number = sum(len(each.bookmarks) for _, each in done)
             raise _told(failures, number + sum(each is not None for _, error in failures for each in error.published))
         bookmarks: list[Bookmark | None] = [None] * sum(len(share.places) for share in shares)
@@ -81,6 +81,10 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
             await self._router.note_made(topic, share.partition)
             for place, bookmark in zip(share.places, each.bookmarks, strict=True):
                 bookmarks[place] = bookmark
+        if done:
+            # It is there: from now on its key is known here. If not, the next request asks.
+            with contextlib.suppress(Unavailable):
+                await self._router.topic_key(topic)
         where = done[0][1].topic if done else topic
         return PublishResult(bookmarks, sum(each.duplicates for _, each in done), request.numbered is not None, where)
 

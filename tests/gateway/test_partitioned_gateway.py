@@ -164,6 +164,22 @@ def test_what_is_wrong_is_refused_before_anything_is_recorded(audit, client):
         assert answer.status_code == 200
 
 
+def test_names_that_are_refused_leave_nothing_behind_in_the_gateway(audit, client, gateway):
+    router = gateway._served.desk.client._router
+    for topic in ("one", "two"):
+        audit.post("/v1/publish", topic=topic, data=1, expiration="no interval")
+        assert audit.post("/v1/delta_publish", topic=topic, data=1, key=7).status_code == 400
+        assert audit.post("/v1/publish_many", topic=topic, messages=[]).status_code == 200
+        sent = {"content": f'{{"topic": "{topic}", "data": NaN}}', "auth": audit.auth}
+        answer = httpx.post(audit.base + "/v1/publish", headers={"content-type": "application/json"}, **sent)
+        assert answer.status_code == 400
+    assert not router._asked & {"one", "two"}
+    # What is there is asked for once.
+    audit.publish("orders", 1, 2, 3)
+    assert "orders" in router._topic_keys
+    assert client.admin.topics().keys() == {"orders", "positions"}
+
+
 def test_what_is_wanted_persisted_is_so_in_each_partition(start_server, instance):
     server = start_server(appendonly=True)
     with Client(server.url, instance=instance, partitions=TOTAL) as client:
