@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError
 from ampsq.base.values import is_name, shown
@@ -127,6 +127,11 @@ class Streams:
         try:
             async with asyncio.timeout(self._bounds.send_timeout):
                 await socket.send_text(dumped(facts))
+        except RuntimeError:
+            if socket.application_state is not WebSocketState.DISCONNECTED:
+                raise
+            # The frame before this one, which was sent beside it, found nobody there.
+            raise WebSocketDisconnect(1006) from None
         except TimeoutError:
             text = f"nothing was taken for {self._bounds.send_timeout:g} s (send_timeout); read faster, or ask for less"
             raise Problem(429, "SlowClient", text) from None
