@@ -76,7 +76,11 @@ class Message(MessageView):
         """
         if wait:
             self._managed.settle(self._leases, self._parts, "acknowledged", None)
-        elif self._leases.acknowledge(self._parts) or self._managed.core.inbox.is_waited_for(self._parts):
+            self.settled = True
+            return
+        # Where somebody waits, no take is to tell of it.
+        is_full, inbox = self._leases.acknowledge(self._parts), self._managed.core.inbox
+        if is_full or (inbox.attention.now and inbox.may_let_come(self._parts)):
             self._managed.send_batch()
         self.settled = True
 
