@@ -105,13 +105,10 @@ class AsyncMessage(MessageView):
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""
+        inbox = self._managed.core.inbox
         if wait:
             await self._managed.settle(self._leases, self._parts, "acknowledged", None)
-            self.settled = True
-            return
-        # Where somebody waits, no take is to tell of it.
-        is_full, inbox = self._leases.acknowledge(self._parts), self._managed.core.inbox
-        if is_full or (inbox.attention.now and inbox.may_let_come(self._parts)):
+        elif self._leases.acknowledge(self._parts) or (inbox.attention.now and inbox.may_let_come(self._parts)):
             await self._managed.send_batch()
         self.settled = True
 

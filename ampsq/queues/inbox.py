@@ -408,8 +408,12 @@ class Inbox:
             await call
 
     def may_let_come(self, parts: Parts) -> bool:
-        """Return whether more may come once a message is settled: the next of its group, or what there is room for."""
-        return self._leases.number_held >= self._registration.max_backlog or group_of(parts) is not None
+        """Return whether more may come once a message is settled: of its group, into its room, or a barrier.
+
+        That a queue has barriers is known once one has come.
+        """
+        is_full = self._leases.number_held >= self._registration.max_backlog
+        return is_full or bool(self._barriers) or group_of(parts) is not None
 
     async def _end_lost_wait(self) -> None:
         """End a blocked read that was lost with its connection: the server may not know, and give it the next push.

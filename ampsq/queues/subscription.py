@@ -74,13 +74,10 @@ class Message(MessageView):
             StaleLease: `wait`, and the lease ended before; somebody else may have it.
             AlreadyAcked: `wait`, and it was settled before.
         """
+        inbox = self._managed.core.inbox
         if wait:
             self._managed.settle(self._leases, self._parts, "acknowledged", None)
-            self.settled = True
-            return
-        # Where somebody waits, no take is to tell of it.
-        is_full, inbox = self._leases.acknowledge(self._parts), self._managed.core.inbox
-        if is_full or (inbox.attention.now and inbox.may_let_come(self._parts)):
+        elif self._leases.acknowledge(self._parts) or (inbox.attention.now and inbox.may_let_come(self._parts)):
             self._managed.send_batch()
         self.settled = True
 
