@@ -71,8 +71,8 @@ class AsyncPartitionRouter:
                 if topic in self._asked:
                     await self.topic_key(topic)
 
-    def note_refused(self, topic: str) -> None:
-        """Note that publishing to a topic was refused: of one that was never made nothing is remembered."""
+    def forget_unmade(self, topic: str) -> None:
+        """Remember nothing of a topic, where nothing is published to it from here: for names that anybody may say."""
         if topic not in self._made:
             self._asked.discard(topic)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.publishing.envelope import Envelope
 
-__all__ = ["GatewayClient", "Numbered", "PublishResult", "Share"]
+__all__ = ["GatewayClient", "Numbered", "PartitionShare", "PublishResult"]
 
 #: Messages of one call.
 _TOGETHER = 100
@@ -55,14 +55,14 @@ class PublishRequest(NamedTuple):
     """
 
     topic: str
-    data: Sequence[Any]
+    data: Sequence[object]
     keys: Sequence[str | None]
     envelope: Envelope
     numbered: PublisherSequence | None
     delta: bool = False
 
 
-class Share(NamedTuple):
+class PartitionShare(NamedTuple):
     """Messages of a request that go to one partition; all of them where there are no partitions.
 
     Attributes:
@@ -73,7 +73,7 @@ class Share(NamedTuple):
 
     partition: int
     places: Sequence[int]
-    data: Sequence[Any]
+    data: Sequence[object]
 
 
 class Numbered(NamedTuple):
@@ -96,15 +96,15 @@ class GatewayClient(AsyncClient):
 
     _of_partitions = ("ampsq.gateway.partitioned_client", "PartitionedGatewayClient")
 
-    async def shares(self, request: PublishRequest) -> list[Share]:
+    async def shares(self, request: PublishRequest) -> list[PartitionShare]:
         """Return which partition has which of the messages of a request; nothing is recorded yet.
 
         Raises:
             DefinitionError: a message cannot be written, or does not say which partition has the record it changes.
         """
-        return [Share(0, range(len(request.data)), request.data)]
+        return [PartitionShare(0, range(len(request.data)), request.data)]
 
-    async def record(self, request: PublishRequest, shares: Sequence[Share]) -> PublishResult:
+    async def record(self, request: PublishRequest, shares: Sequence[PartitionShare]) -> PublishResult:
         """Record messages in their order; a lost reply of those with a number is asked for again.
 
         Args:
@@ -114,7 +114,7 @@ class GatewayClient(AsyncClient):
         (share,) = shares
         return await self.record_batches(request, await self.encode(request, share))
 
-    async def encode(self, request: PublishRequest, share: Share) -> list[Numbered]:
+    async def encode(self, request: PublishRequest, share: PartitionShare) -> list[Numbered]:
         """Encode messages; what cannot be written is refused before anything is recorded.
 
         Messages of one call have numbers one after the other. Those of a publisher have the same ones in every

@@ -173,7 +173,7 @@ class ToHandle(Delivered):
 
 
 class Position(_Frame):
-    """Where a subscription to a topic of all partitions stands: another one that begins here misses nothing."""
+    """The position of a subscription to a topic of all partitions: another one that begins there misses nothing."""
 
     type: Literal["position"]
     position: str

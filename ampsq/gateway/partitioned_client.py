@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import contextlib
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ampsq.base.errors import AmpsqError, Rejected, Unavailable
 from ampsq.client.async_partitioned_client import AsyncPartitionedClient
-from ampsq.gateway.client import GatewayClient, PublishResult, Share
+from ampsq.gateway.client import GatewayClient, PartitionShare, PublishResult
 from ampsq.gateway.persistence_waits import PersistingShares
 from ampsq.publishing.publishing_batches import telling
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.partitions import Partition
@@ -35,7 +36,7 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
     def _each(self) -> list[GatewayClient]:
         return cast("list[GatewayClient]", self.clients)
 
-    async def shares(self, request: PublishRequest) -> list[Share]:
+    async def shares(self, request: PublishRequest) -> list[PartitionShare]:
         """Choose the partition of each message: by its key, else its topic's, its group, its sender, else in turn.
 
         Sent again, a message has to find the same partition: by the name of its sender where nothing else chooses.
@@ -43,9 +44,10 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         """
         router, topic = self._router, request.topic
         topic_key = await router.topic_key(topic)
+        router.forget_unmade(topic)
         options, numbered = request.envelope.options, request.numbered
         group, sender = (options.group or None) if options else None, numbered.publisher if numbered else None
-        found: dict[int, tuple[list[int], list[Any]]] = {}
+        found: dict[int, tuple[list[int], list[object]]] = {}
         turn: int | None = None
         for place, (given, key) in enumerate(zip(request.data, request.keys, strict=True)):
             name, message = router.name_of(topic_key, topic, given, key, group, sender, changes=request.delta)
@@ -56,9 +58,9 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
             places, messages = found.setdefault(partition, ([], []))
             places.append(place)
             messages.append(message)
-        return [Share(partition, *of_it) for partition, of_it in found.items()]
+        return [PartitionShare(partition, *of_it) for partition, of_it in found.items()]
 
-    async def record(self, request: PublishRequest, shares: Sequence[Share]) -> PublishResult:
+    async def record(self, request: PublishRequest, shares: Sequence[PartitionShare]) -> PublishResult:
         """Record messages, those of several partitions at once, each partition's in their order; see `GatewayClient`.
 
         Where a partition refuses, or is away, others may have recorded theirs, which the error says.
@@ -72,8 +74,6 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         failures = [(share, each) for share, each in zip(shares, recorded, strict=True) if isinstance(each, AmpsqError)]
         done = [(share, each) for share, each in zip(shares, recorded, strict=True) if isinstance(each, PublishResult)]
         if failures:
-            if not done:
-                self._router.note_refused(topic)
             number = sum(len(each.bookmarks) for _, each in done)
             raise _told(failures, number + sum(each is not None for _, error in failures for each in error.published))
         bookmarks: list[Bookmark | None] = [None] * sum(len(share.places) for share in shares)
@@ -81,11 +81,15 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
             await self._router.note_made(topic, share.partition)
             for place, bookmark in zip(share.places, each.bookmarks, strict=True):
                 bookmarks[place] = bookmark
+        if done:
+            # It is there: from now on its key is known here. If not, the next request asks.
+            with contextlib.suppress(Unavailable):
+                await self._router.topic_key(topic)
         where = done[0][1].topic if done else topic
         return PublishResult(bookmarks, sum(each.duplicates for _, each in done), request.numbered is not None, where)
 
     async def delete(
-        self, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: PublisherSequence | None
+        self, topic: str, keys: Sequence[object] | None, text: str | None, numbered: PublisherSequence | None
     ) -> tuple[int, bool]:
         """Delete records in all partitions, at once; gives how many, and whether all had done it before."""
         answers = await _all(each.delete(topic, keys, text, numbered) for each in self._each)
@@ -128,7 +132,7 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         await self._each[0].check_rights()
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T | AmpsqError]:
+async def _all(calls: Iterable[Awaitable[_T]]) -> list[_T | AmpsqError]:
     """Do calls at once; gives what came of each. What is no error of ours is raised when all are over."""
     found = await asyncio.gather(*calls, return_exceptions=True)
     answers: list[_T | AmpsqError] = []
@@ -144,7 +148,7 @@ def _first(failures: Sequence[AmpsqError]) -> AmpsqError:
     return next((each for each in failures if not isinstance(each, Unavailable)), failures[0])
 
 
-def _told(failures: Sequence[tuple[Share, AmpsqError]], recorded: int) -> AmpsqError:
+def _told(failures: Sequence[tuple[PartitionShare, AmpsqError]], recorded: int) -> AmpsqError:
     """Return the error of a request of which a part failed, which says how much of it is recorded."""
     error = _first([each for _, each in failures])
     share = next(share for share, each in failures if each is error)

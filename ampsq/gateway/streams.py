@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError
 from ampsq.base.values import is_name, shown
@@ -127,6 +127,11 @@ class Streams:
         try:
             async with asyncio.timeout(self._bounds.send_timeout):
                 await socket.send_text(dumped(facts))
+        except RuntimeError:
+            if socket.application_state is not WebSocketState.DISCONNECTED:
+                raise
+            # The frame before this one, which was sent beside it, found nobody there.
+            raise WebSocketDisconnect(1006) from None
         except TimeoutError:
             text = f"nothing was taken for {self._bounds.send_timeout:g} s (send_timeout); read faster, or ask for less"
             raise Problem(429, "SlowClient", text) from None
@@ -177,17 +182,17 @@ class Streams:
             await _do(stream, session.push(), session.take_orders())
 
     async def _push(self, socket: WebSocket, topic: str, subscription: AsyncTopicSubscription) -> None:
-        told_last, places = "", self._places(subscription)
+        told_last, positions = "", self._positions(subscription)
         while told_last != "completed":
             facts = await _next(topic, subscription)
             if facts is not None:
                 await self._send(socket, facts)
                 told_last = str(facts["type"])
-            if (position := places.due(is_idle=facts is None)) is not None:
+            if (position := positions.due(is_idle=facts is None)) is not None:
                 await self._send(socket, {"type": "position", "position": position})
 
-    def _places(self, subscription: AsyncTopicSubscription) -> _Places:
-        return _Places(subscription if self._desk.client.partitions else None)
+    def _positions(self, subscription: AsyncTopicSubscription) -> _Positions:
+        return _Positions(subscription if self._desk.client.partitions else None)
 
     async def _reading(self, stream: OpenStream, given: dict[str, str]) -> Subscribing[AsyncTopicSubscription]:
         """The subscription to a topic that is asked for."""
@@ -245,7 +250,7 @@ class Streams:
             if not isinstance(error, Exception):
                 raise
             return refusal(error)
-        events = _server_sent_events(first, given["topic"], subscription, stream, self._places(subscription))
+        events = _server_sent_events(first, given["topic"], subscription, stream, self._positions(subscription))
         return _Events(events, held, self._bounds.send_timeout)
 
 
@@ -279,7 +284,7 @@ async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, o
     return None if message is None else message_frame(message)
 
 
-class _Places:
+class _Positions:
     """Positions to tell of a subscription to a topic of all partitions, from where another one goes on.
 
     A message's bookmark says that of its partition alone, and a bookmark of each partition is long: so it is told when
@@ -315,12 +320,12 @@ async def _server_sent_events(
     topic: str,
     subscription: AsyncTopicSubscription,
     stream: OpenStream,
-    places: _Places,
+    positions: _Positions,
 ) -> AsyncIterator[str]:
     clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
     while not stream.is_over.is_set():
         if facts is not None:
-            has_place = facts.get("bookmark") and not places.are_told
+            has_place = facts.get("bookmark") and not positions.are_told
             mark = f"id: {facts['bookmark']}\n" if has_place else ""
             yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
             if facts["type"] == "completed":
@@ -328,7 +333,7 @@ async def _server_sent_events(
         elif clock() >= signed + _SIGN:
             signed = clock()
             yield ":\n\n"
-        if (position := places.due(is_idle=facts is None)) is not None:
+        if (position := positions.due(is_idle=facts is None)) is not None:
             yield f"id: {position}\nevent: position\ndata: {dumped({'type': 'position', 'position': position})}\n\n"
         try:
             facts = await _next(topic, subscription)

@@ -105,9 +105,10 @@ class AsyncMessage(MessageView):
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""
+        inbox = self._managed.core.inbox
         if wait:
             await self._managed.settle(self._leases, self._parts, "acknowledged", None)
-        elif self._leases.acknowledge(self._parts) or self._managed.core.inbox.is_waited_for(self._parts):
+        elif self._leases.acknowledge(self._parts) or (inbox.attention.now and inbox.may_let_come(self._parts)):
             await self._managed.send_batch()
         self.settled = True
 

@@ -362,7 +362,7 @@ class Inbox:
         self.attention.now, is_lost = True, False
         try:
             # What was acknowledged since the take; from here on whoever acknowledges sees that this waits.
-            if any(map(self._may_let_come, list(self._leases.acks))):
+            if any(map(self.may_let_come, list(self._leases.acks))):
                 await self._leases.flush(waits=False)
             elements = await self._waits.wait(pipeline, acks, call) if acks else await call
         except Unavailable:
@@ -407,13 +407,13 @@ class Inbox:
         with contextlib.suppress(AmpsqError):
             await call
 
-    def is_waited_for(self, parts: Parts) -> bool:
-        """Return whether somebody waits for what may come once this message is settled: no take is to tell of that."""
-        return self.attention.now and self._may_let_come(parts)
+    def may_let_come(self, parts: Parts) -> bool:
+        """Return whether more may come once a message is settled: of its group, into its room, or a barrier.
 
-    def _may_let_come(self, parts: Parts) -> bool:
-        """Return whether more may come once a message is settled: the next of its group, or what there is room for."""
-        return self._leases.number_held >= self._registration.max_backlog or group_of(parts) is not None
+        That a queue has barriers is known once one has come.
+        """
+        is_full = self._leases.number_held >= self._registration.max_backlog
+        return is_full or bool(self._barriers) or group_of(parts) is not None
 
     async def _end_lost_wait(self) -> None:
         """End a blocked read that was lost with its connection: the server may not know, and give it the next push.

@@ -74,9 +74,10 @@ class Message(MessageView):
             StaleLease: `wait`, and the lease ended before; somebody else may have it.
             AlreadyAcked: `wait`, and it was settled before.
         """
+        inbox = self._managed.core.inbox
         if wait:
             self._managed.settle(self._leases, self._parts, "acknowledged", None)
-        elif self._leases.acknowledge(self._parts) or self._managed.core.inbox.is_waited_for(self._parts):
+        elif self._leases.acknowledge(self._parts) or (inbox.attention.now and inbox.may_let_come(self._parts)):
             self._managed.send_batch()
         self.settled = True
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ampsq.base.errors import ServerFull
 from ampsq.client import partition_stream
 from ampsq.client.partition_stream import PartitionStream
 from ampsq.protocol.calls.publish import Published
@@ -32,22 +33,27 @@ class Pipelines:
         assert not self.sent
 
 
+def clients_of_partitions():
+    clients = []
+    for number in range(8):
+        plain = SimpleNamespace(
+            batch=lambda _, bodies, __, ___, number=number: SimpleNamespace(partition=number, bodies=bodies),
+            note_published=lambda _: None,
+            client=SimpleNamespace(types=SimpleNamespace(has_large=False)),
+        )
+        clients.append(SimpleNamespace(_session=SimpleNamespace(plain=plain), _store=None, origin="here"))
+    return clients
+
+
 @pytest.fixture
 def send(monkeypatch):
     """Send batches to partitions on so many servers; gives what was on its way."""
 
     def sending(servers, batches):
-        pipelines, clients = Pipelines(servers), []
-        for number in range(8):
-            plain = SimpleNamespace(
-                batch=lambda _, bodies, __, ___, number=number: SimpleNamespace(partition=number, bodies=bodies),
-                note_published=lambda _: None,
-                client=SimpleNamespace(types=SimpleNamespace(has_large=False)),
-            )
-            clients.append(SimpleNamespace(_session=SimpleNamespace(plain=plain), _store=None, origin="here"))
+        pipelines = Pipelines(servers)
         monkeypatch.setattr(partition_stream, "SharedPipelines", lambda: pipelines)
         noted = PartitionedBatches(PartitionChoice(8), 1)
-        with PartitionStream(clients, noted, "orders", None) as stream:
+        with PartitionStream(clients_of_partitions(), noted, "orders", None) as stream:
             for batch in batches:
                 stream.send(batch)
             stream.settle()
@@ -91,3 +97,30 @@ def test_of_messages_with_keys_one_batch_of_a_partition_is_on_its_way_and_of_oth
 
     assert send(8, keyed).of_one == 1
     assert send(8, in_turn(100)).of_one == 8
+
+
+def test_what_was_recorded_behind_a_refused_batch_of_the_same_partition_is_told(monkeypatch):
+    class Refusing(Pipelines):
+        def collect(self):
+            if len(self.sent[0].bodies[0]) == 7:
+                self.sent.popleft()
+                raise ServerFull("full")
+            return super().collect()
+
+    pipelines = Refusing(8)
+    monkeypatch.setattr(partition_stream, "SharedPipelines", lambda: pipelines)
+    batches = in_turn(5, 6)
+    batches[2].bodies = [b"x" * 7]
+    noted = PartitionedBatches(PartitionChoice(8), 1)
+    list(noted.cut([1] * 6))
+
+    def publish():
+        with noted.telling(), PartitionStream(clients_of_partitions(), noted, "orders", None) as stream:
+            for batch in batches:
+                stream.send(batch)
+            stream.settle()
+
+    with pytest.raises(ServerFull, match="5 messages of this publish_many are recorded") as raised:
+        publish()
+
+    assert [each is not None for each in raised.value.published] == [True, True, False, True, True, True]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from gateway_scene import frames_of
 from jsonschema import Draft202012Validator
 from pydantic_asyncapi.v3 import AsyncAPI
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from ampsq.base.errors import StaleLease, Unavailable
 from ampsq.gateway.acknowledgements import LeasedStream
 from ampsq.gateway.asyncapi import frames_document
+from ampsq.gateway.streams import Streams
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
@@ -164,3 +166,21 @@ def test_many_acknowledgements_at_once_are_done_and_those_that_come_late_are_ref
     assert [each["type"] for each in told] == ["settled"] * 4 + ["error"] + ["settled"] * 5
     assert told[4]["error"] == "AlreadyAcked"
     assert client.admin.queue_stats("work").acknowledged == 10
+
+
+class Left:
+    """A socket whose subscriber has gone, which a frame before has found; or one that fails for another reason."""
+
+    def __init__(self, state):
+        self.application_state = state
+
+    async def send_text(self, _):
+        raise RuntimeError("a frame behind the last one")
+
+
+def test_who_has_gone_is_no_fault_of_the_gateway_s_whichever_of_its_frames_finds_it():
+    desk = SimpleNamespace(rules=SimpleNamespace(bounds=SimpleNamespace(send_timeout=WITHIN)))
+    with pytest.raises(WebSocketDisconnect):
+        asyncio.run(Streams(desk)._send(Left(WebSocketState.DISCONNECTED), {}))
+    with pytest.raises(RuntimeError, match="behind the last one"):
+        asyncio.run(Streams(desk)._send(Left(WebSocketState.CONNECTED), {}))

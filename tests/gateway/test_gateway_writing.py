@@ -50,6 +50,16 @@ def test_of_a_batch_that_is_sent_again_only_what_is_missing_is_recorded(audit, c
     assert data_of(client) == list(range(300))
 
 
+def test_a_key_says_nothing_without_partitions_and_is_a_text(audit, client):
+    for given in ({"data": 1, "key": "alice"}, {"data": 2, "key": None}, {"data": 3, "key": ""}):
+        assert audit.post("/v1/publish", topic="orders", **given).status_code == 200
+    many = [{"data": 4, "key": "bob"}, {"data": 5}]
+    assert audit.post("/v1/publish_many", topic="orders", messages=many, key="alice").status_code == 200
+    for path, given in (("publish", {"data": 6, "key": 7}), ("publish_many", {"messages": [{"data": 6, "key": []}]})):
+        assert refusal(audit.post(f"/v1/{path}", topic="orders", **given)) == (400, "DefinitionError")
+    assert data_of(client) == [1, 2, 3, 4, 5]
+
+
 def test_users_do_not_share_keys_and_publishers(serving, client):
     gateway = serving()
     audit, till = Asking(gateway, "audit"), Asking(gateway, "till")

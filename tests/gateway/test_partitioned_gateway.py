@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,11 +12,6 @@ from observing import eventually
 from ampsq import Client, Topic
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.partitions import partition_of_key
-
-# Servers of a cluster are those of the tests of faults.
-sys.path.append(str(Path(__file__).parents[1] / "faults"))
-from cluster_harness import Cluster
-from network import Node
 
 TOTAL = 4
 #: Seconds that everything has on a crowded machine.
@@ -162,6 +154,22 @@ def test_what_is_wrong_is_refused_before_anything_is_recorded(audit, client):
         sent = {"content": json.dumps({"topic": "orders", "data": 1, "key": key}), "auth": audit.auth}
         answer = httpx.post(audit.base + "/v1/publish", headers={"content-type": "application/json"}, **sent)
         assert answer.status_code == 200
+
+
+def test_names_that_are_refused_leave_nothing_behind_in_the_gateway(audit, client, gateway):
+    router = gateway._served.desk.client._router
+    for topic in ("one", "two"):
+        audit.post("/v1/publish", topic=topic, data=1, expiration="no interval")
+        assert audit.post("/v1/delta_publish", topic=topic, data=1, key=7).status_code == 400
+        assert audit.post("/v1/publish_many", topic=topic, messages=[]).status_code == 200
+        sent = {"content": f'{{"topic": "{topic}", "data": NaN}}', "auth": audit.auth}
+        answer = httpx.post(audit.base + "/v1/publish", headers={"content-type": "application/json"}, **sent)
+        assert answer.status_code == 400
+    assert not router._asked & {"one", "two"}
+    # What is there is asked for once.
+    audit.publish("orders", 1, 2, 3)
+    assert "orders" in router._topic_keys
+    assert client.admin.topics().keys() == {"orders", "positions"}
 
 
 def test_what_is_wanted_persisted_is_so_in_each_partition(start_server, instance):
@@ -379,68 +387,3 @@ def test_a_place_that_is_none_of_all_partitions_is_refused_with_what_is(audit, c
             audit.base + "/v1/events", params={"topic": "orders", "bookmark": bookmark}, auth=audit.auth, timeout=WITHIN
         )
         assert answer.status_code == 400, bookmark
-
-
-# -- a primary that is away
-
-
-@pytest.fixture
-def cluster(server_program):
-    """Three primaries."""
-    nodes = []
-    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
-
-        def start(*, options):
-            nodes.append(Node(server_program("valkey"), Path(folder, str(len(nodes))), options))
-            return nodes[-1]
-
-        try:
-            yield Cluster(start, options=["--cluster-require-full-coverage", "no"])
-        finally:
-            for node in nodes:
-                node.kill()
-
-
-@pytest.mark.slow
-def test_while_a_primary_is_away_the_partitions_of_the_others_are_served(cluster, instance):
-    url = "cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes)
-    with Client(url, instance=instance, partitions=3, retry_timeout="20s") as client:
-        define(client)
-        gateway = serve(url, instance, "gateway: {server_timeout: 500ms}\n", partitions=3)
-        try:
-            audit, keys = Asking(gateway, "audit"), {}
-            for n in range(1_000):
-                keys.setdefault(partition_of_key(f"k{n}", 3), f"k{n}")
-            # Both have published, so that they know what the topic says of keys.
-            for n in range(3):
-                assert audit.post("/v1/publish", topic="orders", data={"id": n}, key=keys[n]).status_code == 200
-            with (
-                audit.open("/v1/subscribe", queue="work", max_backlog=3) as queue,
-                audit.open("/v1/subscribe", topic="orders") as topic,
-            ):
-                queue.get(WITHIN)
-                for told in [queue.get(WITHIN) for _ in range(3)]:
-                    queue.say(do="ack", id=told["id"])
-                eventually(lambda: client.admin.queue_stats("work").depth == 0, within=WITHIN)
-                lost = cluster.nodes[1]
-                lost.kill()
-                away = audit.once("/v1/publish", "a-key", topic="orders", data={"id": 9}, key=keys[1])
-                assert refusal(away) == (503, "Unavailable")
-                both = [{"data": {"id": 10}, "key": keys[0]}, {"data": {"id": 11}, "key": keys[1]}]
-                answer = audit.once("/v1/publish_many", "both", topic="orders", messages=both)
-                assert refusal(answer) == (503, "Unavailable")
-                assert audit.post("/v1/publish", topic="orders", data={"id": 12}, key=keys[2]).status_code == 200
-                got = set()
-                while got < {10, 12}:
-                    told = queue.get(WITHIN)
-                    if told["type"] == "message":
-                        got.add(told["data"]["id"])
-                read = set()
-                while read < {10, 12}:
-                    told = topic.get(WITHIN)
-                    if told["type"] == "message":
-                        read.add(told["data"]["id"])
-                # It serves the others, so it is ready.
-                assert httpx.get(gateway.address + "/readyz", timeout=WITHIN).status_code == 200
-        finally:
-            gateway.stop()

@@ -58,6 +58,22 @@ def test_what_is_waited_for_comes_as_soon_as_what_keeps_it_back_is_acknowledged(
             assert numbers_by_two(subscription, 5) == [0, 1, 2, 3, 4]
 
 
+def test_a_barrier_comes_as_soon_as_what_is_before_it_is_acknowledged(server, instance):
+    with Client(server.url, instance=instance, ack_timeout=LONG) as client:
+        client.apply(
+            Queue(
+                name="work",
+                underlying_topic="orders",
+                barrier_expression="/n IN (0, 2)",
+                max_per_subscription_backlog=9,
+            )
+        )
+        client.publish_many("orders", bodies(4))
+        with client.subscribe("work", max_backlog=9) as subscription:
+            # That the queue has barriers is known by the first one.
+            assert numbers_by_two(subscription, 4) == [0, 1, 2, 3]
+
+
 async def in_tasks(url, instance, partitions):
     """Numbers that one task gets, each of which another one acknowledges a moment later."""
     found = []
