@@ -50,6 +50,8 @@ class QueueLeases:
     ) -> None:
         # Up to which batch all is acknowledged, and how many messages may still be taken.
         self._queue, self._done, self._left = queue, 0, sys.maxsize
+        # Of a stream that ends with what is there: what the queue had not read when that was looked at last.
+        self._unread = 0
         self._batches: dict[int, list[Message]] = {}
         if (whole := address.partition) is None:
             self._client = Client(address.url, instance=address.instance, retry_timeout=retry_timeout)
@@ -72,7 +74,17 @@ class QueueLeases:
     def bound(self) -> None:
         """Take no more than what there is now, about: messages that come back count anew."""
         stats = self._client.admin.queue_stats(self._queue)
-        self._left = stats.waiting + stats.ready
+        self._left, self._unread = stats.waiting + stats.ready, stats.waiting
+
+    def _is_being_read(self) -> bool:
+        """Return whether the queue has read on in its logs since the last look; of streams that end with what is there.
+
+        Filters and priorities are applied to so many messages a call: where these have none, those behind may.
+        """
+        former = self._unread
+        if former:
+            self._unread = self._client.admin.queue_stats(self._queue).waiting
+        return self._unread < former
 
     def take(self, number: int, most: int) -> QueueOffset | None:
         """Take the messages of a batch, or say again which it has; None: there are none.
@@ -84,8 +96,12 @@ class QueueLeases:
         if number not in self._batches:
             most = min(most, self._left)
             messages: list[Message] = []
-            while len(messages) < most and (message := self._subscription.get(0 if messages else _LOOK)) is not None:
-                messages.append(message)
+            while len(messages) < most:
+                message = self._subscription.get(0 if messages else _LOOK)
+                if message is not None:
+                    messages.append(message)
+                elif messages or not self._is_being_read():
+                    break
             if not messages:
                 return None
             self._batches[number] = messages

@@ -10,6 +10,7 @@ from zlib import crc32
 from ampsq.base.addresses import redacted
 from ampsq.base.partitions import partitions_of
 from ampsq.protocol.reads.instance import is_opened
+from ampsq.transport.server_pools import ServerPools
 from ampsq.transport.store import Store
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ __all__ = ["SparkInstance", "choose", "opened_store", "store_of"]
 
 _lock = threading.Lock()
 _stores: dict[tuple[int, SparkInstance, float], Store] = {}
+# Of each process: connections that the partitions of an instance share, so that it has about one to each server.
+_shared: dict[int, ServerPools] = {}
 _opened: set[tuple[int, SparkInstance]] = set()
 
 
@@ -55,7 +58,8 @@ def store_of(address: SparkInstance, retry_timeout: float) -> Store:
     name = (os.getpid(), address, retry_timeout)
     with _lock:
         if name not in _stores:
-            _stores[name] = Store(address.url, address.instance, retry_timeout=retry_timeout)
+            shared = _shared.setdefault(os.getpid(), ServerPools()) if address.partition is not None else None
+            _stores[name] = Store(address.url, address.instance, retry_timeout=retry_timeout, pools=shared)
         return _stores[name]
 
 

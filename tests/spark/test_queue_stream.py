@@ -10,7 +10,7 @@ from observing import eventually
 from pyspark.errors import StreamingQueryException
 from test_stream_write import forget_commit
 
-from ampsq import Queue, Topic
+from ampsq import Client, Queue, Topic
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.spark.columns import read_schema
 from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
@@ -218,3 +218,31 @@ def test_a_batch_whose_topic_is_gone_is_data_that_is_lost(options):
     with pytest.raises(BookmarkNotFound, match="not there any more: gone"):
         strict.partitions({}, batch)
     assert lenient.partitions({}, batch) == []
+
+
+@pytest.mark.parametrize("partitions", [None, 4])
+def test_a_stream_that_ends_with_what_is_there_ends_behind_what_a_filter_takes_long_to_find(
+    options, valkey, instance, partitions, monkeypatch
+):
+    # Each look for messages is one call, as on a crowded machine.
+    monkeypatch.setattr("ampsq.spark.queue_leases._LOOK", 0.0)
+    url = valkey.url if partitions is None else f"{valkey.url}?partitions={partitions}"
+    with Client(url, instance=instance) as client:
+        client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=1_000))
+        client.publish_many("orders", [{"n": n} for n in range(8_000)], key=lambda each: str(each["n"]))
+        client.publish_many("orders", [{"n": n, "rare": 1} for n in range(8)], key=lambda each: str(each["n"]))
+        reader = QueueStreamReader(
+            {**options, "url": url, "queue": "work", "filter": "/rare = 1"}, read_schema({"queue": "work"})
+        )
+        reader.prepareForTriggerAvailableNow()
+        at, seen = reader.initialOffset(), []
+        while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+            seen += [
+                json.loads(value)["n"]
+                for part in reader.partitions(at, end)
+                for rows in reader.read(part)
+                for value in rows.column("value").to_pylist()
+            ]
+            at = end
+        reader.stop()
+    assert sorted(seen) == list(range(8))

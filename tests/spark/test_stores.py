@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
 
 from ampsq.base.errors import Unavailable
+from ampsq.base.partitions import partitions_of
+from ampsq.protocol.reads.server import ping
 from ampsq.protocol.schema import key
 from ampsq.spark.stores import SparkInstance, opened_store, store_of
 
@@ -48,6 +51,19 @@ def test_another_instance_of_the_same_server_is_opened_too(address, caplog):
     other = opened_store(address._replace(instance=f"{address.instance}-b"), 60.0)
     assert openings(caplog) == 2
     assert origin(other)
+
+
+def test_partitions_of_an_instance_share_their_connections_and_other_instances_do_not(valkey, instance):
+    def more_by(addresses):
+        with contextlib.closing(valkey.client()) as plain:
+            before = len(plain.client_list())
+            for address in addresses:
+                store_of(address, 61.0).call(ping())
+            return len(plain.client_list()) - before
+
+    partitions = [SparkInstance(valkey.url, each.instance, each) for each in partitions_of(instance, 16)]
+    assert more_by(partitions) <= 1
+    assert more_by([SparkInstance(valkey.url, f"{instance}-{number}") for number in range(4)]) == 4
 
 
 def test_a_process_that_was_forked_opens_on_its_own(address, caplog, monkeypatch):
