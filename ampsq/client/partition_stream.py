@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionStream"]
 
-#: Batches that are sent before the first one's answer is read, as one instance has them: at least, and at most where
-#: they are small. Between these as many as have so many bytes for the first server, and for each of a few others, so
-#: that several work at once though batches in a row go to one.
+#: Batches that are sent before the first one's answer is read, as one instance has them; and at most, where there are
+#: several servers and batches are small: so many as have so many bytes for each of a few others, so that several work
+#: at once though batches in a row go to one.
 _AHEAD: Final = 2
 _MOST_AHEAD: Final = 32
-_BYTES_AHEAD: Final = 2**16
-_BYTES_OF_OTHERS: Final = RUN_BYTES
+_BYTES_AHEAD: Final = RUN_BYTES
 _OTHERS: Final = 3
 
 
@@ -89,7 +88,7 @@ class PartitionStream:
         if is_sent:
             self._sent.append(sent)
             self._bytes += batch.size
-            most = _BYTES_AHEAD + _BYTES_OF_OTHERS * min(self._pipelines.servers - 1, _OTHERS)
+            most = _BYTES_AHEAD * min(self._pipelines.servers - 1, _OTHERS)
             while len(self._sent) > (_MOST_AHEAD if self._bytes <= most else _AHEAD):
                 self._collect()
             return
