@@ -86,7 +86,7 @@ def test_a_person_at_a_terminal_is_asked(filled, answer, code, left):
     out, err = asking.communicate(timeout=90)
     os.close(ours)
 
-    assert (asking.returncode, "3 would be acknowledged" in err, "Go on?" in err) == (code, True, True), err
+    assert (asking.returncode, "3 messages would be acknowledged" in err, "Go on?" in err) == (code, True, True), err
     assert out == ("acknowledged 3\n" if answer == "y" else "")
     assert state(filled)[0]["work"] == left
 

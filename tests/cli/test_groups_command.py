@@ -92,7 +92,7 @@ def test_options_that_mean_nothing_together_are_refused(defined, given, said):
 
 
 def test_a_queue_without_groups_has_none(defined):
-    assert "Queue 'work' has no groups; group_by, or group_concurrency" in defined("groups", "work").err
+    assert "a queue has groups if its definition has group_by or group_concurrency" in defined("groups", "work").err
     assert "did you mean 'work'" in defined("groups", "wrok", code=1).err
 
 

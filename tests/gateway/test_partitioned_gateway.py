@@ -371,8 +371,8 @@ def test_a_place_that_is_none_of_all_partitions_is_refused_with_what_is(audit, c
     one, *others = position.split(",")
     elsewhere = ",".join(each.replace(client.instance, "other") for each in (one, *others))
     for bookmark, told in (
-        (one, "says nothing of the partitions 1, 2, 3"),
-        (",".join(others), "says nothing of the partitions 0"),
+        (one, "says nothing of partitions 1, 2, 3"),
+        (",".join(others), "says nothing of partition 0"),
         (elsewhere, "which is no partition here"),
         ("p|7", "which names a publisher's message"),
         (f"[{one}:now)", "is of one partition"),

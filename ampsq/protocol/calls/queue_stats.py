@@ -32,7 +32,7 @@ class QueueStats:
         waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, where messages
             were put back into another queue of its topic alone or records of the topic ended, and after others
             removed log entries.
-        ready: read and waiting: came back, or have their place by priority and filters.
+        ready: read and waiting: came back, or have their place by priority and filters, or are listed in their groups.
         held: a barrier that waits, and messages read behind it.
         filtered: messages that the queue's filter kept out.
         delayed: come back later.
