@@ -170,6 +170,7 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
 @pytest.mark.slow
 def test_partitions_are_measured_beside_an_instance(monkeypatch):
     monkeypatch.setattr(partitions, "_IDLE", 100)
+    monkeypatch.setattr(partitions, "_PUBLISHED_CALLS", 1)
     monkeypatch.setattr(partitions, "_CALLS", 2)
     monkeypatch.setattr(partitions, "_PARTITIONS", (4, 256))
     with private_server() as url:

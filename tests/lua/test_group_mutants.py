@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "a group that comes again at once stands in front of others",
         "group_turns", "state.turn = turn and turn > round.reached and turn or next_joining_turn(round)",
-        "state.turn = next_joining_turn(round)",
+        "state.turn = next_joining_turn(round)", 29,
     ),
     Mutant(
         "`fair` takes no account of weights",
@@ -170,7 +170,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is listed does not make room for itself among what may go",
-        "group_state", "if state.listed < state.waiting then remember_going(queue, state) end", "",
+        "group_state", "if state.listed < state.waiting then remember_going(queue, state) end", "", 37,
     ),
     Mutant(
         "what is listed and was settled otherwise is not looked for",
@@ -178,7 +178,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is scheduled behind what is listed is not looked for",
-        "message_times", "if ahead[1] then set_listing_form(queue, V.listing_broken) end", "",
+        "message_times", "if ahead[1] then set_listing_form(queue, V.listing_broken) end", "", 60,
     ),
 )  # fmt: skip
 
