@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "5984f6a888ba91a1293764862c49ebe381c6a5ab37574d692c92543b943873bf"
+SOURCES: Final = "39895e53664b69d159f69501ccad12f32f30a2a1279352327413edc54c911698"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -132,7 +132,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "read_catalog": "04bead913ed869e5eb5b546c24b124faf264e744",
         "read_journal": "179db790545ba26338bf8e6e3bbe5b595b2e1f15",
         "read_news": "42167127489c1fa16ff420caa61ad22898380832",
-        "read_stats": "dee9860b5ff6c4a84398fd0fbeec427cd67306be",
+        "read_stats": "afb6f2cb85c32ed3fa95661bc877a18119785da8",
         "rebuild": "aba61917f2f2229b538d9a2d9d9168da63f67c7f",
         "record_stage": "885da26c71ccb26b1505ea5ba6475bf5835ad440",
         "redrive": "ffb9ed438d307fe5d6e64e46610364e9d722913d",

@@ -10,7 +10,8 @@ local out = {
   call('ZCARD', K.ready(queue_name)), call('SCARD', K.members(queue_name)), call('HLEN', K.ahead(queue_name)),
   call('ZCARD', K.sorted(queue_name, V.none)), call('ZCARD', K.held(queue_name)), call('ZCARD', K.remote(queue_name)),
 }
--- What a queue with groups has listed behind its cursor (lua/queues/lib/listing.lua) counts as ready.
+-- What a queue with groups has listed behind its cursor (lua/queues/lib/listing.lua) is counted as ready, and as `ahead`, which is taken off what is
+-- unread.
 local listed_to, listed, listed_topic = string.match(call('HGET', K.queue(queue_name), F.listed) or '', '^%d+ %S+ (%d+) (%d+) .* %w+/(.+)$')
 local cursors = call('HGETALL', K.cursors(queue_name))
 for i = 1, #cursors, 2 do
@@ -21,13 +22,12 @@ for i = 1, #cursors, 2 do
     if info[k] == 'entries-added' then added = info[k + 1] end
     if info[k] == 'last-generated-id' then last = info[k + 1] end
   end
-  local unread = id == last and 0 or added - count
   if cursors[i] == listed_topic then
-    local number = math.max(math.min(listed, listed_to - count - out[5], unread), 0)
-    out[3], unread = out[3] + number, unread - number
+    local number = math.max(math.min(listed, listed_to - count - out[5]), 0)
+    out[3], out[5] = out[3] + number, out[5] + number
   end
   out[#out + 1] = cursors[i]
-  out[#out + 1] = unread
+  out[#out + 1] = id == last and 0 or added - count
   out[#out + 1] = id
   out[#out + 1] = last
 end
