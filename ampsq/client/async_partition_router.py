@@ -103,29 +103,13 @@ class AsyncPartitionRouter:
                 or it does not say which partition has the record that it changes.
         """
         topic_key = await self.topic_key(topic) if key is None else UNSAID
-        name, data = self.name_of(topic_key, topic, data, key, *others, changes=changes)
+        name, data = topic_key.choosing_name(topic, data, key, *others, changes=changes)
         if sequence is not None and name is None:
             raise DefinitionError(
                 f"sequence={shown(sequence)} counts in one partition, and nothing says which one has the message; "
                 "allowed: with key=, group= or the partition_by of its topic"
             )
         return self.partition_of(name), data
-
-    @staticmethod
-    def name_of(
-        topic_key: TopicKey, topic: str, data: Any, key: str | None, *others: str | bytes | None, changes: bool = False
-    ) -> tuple[str | bytes | None, Any]:
-        """Return the name that chooses the partition of a message, None: there is none; and the data, perhaps encoded.
-
-        `topic_key` is what the topic's definition says of keys; all else is as of `choose`.
-        """
-        name: str | bytes | None = key
-        if key is None and topic_key.paths:
-            data = topic_key.type.encode(given := data)
-            name = topic_key.text(given, data)
-            if changes:
-                topic_key.check_change(topic, given)
-        return next((each for each in (name, *others) if each is not None), None), data
 
     def partition_of(self, name: str | bytes | None) -> int:
         """Return the partition of a name; without one the next one in turn."""

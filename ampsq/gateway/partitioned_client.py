@@ -50,7 +50,7 @@ class PartitionedGatewayClient(GatewayClient, AsyncPartitionedClient):
         found: dict[int, tuple[list[int], list[object]]] = {}
         turn: int | None = None
         for place, (given, key) in enumerate(zip(request.data, request.keys, strict=True)):
-            name, message = router.name_of(topic_key, topic, given, key, group, sender, changes=request.delta)
+            name, message = topic_key.choosing_name(topic, given, key, group, sender, changes=request.delta)
             if name is not None:
                 partition = router.partition_of(name)
             else:

@@ -285,10 +285,10 @@ async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, o
 
 
 class _Positions:
-    """Positions to tell of a subscription to a topic of all partitions, from where another one goes on.
+    """Positions of a subscription to a topic of all partitions: another subscription can begin at each of them.
 
-    A message's bookmark says that of its partition alone, and a bookmark of each partition is long: so it is told when
-    nothing comes, and each second.
+    A message's bookmark is a place in one partition. A position has a bookmark for each partition, and is long, so the
+    gateway sends it each second, and when no message comes.
 
     Args:
         subscription: the subscription; None: of an instance without partitions, whose messages' bookmarks say it.

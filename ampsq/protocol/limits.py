@@ -71,8 +71,8 @@ BATCH: Final = 500
 #: Most messages whose leases a sweep looks at in one call to end them, and that the end of a subscription takes out of
 #: its inbox: what comes back costs 15 to 25 us, several times what is handed over.
 RETURNED: Final = 200
-#: Messages of one piece of what is listed of a group. More make fewer fields, and longer texts of groups; these have
-#: two pieces mostly, and each reading and writing makes several texts of that, which Lua has to collect.
+#: Messages of one piece of what is listed of a group; the group's text has those of two at most. More make fewer fields
+#: and longer texts, which Lua makes anew with each message of the group that is given.
 LISTED_PIECE: Final = 8
 #: Entries that a queue with groups notes beyond its cursor before the cursor follows, and how many more after it could
 #: not; and over how many it goes in one call: each is read once more, and a call notes fewer.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "39895e53664b69d159f69501ccad12f32f30a2a1279352327413edc54c911698"
+SOURCES: Final = "05b31efb4a9041345197e4ea04571af3451d59981623d53b6bed88d45f7da300"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -46,9 +46,9 @@ READING: Final = frozenset(
 SHA1S: Final[Mapping[str, str]] = MappingProxyType(
     {
         "advance_action": "29ba73c1f27bd3de7a4dadb5a5b0fd24cda91af1",
-        "apply_journal": "910fd163f7edd3875d8e8c99ba443e478cbcecad",
-        "apply_log": "e1a5bc7dc3b13f7b3e9e8742486c49af6cc378ae",
-        "assume_ownership": "d6505c8b810dafe73979947e694d190386f2b3fe",
+        "apply_journal": "b654dfb61afd1feb573e036cc38d33fd91af62e7",
+        "apply_log": "58098fc71eb608d370087b2b0c78f70d848eb91d",
+        "assume_ownership": "778c8209d552910bd38e742996518716fc3add0a",
         "begin_browse": "2d86ef7879f5acd6b0a96a71319c5c1b9333e635",
         "begin_incarnation": "6a9f0d0d3df086bacaa40cc20be054031497efc6",
         "begin_rebuild": "46f2069fa61f4015d63f3130212b347ae25aa887",
@@ -104,7 +104,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "find_oldest_unacknowledged": "bd739125a4433cf53f0adbd7f28ba43d623754c6",
         "finish_job": "422b75d3e5c7448530d088fa95db99f2a871449b",
         "forget_publishers": "2395bb500be196139d11a2977f986d31b4b07ea1",
-        "grant_messages": "c50a3ffb7434c3b11a50ed8e08be5893a8654818",
+        "grant_messages": "2546981d8b491ad18be9e7d36bfa32a6bf665937",
         "heartbeat": "91dd838fb06645f5c8fa14fe54838680ec733d4f",
         "hold_log": "31cfffdadcc7006d453d97111c7c2be3918de966",
         "index_log": "98b6cd7987ac02f109feed5ddcc51e08012fed05",
@@ -120,12 +120,12 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "name_messages": "a2040b7c3a39259ffb57abc414b69c2a7e32a1bc",
         "note_definitions": "f3fd6b41d0e0135e5b67547e4988c16f333210ac",
         "note_flushing": "9a4ceebdbae49759b786183e1aa531913574d595",
-        "offer_messages": "595c496769381567e7a8ad065084f8b72db15743",
+        "offer_messages": "742949d9eec60af62c17aa86adbc319b971e7c65",
         "open": "dc0281939e99669aa92282cfb70d1093f0e3b6a3",
         "pause_group": "dbe9bf2ad511c087763805b506226af0ea1e5910",
         "pin_messages": "ad4bc5e74448bb13e904e865fa7d45bdc1a928f0",
-        "publish": "d371f68225d83e8a6d04dacf87c4487e7429273a",
-        "publish_once": "5a9bfda0d526e0cbf598f51def318f7b0ad16860",
+        "publish": "afa218c02dd8f9ca692b590213323fe573ec3f5b",
+        "publish_once": "b38d9ee439a5802da3f1b88a4501079257821d86",
         "push_again": "9d0647c72609593b5e801e4838d91fc3956dee60",
         "raise_counter": "6c9ce8dc6c257c4390ee83909df2a1a3fd1c2846",
         "read_available": "ef87e9e8b934a35616a5262d8a0a5c8b009fd478",
@@ -134,8 +134,8 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "read_news": "42167127489c1fa16ff420caa61ad22898380832",
         "read_stats": "afb6f2cb85c32ed3fa95661bc877a18119785da8",
         "rebuild": "aba61917f2f2229b538d9a2d9d9168da63f67c7f",
-        "record_stage": "885da26c71ccb26b1505ea5ba6475bf5835ad440",
-        "redrive": "ffb9ed438d307fe5d6e64e46610364e9d722913d",
+        "record_stage": "81eae0c567c5bccfc6b5a2a4373c193d28b323db",
+        "redrive": "14ccce9710c18f640b29ca3adb1846c286a441df",
         "relay_requests": "bbb1e8262f78ef88857297e26a08d11200364edb",
         "release_group": "57ce5bdca78e00059c1d725a2f6bf3eba3a82448",
         "remove_action": "2dc9bb89d41fbde3ddd6db2d6b3a93f12e0e6f5a",
@@ -146,25 +146,25 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "remove_transport": "57f051ea6f718a6d79bd2523b19fef5203df2d9f",
         "remove_view": "5b59f9efb4f4bfb245ed7e606acc29b462304734",
         "repair": "5f5d1e895b561576919dee72b8c6c712f5b3810c",
-        "replace_subscription": "423353b88ae56938733262adb16ea2e8150e1047",
+        "replace_subscription": "11c1c3612f5e588af0b5189e8ad1094f52d9ae1b",
         "report_reader": "fcd6bc5e9bba852b72b83ec5d4b54298140a2985",
         "report_sent": "d8586f98f9e88d9e129ad813763b7600a1773f1d",
         "request_messages": "4827eae4d5e51fd9593b49fb01861f03b30a25c7",
         "resize_backlog": "8bcb03d3fc406f7e166f5e66daae43e8fc749aaa",
-        "retry_event": "57920f7fa35c379c88dd691db19d2fb7b60fc216",
+        "retry_event": "d8dbb5263378ea57c3b0aacfb1dfb51defed121b",
         "save_bookmarks": "af13fc19f4498363e2583d4ff687e177f5307d99",
         "scan_foreign_entries": "5300e3d0f8b9cbf5aa5d4b60fd71de75053d5f37",
         "set_event_aside": "efa2b6e0568bb81bd036c9742806f4f34e1aab10",
         "set_intent": "4922d475eb3b216f350387546515226ca24f8624",
         "set_mark": "6e1d05314a93d63e90639557380056884094e456",
         "set_proxied_transfer": "6d2027ddbcb7ca3e2250e3a28154f1dffc83d305",
-        "settle": "1483e51622262447d825a3900beb764d60958d95",
+        "settle": "9c121e367642aa7343a8c4021b167fed27615471",
         "skip_entries": "fbda471726e2d86f6dbb85cad9a97eed8b24002b",
         "sow_delete": "ff0d16cbd97fe820305038ea4f7c1cd92730b8aa",
         "stage_rows": "79d5635a0f35015381bc93973510e8dd8a79bd71",
         "subscribe": "eb99790a9313b3830d4c9cc323af19c206d59a04",
-        "sweep": "80e088d28bb55205dde2e77bd2c9f89720a8e139",
-        "take": "f8652936c94067b39d979f92e9b69bd4347a4927",
+        "sweep": "d55753b21670082815c4a523804a3e0e6a1d7520",
+        "take": "12c1ef9d687d7ad959a277a527fd0833b4de1e8e",
         "track_matches": "9c01a5f8ab932d7d046cab60db4c50f59b3edb0d",
         "trim_journal": "2bb5757092edb15fb00b2d474c68dcdf0195e1f0",
         "trim_log": "8c53e6d738ad93198eed9c80689a9ca1b0171f4a",
@@ -173,6 +173,6 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "verify": "6d6a7d155e36dbcf5c0ba756847cfcc4fc308ac5",
         "want_name": "368188f5826d61dd21ed214b0c01f6b1d0fa4efc",
         "watch_queue": "8972366f3aef93c1ff7732272ed496da0254e717",
-        "write_rows": "a70418e72f741f7a5875285f6415db749dd56f36",
+        "write_rows": "086f998d4c343aaccb2944e5e936dd3783e0c200",
     }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import JSON, MessageType
@@ -72,6 +72,29 @@ class TopicKey(NamedTuple):
             return None
         text = _text(content, self.paths)
         return text if text is not None or not self.of_record else _text(content, self.of_record)
+
+    def choosing_name(
+        self, topic: str, data: Any, key: str | None, *others: str | bytes | None, changes: bool = False
+    ) -> tuple[str | bytes | None, Any]:
+        """Return the name that chooses the partition of a message, None: nothing does; and the data, perhaps encoded.
+
+        Args:
+            topic: which has this key.
+            data: of the message.
+            key: what its publisher says; None: nothing.
+            others: names that choose where neither `key` nor the topic does, the first that is one.
+            changes: it changes a record.
+
+        Raises:
+            DefinitionError: it does not say which partition has the record that it changes.
+        """
+        name: str | bytes | None = key
+        if key is None and self.paths:
+            data = self.type.encode(given := data)
+            name = self.text(given, data)
+            if changes:
+                self.check_change(topic, given)
+        return next((each for each in (name, *others) if each is not None), None), data
 
     def check_change(self, topic: str, data: object) -> None:
         """Refuse what changes a record and does not say which partition has it.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import time
+from pathlib import Path
 
 import redis
+from network import Node
 from observing import eventually
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "three_primaries"]
 
 #: States of an atomic move that has ended.
 _OVER = {"success", "failed", "cancelled", "canceled"}
@@ -155,6 +159,23 @@ class Cluster:
 
     def replica_of(self, node):
         return self.nodes[self.nodes.index(node) + 3]
+
+
+@contextlib.contextmanager
+def three_primaries(program, *options):
+    """Run three primaries, which end with this; when one is lost the others go on serving."""
+    nodes = []
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+
+        def start(*, options):
+            nodes.append(Node(program, Path(folder, str(len(nodes))), options))
+            return nodes[-1]
+
+        try:
+            yield Cluster(start, options=["--cluster-require-full-coverage", "no", *options])
+        finally:
+            for node in nodes:
+                node.kill()
 
 
 def replicates(replica, name):

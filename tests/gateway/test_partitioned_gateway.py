@@ -298,7 +298,7 @@ def publish_each(audit, numbers):
 
 
 def until_position(socket, number):
-    """Return so many messages, and the position that is told behind them."""
+    """Return so many messages, and the position that the gateway sends after them."""
     got, position = [], None
     while len(got) < number or position is None:
         told = socket.get(WITHIN)

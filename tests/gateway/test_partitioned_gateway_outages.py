@@ -20,8 +20,7 @@ from ampsq.base.partitions import partition_of_key
 
 # Servers of a cluster are those of the tests of faults.
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
-from cluster_harness import Cluster
-from network import Node
+from cluster_harness import three_primaries
 
 pytestmark = pytest.mark.slow
 
@@ -29,18 +28,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def cluster(server_program):
     """Three primaries."""
-    nodes = []
-    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
-
-        def start(*, options):
-            nodes.append(Node(server_program("valkey"), Path(folder, str(len(nodes))), options))
-            return nodes[-1]
-
-        try:
-            yield Cluster(start, options=["--cluster-require-full-coverage", "no"])
-        finally:
-            for node in nodes:
-                node.kill()
+    with three_primaries(server_program("valkey")) as cluster:
+        yield cluster
 
 
 def test_while_a_primary_is_away_the_partitions_of_the_others_are_served(cluster, instance):

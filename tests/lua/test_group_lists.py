@@ -198,10 +198,19 @@ def test_a_queue_that_is_removed_leaves_nothing_of_its_lists(world):
     put(world, *[("a", number) for number in range(5 * LISTED_PIECE)])
     taken = world.take(subscription, 1)
     assert ":q:work:listed" in world.state()
-    world.take(subscription, 0, taken)
-    world.unsubscribe(subscription)
-    assert drop(world, "a") >= 5 * LISTED_PIECE - 2
+    world.unsubscribe(subscription, taken)
+    world.run("remove_queue", world.version(), "work")
+    assert not [name for name in world.state() if name.startswith(":q:work")]
+
+
+def test_a_long_list_that_is_dropped_leaves_no_piece(world):
+    world.queue("work", "orders", grouping=grouping(), lease=5_000)
+    subscription = world.subscribe("work", asked=100)
+    put(world, *[("a", number) for number in range(5 * LISTED_PIECE)])
+    world.take(subscription, 1)
+    assert drop(world, "a") == 5 * LISTED_PIECE - 1
     check_groups(world)
+    assert ":q:work:listed" not in world.state()
 
 
 def test_a_group_that_is_dropped_loses_what_is_listed(queue):

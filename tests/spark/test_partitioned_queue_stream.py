@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -28,8 +27,7 @@ from ampsq.transport.discovery import slot_of
 
 # Servers of a cluster are those of the tests of faults.
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
-from cluster_harness import Cluster
-from network import Node
+from cluster_harness import three_primaries
 
 pytestmark = pytest.mark.slow
 
@@ -255,18 +253,8 @@ def test_a_topic_that_is_gone_from_one_partition_is_data_that_is_lost(client, op
 @pytest.fixture
 def start_cluster(server_program):
     """Start three primaries, each with partitions of its own: ``start_cluster(options...)``; they end with the test."""
-    nodes = []
-    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
-
-        def start(*, options):
-            nodes.append(Node(server_program("valkey"), Path(folder, str(len(nodes))), options))
-            return nodes[-1]
-
-        try:
-            yield lambda *more: Cluster(start, options=["--cluster-require-full-coverage", "no", *more])
-        finally:
-            for node in nodes:
-                node.kill()
+    with contextlib.ExitStack() as stack:
+        yield lambda *options: stack.enter_context(three_primaries(server_program("valkey"), *options))
 
 
 def options_on(cluster, instance):

@@ -194,8 +194,8 @@ local function take_first_off(queue, state, ref)
   return true
 end
 
--- Refs leave a list: ref -> true. Mostly they are its first ones; else they are among those that may go, and what is before them stays at the
--- front. Those that were in the list are false then.
+-- Takes refs out of a list. refs: ref -> true; this sets those that were in the list to false. Mostly they are its first ones; a ref of the list that
+-- stands before one of them stays at the front.
 local function take_off_list(queue, state, refs)
   local front, kept, last, taken = state.listed > 0 and state.front or '', {}, '', 0
   local suffix = list_suffix(queue)

@@ -2,8 +2,8 @@
 -- Included as `group_state()`. A group's messages that may go are the first ones of those that wait in it, as many as its
 -- concurrency leaves; while some that failed hold it, only those. What left the queue otherwise is passed over when its turn comes.
 -- Where groups take turns, only the first one of each stands among what may go, at the place of its group.
--- What may go is named by its place: its ref, then a tab if it is listed (group_lists.lua), else a space; its member of `going` has the name of the
--- group behind that. So what is listed and what has its place among `sorted` are told apart, also where a message was both.
+-- A message that may go is named by its place: its ref, then a tab if it stands in the list of its group (group_lists.lua), or a space if it is
+-- among `sorted`. A message that was in both has two places, which differ by that. Its member of `going` is its place, then the name of its group.
 --- @include batch, group_turns, rates, group_bindings, group_lists
 
 -- Behind a line feed stands of a paused group since when, ms, and who paused it, behind another one to which subscription it is bound,

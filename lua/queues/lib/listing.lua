@@ -170,25 +170,24 @@ end
 local function follow_listing(queue, listing, is_idle)
   -- Where nobody else has noted anything, all that is not listed is.
   local is_counted = listing.total > 0 and listing.form == V.listing_whole
-  local number = is_counted and listing.count - listing.number - listing.total or call('HLEN', K.ahead(queue.name))
-  local before = number
-  if listing.total <= 0 and number == listing.count - listing.number then
+  local counted = is_counted and listing.count - listing.number - listing.total or call('HLEN', K.ahead(queue.name))
+  if listing.total <= 0 and counted == listing.count - listing.number then
     -- Nothing is listed, and all that is noted is behind the cursor and up to here.
     call('UNLINK', K.ahead(queue.name))
     call('HSET', K.cursors(queue.name), listing.topic, listing.id .. ' ' .. string.format('%d', listing.count))
     listing.read = listing.id
     return
   end
-  if listing.total > 0 and number < listing.look and not is_idle then return end
+  if listing.total > 0 and counted < listing.look and not is_idle then return end
   if not walk_listing(queue, listing, 0) then return end
-  number = call('HLEN', K.ahead(queue.name))
+  local number = call('HLEN', K.ahead(queue.name))
   -- Messages that keep the cursor get their places where more is noted than is listed.
   if 2 * number > listing.count - listing.number + V.noted_least then
     walk_listing(queue, listing, 100)
     queue.has_unlisted = true
   end
-  -- What was removed from the log by hand is counted, and not noted.
-  listing.look = math.max(listing.look, before + V.noted_more, number + V.noted_more)
+  -- What somebody removed from the log is counted, and not noted.
+  listing.look = math.max(listing.look, math.max(counted, number) + V.noted_more)
 end
 
 local function close_listing(queue, is_idle)
