@@ -16,10 +16,16 @@ pytestmark = pytest.mark.slow
 
 TASKS = """
 import os
+import sys
 import time
 import ampsq
 
 app = ampsq.App(ampsq.Queue(name="dead"), ampsq.Action.dead_letter("work", "dead"))
+
+def say(*words):
+    # In one write, also where Python does not buffer: the processes share a pipe.
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 
 @app.handler("work", retries=1, time_limit="500ms")
 def handle(message):
@@ -30,7 +36,7 @@ def handle(message):
             pass
     if message.data == "slow" and message.delivery == 1:
         time.sleep(2)  # beyond its time limit
-    print(message.data, os.getpid(), flush=True)
+    say(message.data, os.getpid())
 
 def take(message):
     if message.data == "first stuck" and message.delivery == 1:
@@ -38,9 +44,9 @@ def take(message):
     if message.data == "short":
         time.sleep(1)  # the handler's work
     if message.data == "told":
-        print("begun", flush=True)
+        say("begun")
         time.sleep(1)  # the handler's work
-    print(message.data, os.getpid(), flush=True)
+    say(message.data, os.getpid())
 """
 
 

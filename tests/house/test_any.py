@@ -51,6 +51,7 @@ USERS_DATA = {
     "ampsq.publishing.deduplication": "messages, as a user's function takes them",
     "ampsq.publishing.partitioned_batches": "messages, as a user's function takes them",
     "ampsq.publishing.plain": "bodies and keys",
+    "ampsq.publishing.topic_key": "bodies",
     "ampsq.queues.dead_letters": "decoded bodies",
     "ampsq.queues.message": "decoded bodies",
     "ampsq.queues.query": "decoded bodies, and what they are ordered by",
