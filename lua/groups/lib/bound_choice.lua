@@ -146,7 +146,7 @@ end
 local function entries_of_item(queue, item, state, most, chosen, found, now)
   local entries, items, bytes, passed = {}, {item}, chosen.bytes, state and state.passed or 0
   if most > 1 then
-    local following = items_of_places(places_in_group(queue, state, passed + 1, most - 1, is_held(queue, state)), state.name)
+    local following = items_in_group(queue, state, passed + 1, most - 1, is_held(queue, state))
     read_items(queue, following, found.read)
     note_placed(queue, following)
     for i, each in ipairs(following) do items[i + 1] = each end
@@ -208,7 +208,7 @@ local function take_from_lines(queue, room, lines, chosen, wanted, found, now)
         if state then state.turn = turn end
       end
       if entries[1] then give_bound(queue, room, chosen, subscription, item.name, state, entries, now) end
-      local following = state and following_item(queue, state, item, wanted - #chosen.refs, found.read)
+      local following = state and following_item(queue, state, wanted - #chosen.refs, found.read)
       if following then
         following.owner = entries[1] and subscription or owner
         followers[#followers + 1] = following

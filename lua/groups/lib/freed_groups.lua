@@ -9,7 +9,7 @@ local function take_freed(queue)
   queue.freed = nil
   for _, name in ipairs(freed.list) do
     local state = freed.states[name]
-    local item = state and first_item(queue, state)
+    local item = state and items_in_group(queue, state, 0, 1)[1]
     if item then
       state.going, state.score = 1, score_of(queue, state)
       item.score, item.is_freed, item.state = state.score, true, state

@@ -38,7 +38,7 @@ end
 local function items_of_batch(queue, item, state, most, read)
   local items = {item}
   if most <= 1 then return items end
-  local following = items_of_places(places_in_group(queue, state, 1, most - 1, is_held(queue, state)), state.name)
+  local following = items_in_group(queue, state, 1, most - 1, is_held(queue, state))
   read_items(queue, following, read)
   note_placed(queue, following)
   for i, each in ipairs(following) do items[i + 1] = each end

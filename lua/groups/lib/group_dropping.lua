@@ -7,10 +7,11 @@ local function leave_group(drop, refs, listed)
   local queue, members = drop.queue, {}
   if drop.only_count or not (refs[1] or next(listed)) then return end
   for i, ref in ipairs(refs) do members[2 * i - 1], members[2 * i] = drop.group .. '\0000' .. ref, drop.group .. '\0001' .. ref end
-  local states = load_groups(queue, {drop.group})
+  local states, number = load_groups(queue, {drop.group}), 0
   local state = states[drop.group]
+  for _ in pairs(listed) do number = number + 1 end
   remember_going(queue, state)
-  take_off_list(queue, state, listed)
+  take_off_list(queue, state, listed, number)
   local before = call('ZCARD', K.grouped(queue.name))
   call_in_batches('ZREM', K.grouped(queue.name), members)
   state.waiting = state.waiting - (before - call('ZCARD', K.grouped(queue.name)))
@@ -28,8 +29,7 @@ local function drop_placed(drop, after, now)
   local queue, seen = drop.queue, tonumber(after) or 0
   if not place_ready(queue, now) then return tostring(seen) end
   local state, found = load_groups(queue, {drop.group})[drop.group], {}
-  local items, gone, listed, chosen, number = places_in_group(queue, state, seen, drop.most), {}, {}, {}, 0
-  for i, place in ipairs(items) do items[i] = item_of_place(place, drop.group) end
+  local items, gone, listed, chosen, number = items_in_group(queue, state, seen, drop.most), {}, {}, {}, 0
   if not items[1] then return '' end
   note_placed(queue, items)
   for _, item in ipairs(items) do

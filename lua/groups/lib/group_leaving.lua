@@ -1,16 +1,22 @@
 --- group_leaving: what is given, or passed over, leaves its group, and what of it may go.
 --- @include group_state, listing, batch
 
--- Items that are listed leave their lists. Mostly each is the first one of its list.
+-- Items that are listed leave their lists, where mostly they are the first ones.
 local function leave_listed(queue, states, items)
+  -- What several of a group cost together is less than one by one, and of one alone more.
+  local is_one_each, refs_of, numbers = queue.concurrency == 1 and not queue.batch, {}, {}
   for _, item in ipairs(items) do
-    local state, ref = states[item.name], item.ref
-    item.was_listed = take_first_off(queue, state, ref)
+    local name, ref = item.name, item.ref
+    item.was_listed = is_one_each and take_first_off(queue, states[name], ref)
     if not item.was_listed then
-      local refs = {[ref] = true}
-      take_off_list(queue, state, refs)
-      item.was_listed = refs[ref] == false
+      local refs = refs_of[name] or {}
+      refs[ref], refs_of[name], numbers[name] = true, refs, (numbers[name] or 0) + 1
     end
+  end
+  for name, refs in pairs(refs_of) do take_off_list(queue, states[name], refs, numbers[name]) end
+  for _, item in ipairs(next(refs_of) and items or {}) do
+    local refs = refs_of[item.name]
+    if refs and refs[item.ref] == false then item.was_listed = true end
   end
   note_taken(queue, items)
 end

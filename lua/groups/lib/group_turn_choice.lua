@@ -22,12 +22,11 @@ local function stand_in_line(line, from, item)
 end
 
 -- What follows an item in its group and may go as well.
-local function following_item(queue, state, item, count, read)
-  if state.leased >= queue.concurrency or room_of_group(queue, state) <= 0 then return nil end
+local function following_item(queue, state, count, read)
+  if state.leased >= queue.concurrency or queue.group_rate and tokens_of_group(queue, state) <= 0 then return nil end
   if not state.following or not state.following[state.followed] then
     local number = math.min(count, room_of_group(queue, state))
-    local places = places_in_group(queue, state, state.passed, number, is_held(queue, state))
-    state.following, state.followed = items_of_places(places, state.name), 1
+    state.following, state.followed = items_in_group(queue, state, state.passed, number, is_held(queue, state)), 1
     read_items(queue, state.following, read)
     note_placed(queue, state.following)
   end
@@ -85,7 +84,7 @@ local function take_from_line(queue, line, is_whole, chosen, wanted, found, now)
       end
       if state then
         state.passed = (state.passed or 0) + 1
-        local following = following_item(queue, state, item, share, found.read)
+        local following = following_item(queue, state, share, found.read)
         if following and following.score <= bound then stand_in_line(line, at, following) end
       end
     end

@@ -150,20 +150,26 @@ local function rank_in_list(queue, state, ref)
   return number
 end
 
--- What follows the front of a list, which is over. A piece that is lost counts no more.
-local function next_front(queue, state)
+-- What follows the front of a list, which is over: the texts of its first pieces, `most` at most. A piece that is lost counts no more.
+local function next_front(queue, state, most)
   if state.pieces == '0' then return '' end
   local first, number, last = numbers_of_pieces(state)
   local text = ''
   while text == '' and number > 0 do
-    local piece = piece_of(state, first)
-    text = call('HGET', K.listed(queue.name), piece) or ''
-    call('HDEL', K.listed(queue.name), piece)
-    if text == '' then
-      local lost = number > 1 and V.listed_piece or last
-      state.listed, state.waiting = state.listed - lost, state.waiting - lost
+    local pieces, some, found = {}, math.min(number, most), {}
+    for i = 1, some do pieces[i] = piece_of(state, first + i - 1) end
+    local texts = call('HMGET', K.listed(queue.name), unpack(pieces))
+    call('HDEL', K.listed(queue.name), unpack(pieces))
+    for i = 1, some do
+      if texts[i] then
+        found[#found + 1] = texts[i]
+      else
+        local lost = (i < number) and V.listed_piece or last
+        state.listed, state.waiting = state.listed - lost, state.waiting - lost
+      end
     end
-    first, number = first + 1, number - 1
+    text = table.concat(found, ' ')
+    first, number = first + some, number - some
   end
   keep_pieces(state, first, number, last)
   return text
@@ -173,7 +179,7 @@ end
 local function keep_in_front(queue, state, number)
   if number <= 1 then return end
   while state.pieces ~= '0' and select(2, string.gsub(state.front, '%S+', '')) < number do
-    local text = next_front(queue, state)
+    local text = next_front(queue, state, 1)
     if text ~= '' then state.front = state.front .. ' ' .. text end
   end
 end
@@ -189,35 +195,41 @@ local function take_first_off(queue, state, ref)
   if state.listed == 0 or first_listed(queue, state) ~= ref then return false end
   local front = string.sub(state.front, #ref - #list_suffix(queue) + 2)
   state.listed, state.waiting, state.first = state.listed - 1, state.waiting - 1, nil
-  state.front = front ~= '' and front or next_front(queue, state)
+  state.front = front ~= '' and front or next_front(queue, state, 1)
   if state.front == '' then close_list(state) end
   return true
 end
 
--- Takes refs out of a list. refs: ref -> true; this sets those that were in the list to false. Mostly they are its first ones; a ref of the list that
--- stands before one of them stays at the front.
-local function take_off_list(queue, state, refs)
-  local front, kept, last, taken = state.listed > 0 and state.front or '', {}, '', 0
-  local suffix = list_suffix(queue)
-  for ref in pairs(refs) do
-    if ref > last then last = ref end
-  end
-  while front ~= '' do
-    local at, is_over = 1, false
+-- Takes refs out of a list. refs: ref -> true, `number` of them; this sets those that were in the list to false. Mostly they are its first ones; a
+-- ref of the list that stands before one of them stays at the front.
+local function take_off_list(queue, state, refs, number)
+  local front, suffix, kept, last, left = state.listed > 0 and state.front or '', list_suffix(queue), {}, nil, number
+  while front ~= '' and left > 0 do
+    local at = 1
     for text, following in string.gmatch(front, '(%S+) ?()') do
       local ref = text .. suffix
-      if ref > last then
-        is_over = true
-        break
+      if refs[ref] then
+        refs[ref], left = false, left - 1
+      else
+        for each in pairs(last and {} or refs) do
+          if not last or each > last then last = each end
+        end
+        -- The others of them are not there.
+        if ref > last then
+          number, left = number - left, 0
+          break
+        end
+        kept[#kept + 1] = text
       end
-      if refs[ref] then taken, refs[ref] = taken + 1, false else kept[#kept + 1] = text end
       at = following
+      if left == 0 then break end
     end
     front = string.sub(front, at)
-    if is_over then break end
-    front = next_front(queue, state)
+    if left > 0 then front = next_front(queue, state, math.min(math.ceil(left / V.listed_piece), 50)) end
   end
+  number = number - left
   if kept[1] then front = table.concat(kept, ' ') .. (front ~= '' and ' ' .. front or '') end
-  state.front, state.first, state.listed, state.waiting = front, nil, state.listed - taken, state.waiting - taken
+  if front == '' and state.listed > number then front = next_front(queue, state, 1) end
+  state.front, state.first, state.listed, state.waiting = front, nil, state.listed - number, state.waiting - number
   if front == '' then close_list(state) end
 end

@@ -181,30 +181,33 @@ local function load_more_groups(queue, names, states)
   for name, state in pairs(load_groups(queue, unknown)) do states[name] = state end
 end
 
--- What stands in a member of `going`, or at a place of a group; nil of the anchor.
-local function item_of_member(member)
-  local ref, mark, name = string.match(member, '^(%S+)(%s)(.*)$')
-  return ref and {ref = ref, name = name, is_listed = mark == '\t', stands = member}
+-- A message that waits in a group. stands: its member of `going`, nil where it stands nowhere. Who gives it sets the other fields.
+local function new_item(ref, name, is_listed, stands)
+  return {ref = ref, name = name, is_listed = is_listed, stands = stands, score = nil, is_placed = nil, was_listed = nil}
 end
 
-local function item_of_place(place, name)
-  return {ref = string.sub(place, 1, -2), name = name, is_listed = string.byte(place, -1) == 9}
+-- What stands in a member of `going`; nil of the anchor.
+local function item_of_member(member)
+  local ref, mark, name = string.match(member, '^(%S+)(%s)(.*)$')
+  return ref and new_item(ref, name, mark == '\t', member)
 end
 
 local function place_of_item(item)
   return item.ref .. (item.is_listed and '\t' or ' ')
 end
 
--- The first one that waits in a group; nil: none does.
-local function first_item(queue, state)
-  if state.listed > 0 and state.listed == state.waiting then return {ref = first_listed(queue, state), name = state.name, is_listed = true} end
-  local place = places_in_group(queue, state, 0, 1)[1]
-  return place and item_of_place(place, state.name)
-end
-
-local function items_of_places(places, name)
-  local items = {}
-  for i, place in ipairs(places) do items[i] = item_of_place(place, name) end
+-- Of what waits in a group, in its order, what stands behind so many of them; see `places_in_group`.
+local function items_in_group(queue, state, from, count, failed)
+  local items, name = {}, state.name
+  if count == 1 and from == 0 and state.listed > 0 and state.listed == state.waiting and not failed then
+    items[1] = new_item(first_listed(queue, state), name, true)
+  elseif state.listed == state.waiting and not failed then
+    for i, ref in ipairs(listed_refs(queue, state, from, count)) do items[i] = new_item(ref, name, true) end
+  else
+    for i, place in ipairs(places_in_group(queue, state, from, count, failed)) do
+      items[i] = new_item(string.sub(place, 1, -2), name, string.byte(place, -1) == 9)
+    end
+  end
   return items
 end
 
