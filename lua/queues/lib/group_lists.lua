@@ -36,9 +36,10 @@ local function read_list(state, value, from)
   state.front = string.sub(value, at)
 end
 
-local function list_text(queue, state)
+-- What stands in the group's text before the first refs.
+local function list_head(queue, state)
   state.listing = state.listing or string.match(queue.listed, '^%d+')
-  return '\nl' .. state.listing .. ' ' .. digits_of(state.listed) .. ' ' .. state.pieces .. ' ' .. state.front
+  return '\nl' .. state.listing .. ' ' .. digits_of(state.listed) .. ' ' .. state.pieces .. ' '
 end
 
 local function empty_list(state)
@@ -90,7 +91,7 @@ local function first_listed(queue, state)
     local front = state.front
     local at = string.find(front, ' ', 1, true)
     first = (at and string.sub(front, 1, at - 1) or front) .. list_suffix(queue)
-    state.first = first
+    state.first, state.second_at = first, (at or #front) + 1
   end
   return first
 end
@@ -192,8 +193,8 @@ end
 
 -- The first ref leaves a list, if it is this one. Whether it was.
 local function take_first_off(queue, state, ref)
-  if state.listed == 0 or first_listed(queue, state) ~= ref then return false end
-  local front = string.sub(state.front, #ref - #list_suffix(queue) + 2)
+  if state.listed == 0 or (state.first or first_listed(queue, state)) ~= ref then return false end
+  local front = string.sub(state.front, state.second_at)
   state.listed, state.waiting, state.first = state.listed - 1, state.waiting - 1, nil
   state.front = front ~= '' and front or next_front(queue, state, 1)
   if state.front == '' then close_list(state) end

@@ -339,19 +339,15 @@ end
 
 local function stored_text(queue, state)
   local leased, going, waiting, held, stopped = state.leased, state.going, state.waiting, state.held, state.stopped
-  local digits, text = known_digits, nil
+  local digits, behind, front = known_digits, '', ''
+  if state.listed > 0 then behind, front = list_head(queue, state), state.front end
   leased, going, waiting = digits[leased] or digits_of(leased), digits[going] or digits_of(going), digits[waiting] or digits_of(waiting)
   held = held + stopped == 0 and '0 0' or digits_of(held) .. ' ' .. digits_of(stopped)
-  if queue.choice then
-    local weight = state.weight
-    text = leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held .. ' ' .. string.format('%d', state.turn) .. ' ' .. (digits[weight] or digits_of(weight))
-  else
-    text = leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held
-  end
-  if state.paused then text = string.format('%s\np%d %s', text, state.paused, state.paused_by) end
-  if state.bound_to then text = string.format('%s\ns%s %d', text, state.bound_to, state.bound_until) end
-  if state.listed > 0 then return text .. list_text(queue, state) end
-  return text
+  if state.bound_to then behind = string.format('\ns%s %d%s', state.bound_to, state.bound_until, behind) end
+  if state.paused then behind = string.format('\np%d %s%s', state.paused, state.paused_by, behind) end
+  if not queue.choice then return leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held .. behind .. front end
+  local turn, weight = string.format('%d', state.turn), digits[state.weight] or digits_of(state.weight)
+  return leased .. ' ' .. going .. ' ' .. waiting .. ' ' .. held .. ' ' .. turn .. ' ' .. weight .. behind .. front
 end
 
 -- What may go of the groups follows from their numbers; all of it is written. is_anew: see `change_going`. Whether something may go that could

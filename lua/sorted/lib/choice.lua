@@ -19,20 +19,24 @@ local function read_stretch(queue, members, from, most, read)
   if step ~= 1 and step ~= -9 then return 0, 0 end
   local ms, sequence, ending = string.match(first, '^%l(%d+)%l(%d+)(/.*)$')
   if not ms or #sequence > 15 or ending ~= '/' .. queue.topic then return 0, 0 end
-  local stem, last, number = string.sub(first, 1, digit - #sequence), from, tonumber(sequence)
-  local text = sequence
-  while last - from + 1 < most do
-    local next_text = string.format('%.0f', number + last + 1 - from)
-    if #next_text ~= #sequence or members[last + 1] ~= stem .. next_text .. ending then break end
-    last, text = last + 1, next_text
+  local stem, number, count = string.sub(first, 1, digit - #sequence), tonumber(sequence), math.min(most, #members - from + 1)
+  -- Mostly all of them do, which the last one says; what is in another order there is read by itself.
+  local text = string.format('%.0f', number + count - 1)
+  if #text ~= #sequence or members[from + count - 1] ~= stem .. text .. ending then
+    count, text = 1, sequence
+    while count < most do
+      local next_text = string.format('%.0f', number + count)
+      if #next_text ~= #sequence or members[from + count] ~= stem .. next_text .. ending then break end
+      count, text = count + 1, next_text
+    end
   end
-  if last == from then return 0, 0 end
-  local bytes = 0
+  if count == 1 then return 0, 0 end
+  local bytes, at = 0, #ms + 2
   for _, entry in ipairs(call('XRANGE', K.log(queue.topic), ms .. '-' .. sequence, ms .. '-' .. text)) do
-    read[members[from + string.sub(entry[1], #ms + 2) - number]] = entry[2]
+    read[stem .. string.sub(entry[1], at) .. ending] = entry[2]
     bytes = bytes + size_of_fields(entry[2])
   end
-  return bytes, last - from + 1
+  return bytes, count
 end
 
 -- The next members of an index from a rank on; behind all of them what was read in this call. The second value says that these are the latter.
