@@ -29,6 +29,7 @@ Examples:
   ampsq acl coordinator --file >> users.acl
   ampsq acl coordinator --gateway
   ampsq acl worker | valkey-cli
+  ampsq acl worker --instance shop --url 'cluster://n1,n2?partitions=64' --file >> users.acl
   ampsq acl server --password-file operator.secret
 """
 
@@ -68,7 +69,8 @@ def acl(  # noqa: PLR0917  (click passes them by name)
 
     No server is asked: the rules are what the role's scripts and commands are made of. Scripts see all keys of their
     instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single
-    queue is bounded by `ampsq gateway`.
+    queue is bounded by `ampsq gateway`. With partitions= in the address the rules are of all partitions, and each
+    server of a cluster needs them.
     """
     from ampsq.operations.roles import rules, server_rules
 
@@ -78,7 +80,10 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     if role == _SERVER:
         found = server_rules(user, password)
     else:
-        found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway)
+        found = rules(
+            role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway,
+            partitions=settings.partitions,
+        )  # fmt: skip
     line = found.file_line() if as_file else f"ACL SETUSER {found.user} {' '.join(found.words())}"
     record = {
         "role": role,

@@ -28,6 +28,7 @@ __all__ = [
     "partition_of_key",
     "partition_of_text",
     "partitions_of",
+    "patterns_of_partitions",
     "refuse_partitions",
     "request_of_all",
 ]
@@ -128,6 +129,16 @@ def partitions_of(name: str, count: int) -> tuple[Partition, ...]:
             "since those of its partitions are longer; choose a shorter one"
         )
     return tuple(_partition(name, number, _checked(count)) for number in range(_checked(count)))
+
+
+def patterns_of_partitions(name: str, count: int) -> tuple[str, ...]:
+    """Return glob patterns of the names of all partitions of an instance: one for each number of digits, most first.
+
+    Raises:
+        DefinitionError: there are no such partitions.
+    """
+    most = len(str(partitions_of(name, count)[-1].number))
+    return tuple(f"{name}.{'[0-9]' * digits}-???" for digits in range(most, 0, -1))
 
 
 def _partition(name: str, number: int, count: int) -> Partition:

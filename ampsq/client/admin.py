@@ -367,8 +367,8 @@ class Admin:
             Whether anything held it, or bound it.
 
         Raises:
-            UnknownQueue: there is none of this name. DefinitionError: the group is no text. NotPermitted: this takes
-                the rights of an administrator.
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the queue has no groups.
+                NotPermitted: this takes the rights of an administrator.
         """
         from ampsq.operations.groups import release_group
 
@@ -430,9 +430,9 @@ class Admin:
             How many messages left, or would leave.
 
         Raises:
-            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the reason is wrong.
-                Rebuilding: the queue is being rebuilt. Unavailable: no answer; some may have left, and doing it again
-                lets the rest leave. NotPermitted: this takes the rights of an administrator.
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, the queue has no groups, or
+                the reason is wrong. Rebuilding: the queue is being rebuilt. Unavailable: no answer; some may have left,
+                and doing it again lets the rest leave. NotPermitted: this takes the rights of an administrator.
         """
         from ampsq.operations.groups import drop_group
 

@@ -369,8 +369,8 @@ class AsyncAdmin:
             Whether anything held it, or bound it.
 
         Raises:
-            UnknownQueue: there is none of this name. DefinitionError: the group is no text. NotPermitted: this takes
-                the rights of an administrator.
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the queue has no groups.
+                NotPermitted: this takes the rights of an administrator.
         """
         from ampsq.operations.groups import release_group
 
@@ -432,9 +432,9 @@ class AsyncAdmin:
             How many messages left, or would leave.
 
         Raises:
-            UnknownQueue: there is none of this name. DefinitionError: the group is no text, or the reason is wrong.
-                Rebuilding: the queue is being rebuilt. Unavailable: no answer; some may have left, and doing it again
-                lets the rest leave. NotPermitted: this takes the rights of an administrator.
+            UnknownQueue: there is none of this name. DefinitionError: the group is no text, the queue has no groups, or
+                the reason is wrong. Rebuilding: the queue is being rebuilt. Unavailable: no answer; some may have left,
+                and doing it again lets the rest leave. NotPermitted: this takes the rights of an administrator.
         """
         from ampsq.operations.groups import drop_group
 

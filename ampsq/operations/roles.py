@@ -10,10 +10,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.partitions import patterns_of_partitions
 from ampsq.base.values import parse_name, shown
 from ampsq.protocol.calls.queues import bell_channel
 from ampsq.protocol.keepalive import keepalive_channel, wake_channel
@@ -243,6 +245,7 @@ def rules(
     password: str | None = None,
     topics: Sequence[str] = (),
     gateway: bool = False,
+    partitions: int | None = None,
 ) -> Rules:
     """The rules of a user who does what a role does at one instance, and nothing else.
 
@@ -253,10 +256,11 @@ def rules(
         password: the user's; only its hash goes into the rules. Default: none, so that nobody can log in.
         topics: of a publisher: the topics that it may record in; default all.
         gateway: of a coordinator: it also serves a gateway, in the same process and as the same user.
+        partitions: how many the instance has, of which the rules are for all; default: it has none.
 
     Raises:
-        DefinitionError: there is no such role, a name is none, the password is empty, or topics or a gateway are named
-            for a role that has none.
+        DefinitionError: there is no such role, a name is none, the password is empty, there are no such partitions, or
+            topics or a gateway are named for a role that has none.
     """
     if role not in ROLES:
         raise DefinitionError(f"role {shown(role)}: allowed are {', '.join(ROLES)}")
@@ -269,16 +273,24 @@ def rules(
         raise DefinitionError(
             f"a gateway beside a {role}: allowed beside a coordinator; by itself it is the role gateway"
         )
-    does = ROLES[role]
+    does, parts, register = ROLES[role], (parse_name(instance),), []
+    if partitions is not None:
+        parts = patterns_of_partitions(instance, partitions)
+        # At the instance's own name stands how many partitions it has, and how the server flushes.
+        register = [f"{'~' if does.defines else '%R~'}{{{instance}}}:*"]
+    channels = [
+        (
+            *((f"&{keepalive_channel(part, '*')}",) if "SUBSCRIBE" in does.sent else ()),
+            # Scripts of any role may wake a coordinator, and ring a consumer's bell.
+            f"&{wake_channel(part)}",
+            f"&{bell_channel(part, '*')}",
+        )
+        for part in parts
+    ]
     return Rules(
         *_identity(user or f"{parse_name(instance).replace('/', '-')}-{role}", password),
-        tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
-        # Scripts of any role may wake a coordinator, and ring a consumer's bell.
-        (
-            *((f"&{keepalive_channel(instance, '*')}",) if "SUBSCRIBE" in does.sent else ()),
-            f"&{wake_channel(instance)}",
-            f"&{bell_channel(instance, '*')}",
-        ),
+        (*_keys(does, parts, [parse_name(each) for each in topics]), *register),
+        tuple(chain.from_iterable(channels)),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )
 
@@ -305,14 +317,18 @@ def _identity(user: str, password: str | None) -> tuple[str, str]:
     return user, hashlib.sha256(password.encode()).hexdigest() if password else ""
 
 
-def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
-    """As few patterns as possible: a server looks at them for every key that a script touches."""
-    tag = f"{{{instance}}}"
+def _keys(does: Role, instances: Sequence[str], topics: Sequence[str]) -> list[str]:
+    """As few patterns as possible: a server looks at them for every key that a script touches.
+
+    `instances` are names, or patterns of names.
+    """
+    tags = [f"{{{instance}}}" for instance in instances]
     # Every script names the tag alone as its key.
-    beside = [f"~{tag}", f"~{LIST_KEY}" if does.is_registrar else f"%R~{LIST_KEY}"]
+    beside = [*(f"~{tag}" for tag in tags), f"~{LIST_KEY}" if does.is_registrar else f"%R~{LIST_KEY}"]
     beside.append(f"~{COORDINATORS_KEY}" if does.coordinates else f"%R~{COORDINATORS_KEY}")
     if does.defines:
-        return [f"~{tag}:*", *beside]
-    logs = [f"~{log_of(topic).key(instance)}" for topic in topics or ("*",)] if does.writes_logs else []
+        return [*(f"~{tag}:*" for tag in tags), *beside]
+    logged = topics or ("*",) if does.writes_logs else ()
+    logs = [f"~{log_of(topic).key(instance)}" for topic in logged for instance in instances]
     # What is used most comes first.
-    return [*(f"~{tag}:{part}" for part in _STATE), *logs, *beside, f"%R~{tag}:*"]
+    return [*(f"~{tag}:{part}" for part in _STATE for tag in tags), *logs, *beside, *(f"%R~{tag}:*" for tag in tags)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "SHA1S", "SOURCES"]
 
 #: Hash of all that they are composed of: a checkout where that is another one composes them.
-SOURCES: Final = "c2f2a495989e59cb71b13a46f9f9ef520cedf949dad30447bfdb1807ced429e6"
+SOURCES: Final = "227944ea415538c405105778f00a4ece3abcb4e7b6bd549970094f3b37ba0c48"
 #: Scripts whose flags say that they write nothing.
 READING: Final = frozenset(
     {
@@ -88,7 +88,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "discard_unsettled": "26cf8e63b782674e2192dbeddd49cf97db568089",
         "downgrade": "af2f16d36c899bb23deb3526cbbe1f80df66f553",
         "drop_before_start": "08831d62090c3bd610fca89f703b59e672c602cf",
-        "drop_group": "dc2cf622e25d29d9300902961fee8b55e781ac28",
+        "drop_group": "69bedbbeb3fef4160873848a8c67e762b022cfeb",
         "drop_stages": "a5784e81d3423d906b68d07f451cb1f275b51a47",
         "emit_event": "58ed3c891008bd8025dbf6a818ee028aafb0d4da",
         "emit_overdue": "637f18da4d41ea1e3b0240c91c83771886f932f4",
@@ -137,7 +137,7 @@ SHA1S: Final[Mapping[str, str]] = MappingProxyType(
         "record_stage": "36097ea546af42549bca76ba2699b42487fce94a",
         "redrive": "0f51f9f1641f96a7cdb5996a387932261e1d0cb6",
         "relay_requests": "bbb1e8262f78ef88857297e26a08d11200364edb",
-        "release_group": "012ec8319156d061b16b37ed0a14c47ef07842db",
+        "release_group": "bab65991f24da8d23e3d2e754a2fef7e672316ea",
         "remove_action": "2dc9bb89d41fbde3ddd6db2d6b3a93f12e0e6f5a",
         "remove_conflated": "83e014c54ad0c525634fd4584e4fd3ab8d780bcc",
         "remove_destination": "056c4d50517a338a1cd0ff34ff97c2e5f3311294",

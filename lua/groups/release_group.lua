@@ -1,13 +1,13 @@
 --- release_group: let a group go on that a failed message holds, that was stopped, that waits for its rate, or that is bound to a subscription; what is leased of it stays so.
 --- ARGV now, queue_name, group
 --- FAIL UNKNOWN_QUEUE
---- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if messages of it waited and it had no token else 0; 1 behind it if it was bound to a subscription}
+--- GIVES {how many failed messages held it, ms when it was stopped or 0, 1 if messages of it waited and it had no token else 0; 1 behind it if it was bound to a subscription}; {-1} of a queue without groups
 --- FLAGS allow-oom
 --- @include clock, fail, queue, group_state, timetable
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-if not queue.concurrency then return {0, 0, 0} end
+if not queue.concurrency then return {-1} end
 local state = load_groups(queue, {group})[group]
 local waits = queue.group_rate and state.waiting > 0 and tokens_of_group(queue, state) == 0
 -- Bound to one that is gone, it may stand so until somebody comes upon it.

@@ -62,7 +62,8 @@ def test_a_group_is_paused_and_resumed(grouped):
     assert row["paused_by"]
     assert "group a is resumed" in grouped("groups", "mail", "--resume", "a").err
     assert "group a was not paused" in grouped("groups", "mail", "--resume", "a").err
-    assert "has no groups" in grouped("groups", "work", "--pause", "a", code=1).err
+    for option in ("--pause", "--resume", "--release", "--drop"):
+        assert "has no groups" in grouped("groups", "work", option, "a", code=1).err
 
 
 def test_a_group_is_dropped_after_a_question_that_says_how_many(grouped):

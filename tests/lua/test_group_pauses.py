@@ -84,7 +84,8 @@ def test_a_queue_without_groups_says_so_and_nothing_is_changed(world):
     world.queue("work", "orders")
     world.mark()
     assert pause(world, "a") == -1
-    assert drop(world, "a") == 0
+    assert world.run("release_group", world.now, "work", "a") == [-1]
+    assert world.run("drop_group", world.now, "work", "a", "placed", "", "9-9", 0, "") == ["", -1]
     assert world.changes() == {}
 
 

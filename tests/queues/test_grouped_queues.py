@@ -136,6 +136,14 @@ def test_what_can_be_no_group_is_refused_by_who_manages_one(client, group):
             manage("work", group)
 
 
+def test_a_queue_without_groups_is_refused_by_who_manages_one(client):
+    client.apply(Queue(name="plain"))
+    admin = client.admin
+    for manage in (admin.pause_group, admin.resume_group, admin.release_group, admin.drop_group):
+        with pytest.raises(DefinitionError, match="'plain': it has no groups; allowed is a queue with group_by"):
+            manage("plain", "a")
+
+
 def test_a_large_body_that_is_pushed_says_its_group(client):
     defined(client)
     with client.subscribe("work", max_backlog=2) as subscription:

@@ -119,9 +119,13 @@ def count_groups(queue: str, cursor: int, count: int) -> Call[GroupSums]:
     return script_call("count_groups", ["", queue, cursor, count], read, repeatable=True)
 
 
-def release_group(queue: str, group: str) -> Call[bool]:
-    """Let a group go on, and be bound to no subscription; gives whether anything had kept it."""
-    return script_call("release_group", ["", queue, group], lambda reply: any(map(int, reply)))
+def release_group(queue: str, group: str) -> Call[int]:
+    """Let a group go on, and be bound to no subscription; gives 1 if anything had kept it, -1 of a queue without groups."""
+
+    def read(reply: list[bytes | int]) -> int:
+        return min(sum(map(int, reply)), 1)
+
+    return script_call("release_group", ["", queue, group], read)
 
 
 def pause_group(queue: str, group: str, *, paused: bool, by: str) -> Call[int]:
@@ -133,6 +137,8 @@ def drop_group(  # noqa: PLR0917  (where, what, how)
     queue: str, group: str, source: str, after: str, until: str, reason: str, *, only_count: bool
 ) -> Call[tuple[str, int]]:
     """Let a part of a group's messages that wait leave the queue; gives where the next begins, "", and how many left.
+
+    Of a queue without groups -1 have left.
 
     `source`: ``placed``, ``returned`` or ``log <topic>``; `until`: the last ID that counts; `only_count`: do nothing.
     """
