@@ -120,7 +120,7 @@ def count_groups(queue: str, cursor: int, count: int) -> Call[GroupSums]:
 
 
 def release_group(queue: str, group: str) -> Call[int]:
-    """Let a group go on, and be bound to no subscription; gives 1 if anything had kept it, -1 of a queue without groups."""
+    """Let a group go on, and be bound to no subscription; gives 1 if anything kept it, -1 of a queue without groups."""
 
     def read(reply: list[bytes | int]) -> int:
         return min(sum(map(int, reply)), 1)
