@@ -273,7 +273,8 @@ def rules(
         raise DefinitionError(
             f"a gateway beside a {role}: allowed beside a coordinator; by itself it is the role gateway"
         )
-    does, parts, register = ROLES[role], (parse_name(instance),), []
+    does, register = ROLES[role], []
+    parts: tuple[str, ...] = (parse_name(instance),)
     if partitions is not None:
         parts = patterns_of_partitions(instance, partitions)
         # At the instance's own name stands how many partitions it has, and how the server flushes.
