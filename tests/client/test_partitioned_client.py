@@ -105,6 +105,14 @@ def test_an_instance_that_is_there_gets_no_partitions(server, instance, connect_
         connect_partitions()
 
 
+def test_a_partition_has_no_partitions(connect_partitions, server):
+    client = connect_partitions()
+    one, name = client.partitions[2], client.instance
+
+    with pytest.raises(DefinitionError, match=rf"'{one}' is partition 2 of the 4 of '{name}'.*allowed: '{name}' with"):
+        Client(server.url, instance=one, partitions=TOTAL)
+
+
 def test_a_name_of_a_partition_that_another_instance_has_is_refused(server, instance, connect_partitions):
     taken = partitions_of(instance, TOTAL)[2].instance
     with Client(server.url, instance=taken):

@@ -38,6 +38,12 @@ async def claim_partitions(name: str, count: int) -> None:
         DefinitionError: it has another number of them, or is an instance without.
     """
     wanted, stored = f"{count} {LAYOUT}", await _stored(name)
+    if stored.partition:
+        whole = stored.partition.split(" ")[0]
+        raise DefinitionError(
+            f"instance {name!r} is {_said(stored.partition)}, and has none of its own; allowed: {whole!r} with "
+            f"partitions=, for all of them, or {name!r} without partitions=, for this one alone"
+        )
     if not stored.partitions:
         if stored.format:
             raise DefinitionError(
