@@ -91,7 +91,8 @@ local function first_listed(queue, state)
     local front = state.front
     local at = string.find(front, ' ', 1, true)
     first = (at and string.sub(front, 1, at - 1) or front) .. list_suffix(queue)
-    state.first, state.second_at = first, (at or #front) + 1
+    -- Also where it comes to stand when others join.
+    state.first, state.second_at = first, (at or #front + 1) + 1
   end
   return first
 end
