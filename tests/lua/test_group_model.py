@@ -26,7 +26,8 @@ _NUMBER = os.environ.get("AMPSQ_HISTORIES")
 #: Histories that the model once did not agree with. 5013: a group leaves a full subscription with a message that was
 #: read by the same call, and is older than one that came due before. 149: what a call picks up from an inbox counts
 #: among what it moves, so that some of what may go is left for the sweep. 293 and 402: what had held a group that was
-#: released went beside a message that failed since. 117: others joined a list in the call in which its only message left it.
+#: released went beside a message that failed since. 117: others joined a list in the call in which its only message
+#: left it.
 _FOUND = [("valkey", seed) for seed in (117, 149, 293, 402, 5013)]
 
 
