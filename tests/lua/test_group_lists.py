@@ -65,6 +65,17 @@ def test_the_first_of_a_list_leaves_it_when_it_is_given(queue):
     }
 
 
+def test_the_only_one_of_a_list_leaves_it_in_the_call_in_which_another_one_joins(world):
+    world.queue("work", "orders", grouping=grouping(choice="round_robin", affinity=30_000), lease=5_000)
+    world.subscription = world.subscribe("work", asked=1)
+    put(world, ("a", 1), ("a", 2))
+    assert takes(world) == [1]
+    put(world, ("a", 3))
+
+    assert takes(world, acks=world.taken) == [2]
+    assert takes(world, acks=world.taken) == [3]
+
+
 def test_where_nothing_is_listed_any_more_the_cursor_follows(queue):
     world = queue
     first, other = world.taken
