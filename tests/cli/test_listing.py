@@ -87,6 +87,8 @@ def listed_instance(served):
         client.ack("work", [till.publish("orders", {"id": 2}).bookmark()], "expire")
         till.publish("orders", {"id": 3})
         (letter,) = eventually(lambda: client.admin.dead_letters("letters"))
+        # What the view publishes is the last of what is listed here.
+        eventually(lambda: any(each.name == "view:totals" for each in client.admin.publishers()))
     return "listed", letter.bookmark
 
 

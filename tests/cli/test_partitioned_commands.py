@@ -323,7 +323,7 @@ def test_a_message_is_explained_told_and_settled_where_it_is(run):
     assert recorded(following) == recorded(bookmarks[5])
     assert run("explain", "dead", "--json").json[0]["state"] == "empty"
     assert "nothing is known of a message" in run("history", f"{bookmarks[0].rpartition('-')[0]}-99", code=1).err
-    assert "neither held nor stopped" in run("groups", "work", "--release", "alice").err
+    assert "has no groups" in run("groups", "work", "--release", "alice", code=1).err
     assert run("groups", "work").out == ""
 
 

@@ -510,7 +510,14 @@ def test_all_partitions_are_checked(client):
     assert len(reports) == TOTAL
     assert all(report.clean for report in reports)
     assert sum(report.messages for report in reports) == 20
-    assert client.admin.release_group("work", "none") is False
+
+
+def test_a_group_is_released_in_all_partitions_of_a_queue_that_has_groups(client):
+    client.apply(WORK, Queue(name="mail", group_by="/customer"))
+
+    assert client.admin.release_group("mail", "none") is False
+    with pytest.raises(DefinitionError, match="has no groups"):
+        client.admin.release_group("work", "none")
 
 
 def test_a_queue_is_rebuilt_in_all_partitions(client):
