@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+import redis.exceptions
 from world import World
 
 
 @pytest.fixture
 def world(store, snapshot):
-    return World(store, snapshot)
+    yield World(store, snapshot)
+    # A snapshot goes through all keys of the server, so that none of a test that is over is left.
+    with contextlib.suppress(redis.exceptions.RedisError):
+        store.redis.unlink(f"{{{store.instance}}}", *store.redis.scan_iter(match=f"{{{store.instance}}}*", count=1000))
 
 
 @pytest.fixture
