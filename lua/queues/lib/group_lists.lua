@@ -110,16 +110,16 @@ local function listed_refs(queue, state, from, count)
     end
   end
   add(state.front)
+  if at < from and pieces > 0 then
+    -- Each has as many but the last one, which may have fewer.
+    piece = math.min(math.floor((from - at) / V.listed_piece), pieces - 1)
+    at = at + piece * V.listed_piece
+  end
   while piece < pieces and at < last do
-    -- The last one may have fewer.
-    if at + V.listed_piece <= from and piece < pieces - 1 then
-      at, piece = at + V.listed_piece, piece + 1
-    else
-      local fields, number = {}, math.min(math.ceil((last - at) / V.listed_piece), pieces - piece, 50)
-      for i = 1, number do fields[i] = piece_of(state, first + piece + i - 1) end
-      for _, text in ipairs(call('HMGET', K.listed(queue.name), unpack(fields))) do add(text or '') end
-      piece = piece + number
-    end
+    local fields, number = {}, math.min(math.ceil((last - at) / V.listed_piece), pieces - piece, 50)
+    for i = 1, number do fields[i] = piece_of(state, first + piece + i - 1) end
+    for _, text in ipairs(call('HMGET', K.listed(queue.name), unpack(fields))) do add(text or '') end
+    piece = piece + number
   end
   return refs
 end
