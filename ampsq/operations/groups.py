@@ -196,8 +196,8 @@ async def read_group(queue: str, group: str) -> GroupState | None:
     return _state(rows[0]) if rows else None
 
 
-def _checked(queue: str, done: int) -> int:
-    """Return what a script did; refuse a queue without groups, of which it gives -1."""
+def _of_grouped_queue(queue: str, done: int) -> int:
+    """Return what a script says that it did; refuse a queue without groups, of which that is -1."""
     if done < 0:
         raise DefinitionError(
             f"queue={shown(queue)}: it has no groups; allowed is a queue with group_by, or group_concurrency"
@@ -208,13 +208,13 @@ def _checked(queue: str, done: int) -> int:
 @with_suggestions("queue")
 async def release_group(queue: str, group: str) -> bool:
     """Let a group go on; see `Admin.release_group`."""
-    return _checked(queue, await group_calls.release_group(queue, _stored_name(group))) > 0
+    return _of_grouped_queue(queue, await group_calls.release_group(queue, _stored_name(group))) > 0
 
 
 @with_suggestions("queue")
 async def pause_group(queue: str, group: str, by: str, *, paused: bool) -> bool:
     """Pause a group, or let it go on; see `Admin.pause_group`. by: the name of the client."""
-    return _checked(queue, await group_calls.pause_group(queue, _stored_name(group), paused=paused, by=by)) > 0
+    return _of_grouped_queue(queue, await group_calls.pause_group(queue, _stored_name(group), paused=paused, by=by)) > 0
 
 
 @with_suggestions("queue")
@@ -232,7 +232,7 @@ async def drop_group(queue: str, group: str, reason: str | None, *, dry_run: boo
                 following, done = await group_calls.drop_group(
                     queue, name, source, after, walk.end, why, only_count=dry_run
                 )
-                number, after = number + _checked(queue, done), following or None
+                number, after = number + _of_grouped_queue(queue, done), following or None
     except Unavailable as error:
         error.may_have_run = error.may_have_run or number > 0
         raise

@@ -213,8 +213,8 @@ local function take_off_list(queue, state, refs, number)
       if refs[ref] then
         refs[ref], left = false, left - 1
       else
-        for each in pairs(last and {} or refs) do
-          if not last or each > last then last = each end
+        if not last then
+          for each in pairs(refs) do last = last and last > each and last or each end
         end
         -- The others of them are not there.
         if ref > last then
